@@ -82,4 +82,4 @@ image: ## Build the sandbox image
 	@deploy/image/build
 
 clean: ## Remove the Python environment and caches, but not the data in var/
-	rm -rf .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

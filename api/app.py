@@ -56,6 +56,7 @@ from api.routes.v1 import settings as v1_settings
 from api.sandbox_proxy.app import SandboxProxy
 from api.sandbox_proxy.key_listener import KeyListener
 from api.web.canvas import Canvas
+from shared import __version__
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
 from shared.db.database import Database
@@ -83,7 +84,7 @@ def create_app(context: Context) -> FastAPI:
     # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
     routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts)]
     app = FastAPI(
-        title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
+        title="Agent Workspace", version=__version__, docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
     )
     app.state.context = context
     app.state.response_cache = ResponseCache(context.settings.list_cache_mb * 1024 * 1024)

@@ -28,6 +28,7 @@ REAL_FOLDERS = (
     "tests/isolation/network/",
     "tests/isolation/test_containers.py",
     "tests/clients/",
+    "tests/cluster/",
     "tests/browser/",
     "tests/bench/test_bench.py",
     "tests/worker/engine/test_disks.py",

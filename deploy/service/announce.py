@@ -15,23 +15,34 @@ PAUSE_SECONDS = 0.2
 def main() -> None:
     """Wait for the API to be ready, and print its URL and the first user's key."""
     settings = Settings()
-    address = ANY_ADDRESS.get(settings.host, settings.host)
-    url = f"http://[{address}]" if ":" in address else f"http://{address}"
-    if not _becomes_ready(f"{url}:{settings.port}/ready"):
+    if not _becomes_ready(local_url(settings)):
         sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause.")
     print(_banner(settings), flush=True)
 
 
-def _becomes_ready(url: str) -> bool:
+def local_url(settings: Settings) -> str:
+    """The API's URL on this machine."""
+    address = ANY_ADDRESS.get(settings.host, settings.host)
+    return f"http://[{address}]:{settings.port}" if ":" in address else f"http://{address}:{settings.port}"
+
+
+def is_ready(url: str) -> bool:
+    """Whether the API at this URL is ready, within seconds."""
     # The API on this machine is reached without a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(f"{url}/ready", timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _becomes_ready(url: str) -> bool:
     end = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < end:
-        try:
-            with opener.open(url, timeout=2):
-                return True
-        except OSError:
-            time.sleep(PAUSE_SECONDS)
+        if is_ready(url):
+            return True
+        time.sleep(PAUSE_SECONDS)
     return False
 
 

@@ -1,6 +1,7 @@
 """The supervisor's configuration, written from the Procfile."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from configparser import RawConfigParser
@@ -9,6 +10,8 @@ from pathlib import Path
 from deploy.service.owners import API, OWNERS, engine_socket
 from deploy.service.processes import DOOR, ENGINE_FILTER, Process
 from deploy.service.sockets import MIN_DESCRIPTOR
+
+LAUNCH = shlex.quote(str(Path(__file__).with_name("launch")))
 
 # The start order, and in reverse the stop order: no process is left without the broker.
 ORDER = ("broker", ENGINE_FILTER, DOOR, "worker", "flower", "web")
@@ -70,7 +73,7 @@ def _programs(processes: Sequence[Process]) -> dict[str, dict[str, object]]:
 
 def _program(process: Process, width: int, colour: int) -> dict[str, object]:
     return {
-        "command": f"deploy/service/launch {process.name} %(process_num)d {width} {colour if _is_colourful() else 0}",
+        "command": f"{LAUNCH} {process.name} %(process_num)d {width} {colour if _is_colourful() else 0}",
         "process_name": "%(program_name)s.%(process_num)d",
         "numprocs": process.count,
         "numprocs_start": 1,

@@ -24,7 +24,7 @@ GROUP, API, WORKER = "aw", "aw-api", "aw-worker"
 # The users of the processes. What is reachable through the API's user is so through the API: keys, database, broker.
 OWNERS = {"broker": API, "flower": API, "web": API, "worker": WORKER}
 # What a process needs at its start, besides the var directory.
-PROBE = "import api, worker, shared.settings; open('Procfile')"
+PROBE = "import api, worker, shared.settings; from deploy.service.processes import find_procfile; open(find_procfile())"
 DATABASE = "agent-workspace.db"
 
 

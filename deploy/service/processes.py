@@ -8,6 +8,9 @@ from honcho.environ import parse_procfile  # type: ignore[import-untyped]
 
 from deploy.service.errors import ServiceError
 
+# That of the current folder, or else the copy of the package.
+PROCFILES = (Path("Procfile"), Path(__file__).with_name("Procfile"))
+
 BROKER, ENGINE_FILTER, DOOR, WORKER = "broker", "engine-filter", "door", "worker"
 
 
@@ -17,6 +20,11 @@ class Process:
 
     name: str
     count: int
+
+
+def find_procfile() -> Path:
+    """The Procfile of this service; `launch` finds the same."""
+    return next(filter(Path.exists, PROCFILES))
 
 
 def read_processes(

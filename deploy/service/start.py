@@ -11,12 +11,14 @@ from deploy.service.errors import ServiceError
 from deploy.service.folder import hold_folder
 from deploy.service.owners import hand_over, has_own_users
 from deploy.service.ports import refuse_taken_ports
-from deploy.service.processes import read_processes
+from deploy.service.processes import find_procfile, read_processes
 from deploy.service.sockets import hold_sockets
 from deploy.service.supervision import supervise
 from shared.settings import Settings
+from worker.settings import WorkerSettings
 
 OWN_IMAGES = "agent-workspace/"
+IMAGE_BUILD = Path(__file__).parents[1] / "image" / "build"
 
 
 def main(arguments: list[str]) -> None:
@@ -32,7 +34,7 @@ def main(arguments: list[str]) -> None:
     settings = Settings()
     own_users = has_own_users(settings)
     processes = read_processes(
-        Path("Procfile"), arguments, embedded_broker=not settings.redis_url, engine_filter=own_users
+        find_procfile(), arguments, embedded_broker=not settings.redis_url, engine_filter=own_users
     )
     with hold_folder(settings):
         refuse_taken_ports(settings, processes)
@@ -52,14 +54,14 @@ def main(arguments: list[str]) -> None:
 def prepare(settings: Settings) -> None:
     """Create the sandbox image, the database and the first user if they are missing."""
     if settings.default_sandbox_image.startswith(OWN_IMAGES):
-        _run("deploy/image/build", "sandbox")
+        _run(str(IMAGE_BUILD), "sandbox", AW_DOCKER_HOST=WorkerSettings().docker_host)
     _run("agent-workspace", "migrate")
     _run("agent-workspace", "bootstrap")
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, **variables: str) -> None:
     # In its own process group: Ctrl-C reaches only this process, which then ends the command with its children.
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, env=os.environ | variables)
     try:
         status = process.wait()
     except BaseException:

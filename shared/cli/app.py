@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from shared import __version__
 from shared.cli.exits import error_text, exit_status
 from shared.cli.lazy import LazyCommand, Source
 from shared.cli.output import NAME
@@ -21,6 +22,9 @@ COMMANDS = {
     "conversations": Source("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
     "keys": Source("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
     "explain": Source("shared.cli.checks.explain:explain", "Say what a reason means, and what to do about it.", USE),
+    "all": Source("shared.cli.service.processes:everything", "Run the service on this machine.", OPERATE),
+    "server": Source("shared.cli.service.processes:server", "Run one API process.", OPERATE),
+    "worker": Source("shared.cli.service.processes:worker", "Run a worker beside a Docker Engine.", OPERATE),
     "status": Source("shared.cli.checks.status:status", "Show nodes, sandboxes and waiting work.", OPERATE),
     "doctor": Source("shared.cli.checks.doctor:doctor", "Find what is wrong on this machine.", OPERATE),
     "users": Source("shared.cli.local.users:users", "Manage users.", OPERATE),
@@ -62,8 +66,19 @@ app = typer.Typer(
 )
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if `--version` is given."""
+    if wanted:
+        typer.echo(f"{NAME} {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Have options of the program itself here."""
 
 

@@ -97,7 +97,7 @@ def test_missing_debootstrap_without_apt_is_named(machine: Machine) -> None:
 
 def test_unknown_image_is_rejected(machine: Machine) -> None:
     done = build(machine, "sandbux")
-    words = "no image sandbux; the images are: base, sandbox, tiny, clients, next"
+    words = "no image sandbux; the images are: base, sandbox, service, tiny, clients, next"
     assert (done.status, done.complaint, machine.calls("docker")) == (1, f"\n{words}\n", [])
 
 

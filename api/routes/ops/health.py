@@ -7,6 +7,7 @@ from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
 from api.request.context import ContextDep
+from shared import __version__
 
 router = APIRouter(tags=["health"])
 
@@ -34,10 +35,11 @@ async def get_ready(context: ContextDep) -> str:
 
 @router.get("/server_info")
 async def get_server_info() -> dict[str, Any]:
-    """The uptime of this process, in seconds."""
+    """The version of the service, and the uptime of this process in seconds."""
     return {
         "uptime": time.monotonic() - STARTED,
         "idle_time": 0.0,
         "title": "Agent Workspace",
+        "version": __version__,
         "resources": {},
     }

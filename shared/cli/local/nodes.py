@@ -10,6 +10,7 @@ from shared.cli.confirmation import Yes, confirm
 from shared.cli.exits import FAILED, INTERRUPTED
 from shared.cli.local.operations import node_operations
 from shared.cli.output import NAME, age_text, print_table, showing, time_text
+from shared.cli.service.joining import invite, join
 
 if TYPE_CHECKING:
     from shared.cli.local.node_operations import NodeOperations
@@ -21,6 +22,8 @@ POLL_SECONDS = 0.5
 DISKS = {"image": "limited", "plain": "no limit"}
 
 nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_args_is_help=True)
+nodes.command("invite")(invite)
+nodes.command("join")(join)
 
 
 @nodes.command("list")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.service.configuration import write_configuration
+from deploy.service.configuration import LAUNCH, write_configuration
 from deploy.service.processes import Process
 
 FOUR = [Process("broker", 1), Process("web", 2), Process("worker", 3), Process("flower", 1)]
@@ -29,7 +29,7 @@ def test_every_process_is_a_program_with_its_number(written: RawConfigParser) ->
         *(f"program:{name}" for name in [*counts, "ready"]),
     }
     for name in counts:
-        assert written.get(f"program:{name}", "command").startswith(f"deploy/service/launch {name} %(process_num)d ")
+        assert written.get(f"program:{name}", "command").startswith(f"{LAUNCH} {name} %(process_num)d ")
         assert written.getboolean(f"program:{name}", "autorestart")
         assert written.getboolean(f"program:{name}", "stopasgroup")
 

@@ -13,7 +13,7 @@ START = """\
 import sys, time
 from deploy.service import __main__, start
 whole = start._run
-start._run = lambda *command: whole(*command) if command[0] == "agent-workspace" else None
+start._run = lambda *command, **_: whole(*command) if command[0] == "agent-workspace" else None
 start.refuse_taken_ports = lambda *_: None
 start.hold_sockets = lambda *_: None
 def supervise(_path):

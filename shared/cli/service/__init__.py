@@ -1,0 +1,1 @@
+"""Commands that run processes of the service, and bring another machine into it."""

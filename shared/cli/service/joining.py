@@ -1,0 +1,146 @@
+"""`nodes invite` on a machine of the service, and `nodes join` on another one, which becomes a node of it."""
+
+import shlex
+import sys
+from io import StringIO
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+from dotenv import dotenv_values
+
+from shared.cli.private_files import create_file
+from shared.cli.service.processes import run_processes
+from shared.errors import Conflict, Invalid, Unavailable
+from shared.settings import Settings
+
+# What the settings of all machines have in common, and what each invitation has.
+SHARED = ("database_url", "redis_url", "network_isolation", "sandbox_addresses", "model_servers", "git_hosts")
+REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
+NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}
+ENVIRONMENT = Path("var/env")
+# What a node runs: a worker, its door, and the filter before its engine.
+NODE_ONLY = ("web=0", "flower=0")
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+CONNECT_SECONDS = 5
+
+
+def invite() -> None:
+    """Print the settings with which another machine joins. They contain the secret key: pass them on over SSH."""
+    typer.echo(write_invitation(Settings()), nl=False)
+
+
+def join(
+    address: Annotated[str, typer.Argument(help="Address of this machine that the API reaches.")],
+    name: Annotated[str | None, typer.Option(help="Name of the node. Default: this machine's.")] = None,
+    start: Annotated[bool, typer.Option(help="Start the node's processes in the foreground.")] = True,
+) -> None:
+    """Make this machine a node: read an invitation from standard input, keep it in var/env, and run the node."""
+    settings = read_invitation(sys.stdin.read())
+    settings["AW_NODE_ADDRESS"] = _checked_address(address)
+    if name:
+        settings["AW_NODE"] = name
+    check_connections(settings)
+    ENVIRONMENT.parent.mkdir(mode=0o700, exist_ok=True)
+    if ENVIRONMENT.exists():
+        raise Conflict(f"{ENVIRONMENT} exists here: join from an empty folder")
+    create_file(ENVIRONMENT, _as_text(settings).rstrip())
+    typer.echo(f"the settings are in {ENVIRONMENT.absolute()}", err=True)
+    if start:
+        run_processes(NODE_ONLY)
+
+
+def write_invitation(settings: Settings) -> str:
+    """The settings that another machine needs, as lines of an environment file.
+
+    Raises:
+        Invalid: another machine would not reach the database, the broker or the API by these settings.
+        FileNotFoundError: there is no secret key.
+    """
+    api = settings.sandbox_api_url or settings.api_url
+    _require_reachable("AW_DATABASE_URL", settings.database_url, "SQLite is a file of this machine")
+    _require_reachable("AW_REDIS_URL", settings.redis_url, "the embedded broker is a socket of this machine")
+    _require_reachable("AW_SANDBOX_API_URL", api, "the API listens on this machine only")
+    found = {f"AW_{name.upper()}": getattr(settings, name) for name in SHARED if name in settings.model_fields_set}
+    found |= {"AW_SECRET_KEYS": ",".join(settings.vault_keys), "AW_SANDBOX_API_URL": api}
+    return _as_text({name: str(value) for name, value in found.items()})
+
+
+def read_invitation(text: str) -> dict[str, str]:
+    """The settings of an invitation.
+
+    Raises:
+        Invalid: a setting is missing, or one that no invitation has.
+    """
+    found = {name: value or "" for name, value in dotenv_values(stream=StringIO(text), interpolate=False).items()}
+    if missing := [name for name in REQUIRED if not found.get(name)]:
+        raise Invalid(f"this is no invitation: {', '.join(missing)} missing. Print one with `nodes invite`")
+    if unknown := sorted(set(found) - NAMES):
+        raise Invalid(f"no invitation has {unknown[0][:64]}")
+    return found
+
+
+def check_connections(settings: dict[str, str]) -> None:
+    """Connect to the database and the broker.
+
+    Raises:
+        Unavailable: one of them does not answer from here.
+    """
+    values: dict[str, Any] = {name.removeprefix("AW_").lower(): value for name, value in settings.items()}
+    own = Settings(**values)
+    for what, url, connect in (("database", own.database, _ask_database), ("broker", own.broker, _ask_broker)):
+        try:
+            connect(url)
+        except Exception as error:  # noqa: BLE001 - of a driver, a socket or TLS
+            raise Unavailable(f"the {what} at {_host(url)} can't be used from here: {_first_line(error)}") from None
+
+
+def _ask_database(url: str) -> None:
+    from shared.db.database import Database  # noqa: PLC0415 - slow to import
+    from shared.nodes.registry import list_nodes  # noqa: PLC0415
+
+    database = Database(url, pool_size=1)
+    try:
+        with database.reading() as session:
+            list_nodes(session)
+    finally:
+        database.close()
+
+
+def _ask_broker(url: str) -> None:
+    from kombu import Connection  # noqa: PLC0415 - slow to import
+
+    with Connection(url, connect_timeout=CONNECT_SECONDS) as connection:
+        connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+
+
+def _require_reachable(name: str, url: str, otherwise: str) -> None:
+    if not url or url.startswith("sqlite"):
+        raise Invalid(f"{name} is not set, and {otherwise}: several machines need one that all reach")
+    if (urlsplit(url).hostname or LOOPBACK[0]) in LOOPBACK:
+        raise Invalid(f"{name} names an address of this machine only ({_host(url)}): set one that all machines reach")
+
+
+def _checked_address(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        raise Invalid(f"{address[:64]!r} is no IP address") from None
+    if found.is_unspecified or found.is_loopback:
+        raise Invalid(f"{address} is not an address that another machine reaches")
+    return str(found)
+
+
+def _as_text(settings: dict[str, str]) -> str:
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).strip().partition("\n")[0][:200]

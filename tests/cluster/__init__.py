@@ -1,0 +1,1 @@
+"""Clusters of several machines, which are network namespaces with engines of their own."""

@@ -1,0 +1,63 @@
+"""PostgreSQL and Valkey on a machine of the cluster, with passwords, as its other machines reach them."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from shared.queue.embedded_broker import server_command
+from tests.cluster.machines import Machine
+from tests.services import processes
+from tests.services.directories import short_directory
+from tests.services.postgres import Postgres, _binary
+from tests.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Data:
+    """Their URLs."""
+
+    database: str
+    broker: str
+
+
+@contextmanager
+def running_data(machine: Machine) -> Iterator[Data]:
+    """Both servers, for the length of the block."""
+    password = secrets.token_hex(24)
+    with _postgres(machine, password) as database, _valkey(machine, password) as broker:
+        yield Data(database, broker)
+
+
+@contextmanager
+def _postgres(machine: Machine, password: str) -> Iterator[str]:
+    user = processes.unprivileged()
+    with short_directory("pg", in_memory=True) as directory:
+        cluster = Postgres(directory)
+        cluster.make()
+        with (directory / "data" / "pg_hba.conf").open("a") as file:
+            file.write("host all workspace all scram-sha-256\n")
+        identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--pdeathsig=INT", "--"]
+        server = [_binary("postgres"), "-D", str(directory / "data"), "-k", str(directory), "-h", machine.address]
+        running = processes.start([*machine.namespace.command, "setpriv", *identity, *server], directory / "log")
+        try:
+            eventually(cluster._answers)
+            with cluster.connect() as connection:
+                connection.execute(f"CREATE ROLE workspace LOGIN PASSWORD '{password}'".encode())
+                connection.execute(b"CREATE DATABASE workspace OWNER workspace")
+            yield f"postgresql://workspace:{password}@{machine.address}/workspace"
+        finally:
+            processes.stop(running)
+
+
+@contextmanager
+def _valkey(machine: Machine, password: str) -> Iterator[str]:
+    with short_directory("valkey") as directory:
+        options = ["--port", "6379", "--bind", machine.address, "--requirepass", password]
+        command = [*server_command(directory / "socket", directory), *options]
+        running = processes.start([*machine.namespace.command, *command], directory / "log")
+        try:
+            eventually((directory / "socket").exists)
+            yield f"redis://:{password}@{machine.address}:6379/0"
+        finally:
+            processes.stop(running)

@@ -1,0 +1,176 @@
+"""The deployments with Compose and Swarm, on engines of the tests' own; the demo is the main job.
+
+PostgreSQL and Valkey are Debian's and the wheel's, in an image that is started as the official ones: no registry is
+needed.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import pytest
+
+from shared import __version__
+from shared.crypto import new_secret_key
+from tests.cluster.machines import Machine, running_machines
+from tests.cluster.transcript import Transcript
+from tests.services.directories import REPOSITORY
+from tests.services.engine import SANDBOX_IMAGE
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.nightly
+SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
+BACKENDS_IMAGE = "agent-workspace/backends:test"
+DEPLOY = REPOSITORY / "deploy"
+LOG = REPOSITORY / "var" / "log" / "cluster"
+PASSWORD = "c0ffee" * 8
+COMPOSE = ["docker-compose", "-p", "aw", "-f", str(DEPLOY / "compose.yaml")]
+DEMO = ["python3", "-m", "deploy.demo", "--keep", "--timeout", "600"]
+
+
+@pytest.fixture(scope="module")
+def images() -> list[str]:
+    """Images that the machines have; those of the service and its backends are built here."""
+    subprocess.run([DEPLOY / "image" / "build", "service"], check=True)
+    backends = REPOSITORY / "tests" / "images" / "backends"
+    build = [
+        "docker",
+        "build",
+        "--network=host",
+        f"--build-arg=BASE={SERVICE_IMAGE}",
+        f"--tag={BACKENDS_IMAGE}",
+        backends,
+    ]
+    subprocess.run(list(map(str, build)), check=True, env=os.environ | {"DOCKER_BUILDKIT": "0"})
+    return [SANDBOX_IMAGE, SERVICE_IMAGE, BACKENDS_IMAGE]
+
+
+@pytest.fixture
+def machines(images: list[str]) -> Iterator[tuple[Machine, Machine]]:
+    with running_machines(images) as found:
+        yield found
+
+
+@pytest.fixture
+def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
+    found = Transcript()
+    yield found
+    found.write(LOG / f"{request.node.name}.txt")
+
+
+def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcript: Transcript) -> None:
+    machine, _ = machines
+    (machine.folder / "password").write_text(PASSWORD)
+    (machine.folder / "env").write_text(
+        f"AW_DATABASE_URL=postgresql://workspace:{PASSWORD}@127.0.0.1/workspace\n"
+        f"AW_REDIS_URL=redis://:{PASSWORD}@127.0.0.1:6379/0\nAW_SANDBOX_DNS=none\n"
+    )
+    compose = partial(run_compose, transcript, environment_of(machine))
+    try:
+        compose("up", "--detach")
+        eventually(lambda: health_of(machine, "aw_web") == ["healthy"] * 2, interval_seconds=2)
+        assert "FINISHED" in compose("exec", "-T", "web", *DEMO).upper()
+        compose("ps")
+        assert PASSWORD not in machine.engine.docker("inspect", *machine.engine.docker("ps", "-aq").split())
+        assert capabilities(machine) == {"aw_engine-filter_1": ["CHOWN", "NET_ADMIN"]}
+    finally:
+        transcript.add("(logs)", machine.engine.docker("ps", "-a"), 0)
+        compose("logs", "--no-color", "--tail", "20")
+        machine.engine.clear()
+
+
+def test_swarm_runs_a_conversation_on_a_machine_that_joined(
+    machines: tuple[Machine, Machine], transcript: Transcript
+) -> None:
+    first, second = machines
+    docker = partial(run_docker, transcript)
+    docker(first, "swarm", "init", "--advertise-addr", first.address)
+    labels = [word for kind in ("data", "api") for word in ("--label-add", f"agent-workspace.{kind}=true")]
+    docker(first, "node", "update", *labels, "first")
+    docker(first, "secret", "create", "agent-workspace-password", "-", text=PASSWORD)
+    docker(first, "secret", "create", "agent-workspace-env", "-", text=settings_of(first))
+    stack = ["--resolve-image", "never", "--compose-file", str(DEPLOY / "swarm" / "stack.yaml"), "agent-workspace"]
+    docker(first, "stack", "deploy", *stack)
+    try:
+        eventually(lambda: is_ready(first, "first"), deadline_seconds=300, interval_seconds=2)
+        token = first.engine.docker("swarm", "join-token", "--quiet", "worker").strip()
+        docker(second, "swarm", "join", "--token", token, f"{first.address}:2377")
+        eventually(lambda: is_ready(first, "second"), deadline_seconds=300, interval_seconds=2)
+        web = web_of(first)
+        docker(first, "exec", web, "agent-workspace", "nodes", "cordon", "first")
+        said = docker(first, "exec", web, *DEMO, "--url", f"http://{first.address}:3000", "--model-host", first.address)
+        assert "FINISHED" in said.upper()
+        assert len([name for name in second.engine.containers() if name.startswith("aw-")]) == 1
+        docker(first, "exec", web, "agent-workspace", "nodes", "list")
+        docker(first, "service", "ls")
+    finally:
+        for service in first.engine.docker("service", "ls", "--format", "{{.Name}}").split():
+            transcript.add(f"(log of {service})", first.engine.docker("service", "logs", "--tail", "8", service), 0)
+        for machine in (second, first):
+            machine.engine.docker("swarm", "leave", "--force")
+            eventually(partial(is_cleared, machine), interval_seconds=1)
+
+
+def environment_of(machine: Machine) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AW_")}
+    files = {"ENV_FILE": str(machine.folder / "env"), "PASSWORD_FILE": str(machine.folder / "password")}
+    return own | files | images_of(machine) | {"DOCKER_HOST": machine.engine.host}
+
+
+def images_of(machine: Machine) -> dict[str, str]:
+    backends = {"POSTGRES_IMAGE": BACKENDS_IMAGE, "VALKEY_IMAGE": BACKENDS_IMAGE}
+    return backends | {"IMAGE": SERVICE_IMAGE, "ENGINE_SOCKET": machine.socket}
+
+
+def settings_of(machine: Machine) -> str:
+    return "\n".join(
+        [
+            f"AW_DATABASE_URL=postgresql://workspace:{PASSWORD}@{machine.address}/workspace",
+            f"AW_REDIS_URL=redis://:{PASSWORD}@{machine.address}:6379/0",
+            f"AW_SECRET_KEYS={new_secret_key()}",
+            f"AW_HOST={machine.address}",
+            f"AW_SANDBOX_API_URL=http://{machine.address}:3000",
+            "AW_SANDBOX_DNS=none",
+        ]
+    )
+
+
+def run_compose(transcript: Transcript, environment: Mapping[str, str], *words: str) -> str:
+    return transcript.run(f"$ docker-compose {' '.join(words)}", [*COMPOSE, *words], environment=environment)
+
+
+def run_docker(transcript: Transcript, machine: Machine, *words: str, text: str | None = None) -> str:
+    command = ["docker", "--host", machine.engine.host, *words]
+    shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
+    return transcript.run(shown, command, environment=os.environ | images_of(machine), text=text)
+
+
+def health_of(machine: Machine, name: str) -> list[str]:
+    ids = machine.engine.docker("ps", "-q", "--filter", f"name={name}").split()
+    return machine.engine.docker("inspect", "--format", "{{.State.Health.Status}}", *ids).split() if ids else []
+
+
+def capabilities(machine: Machine) -> dict[str, list[str]]:
+    """The capabilities that were added to containers of the service, by their names."""
+    ids = machine.engine.docker("ps", "-q").split()
+    form = "{{.Name}} {{range .HostConfig.CapAdd}}{{.}} {{end}}"
+    rows = [line.split() for line in machine.engine.docker("inspect", "--format", form, *ids).splitlines()]
+    return {name.strip("/"): sorted(added) for name, *added in rows if added and name.startswith("/aw_")}
+
+
+def is_cleared(machine: Machine) -> bool:
+    """Whether Swarm has ended its containers there."""
+    return not [name for name in machine.engine.containers() if name.startswith("agent-workspace_")]
+
+
+def web_of(machine: Machine) -> str:
+    """The id of an API process's container."""
+    return machine.engine.docker("ps", "-q", "--filter", "name=agent-workspace_web").split()[0]
+
+
+def is_ready(machine: Machine, node: str) -> bool:
+    found = machine.engine.docker("ps", "-q", "--filter", "name=agent-workspace_web").split()
+    command = ["docker", "--host", machine.engine.host, "exec", *found[:1], "agent-workspace", "nodes", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout if found else ""
+    return any(row.split()[:2] == [node, "READY"] for row in listed.splitlines())

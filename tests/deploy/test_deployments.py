@@ -1,0 +1,91 @@
+"""The files for Compose, Swarm, systemd, nginx and Caddy: their own tools accept them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from shared import __version__
+from tests.deploy.machine_programs import find_program
+from tests.services.authority import Authority
+from tests.services.directories import REPOSITORY
+
+DEPLOY = REPOSITORY / "deploy"
+BIN = "/opt/agent-workspace/bin"
+NGINX = """\
+pid {folder}/nginx.pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    include {folder}/proxy.conf;
+}}
+"""
+
+
+def check(*command: str | Path, **variables: str) -> str:
+    """The output of a tool that must succeed."""
+    environment = os.environ | variables
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "swarm/stack.yaml"])
+def test_compose_reads_the_deployment(file: str) -> None:
+    found = yaml.safe_load(check(find_program("docker-compose", "docker-compose"), "-f", DEPLOY / file, "config"))
+    images = {service["image"] for service in found["services"].values()}
+    assert f"agent-workspace/service:{__version__}" in images
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "swarm/stack.yaml"])
+def test_only_the_engine_filter_has_root_s_rights_and_the_engine_s_socket(file: str) -> None:
+    services = yaml.safe_load((DEPLOY / file).read_text())["services"]
+    own = {name: service for name, service in services.items() if "service" in service["image"]}
+    assert {name for name, service in own.items() if service.get("user") or service.get("cap_add")} == {"engine-filter"}
+    assert {name for name, service in own.items() if "docker.sock" in str(service)} == {"engine-filter"}
+    assert all(service["cap_drop"] == ["ALL"] and service["read_only"] for service in own.values())
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    verify = find_program("systemd-analyze", "systemd")
+    for unit in (DEPLOY / "systemd").iterdir():
+        text = unit.read_text().replace(BIN, str(Path(sys.executable).parent))
+        (tmp_path / unit.name.replace("@", "@1")).write_text(text)
+    assert check(verify, "verify", *tmp_path.iterdir()) == ""
+    broken = tmp_path / "broken.service"
+    broken.write_text("[Service]\nExecStart=/nonexistent\nRestrat=always\n")
+    done = subprocess.run([verify, "verify", broken], capture_output=True, text=True, check=False)
+    assert "Restrat" in done.stderr
+
+
+def test_units_run_modules_and_commands_that_exist() -> None:
+    texts = [unit.read_text() for unit in (DEPLOY / "systemd").iterdir()]
+    modules = {found for text in texts for found in re.findall(r"-m ([\w.]+)", text)}
+    assert {"deploy.door", "deploy.engine_filter", "deploy.service.health"} == modules
+    files = [REPOSITORY / module.replace(".", "/") for module in modules]
+    assert all(file.with_suffix(".py").exists() or (file / "__main__.py").exists() for file in files)
+
+
+def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
+    nginx = find_program("nginx", "nginx-light")
+    text = (DEPLOY / "proxy" / "nginx.conf").read_text()
+    certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
+    for name, file in (("fullchain.pem", certificate), ("privkey.pem", key)):
+        text = text.replace(f"/etc/ssl/agents.example.com/{name}", str(file))
+    (tmp_path / "proxy.conf").write_text(text)
+    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path))
+    assert "test is successful" in check(nginx, "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf")
+
+
+@pytest.mark.nightly  # Caddy is 36 MB
+def test_caddy_accepts_its_configuration(tmp_path: Path) -> None:
+    caddy = find_program("caddy", "caddy")
+    file = DEPLOY / "proxy" / "Caddyfile"
+    assert "Valid configuration" in check(
+        caddy, "validate", "--config", file, "--adapter", "caddyfile", HOME=str(tmp_path)
+    )

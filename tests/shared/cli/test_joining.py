@@ -1,0 +1,110 @@
+"""`nodes invite` and `nodes join`: what another machine is told, and what it refuses."""
+
+import io
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shared.cli.service import joining
+from shared.cli.service.joining import check_connections, read_invitation, write_invitation
+from shared.crypto import new_secret_key
+from shared.errors import Invalid, Unavailable
+from shared.settings import Settings
+from tests.shared.cli.answers import Cli, assert_complains
+
+KEY = new_secret_key()
+REACHABLE = {
+    "database_url": "postgresql://workspace:pa$s@10.77.0.1/workspace?sslmode=require&connect_timeout=3",
+    "redis_url": "redis://:secret@10.77.0.1:6379/0",
+    "secret_keys": KEY,
+    "sandbox_api_url": "http://10.77.0.1:3000",
+}
+
+
+def settings(**changes: object) -> Settings:
+    return Settings.model_validate({"host": "10.77.0.1"} | REACHABLE | changes)
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """What a join has started; nothing is connected."""
+    started: list[Sequence[str]] = []
+    monkeypatch.setattr(joining, "check_connections", lambda _: None)
+    monkeypatch.setattr(joining, "run_processes", started.append)
+    return started
+
+
+def test_invitation_is_read_as_it_was_written() -> None:
+    found = read_invitation(write_invitation(settings(sandbox_addresses="10.99.0.0/24")))
+    expected = {f"AW_{name.upper()}": value for name, value in REACHABLE.items()}
+    assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24"}
+
+
+def test_api_s_own_address_is_passed_on() -> None:
+    assert (
+        read_invitation(write_invitation(settings(sandbox_api_url="")))["AW_SANDBOX_API_URL"]
+        == REACHABLE["sandbox_api_url"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"database_url": ""}, "AW_DATABASE_URL"),
+        ({"database_url": "sqlite:////data/workspace.db"}, "AW_DATABASE_URL"),
+        ({"database_url": "postgresql:///workspace"}, "AW_DATABASE_URL"),
+        ({"redis_url": ""}, "AW_REDIS_URL"),
+        ({"redis_url": "redis://127.0.0.1:6379/0"}, "AW_REDIS_URL"),
+        ({"host": "127.0.0.1", "sandbox_api_url": ""}, "AW_SANDBOX_API_URL"),
+    ],
+)
+def test_machine_that_others_do_not_reach_invites_none(changes: dict[str, str], names: str) -> None:
+    with pytest.raises(Invalid, match=names) as raised:
+        write_invitation(settings(**changes))
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "hello", "AW_DATABASE_URL=postgresql://db/x", "\0"])
+def test_what_is_no_invitation_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="no invitation"):
+        read_invitation(text)
+
+
+def test_invitation_sets_nothing_else() -> None:
+    with pytest.raises(Invalid, match="LD_PRELOAD"):
+        read_invitation(write_invitation(settings()) + "LD_PRELOAD=/tmp/x.so\n")
+
+
+def test_machine_that_joins_keeps_its_settings_and_runs_a_node(
+    cli: Cli, tmp_path: Path, joined: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
+    assert cli("nodes", "join", "10.77.0.2", "--name", "b").status == 0
+    file = tmp_path / "var" / "env"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    monkeypatch.delenv("AW_DATABASE_URL")
+    assert Settings().database == REACHABLE["database_url"].replace("postgresql:", "postgresql+psycopg:")
+    assert {"AW_NODE_ADDRESS=10.77.0.2", "AW_NODE=b"} <= set(file.read_text().splitlines())
+    assert joined == [("web=0", "flower=0")]
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
+    assert_complains(cli("nodes", "join", "10.77.0.3"), "var/env exists here")
+    assert len(joined) == 1
+
+
+@pytest.mark.parametrize("address", ["node-b", "0.0.0.0", "127.0.0.1"])
+def test_address_that_others_do_not_reach_is_refused(
+    cli: Cli, tmp_path: Path, joined: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
+    assert_complains(cli("nodes", "join", address), address)
+    assert not (tmp_path / "var" / "env").exists()
+    assert joined == []
+
+
+def test_database_that_does_not_answer_is_named_without_its_password() -> None:
+    url = "postgresql://workspace:secret@127.0.0.1:1/workspace"
+    with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 can't be used") as raised:
+        check_connections({"AW_DATABASE_URL": url, "AW_REDIS_URL": "redis://127.0.0.1:1/0"})
+    assert "secret" not in str(raised.value)
