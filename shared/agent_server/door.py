@@ -49,11 +49,6 @@ def open_access(vault: Vault, authority: str = "") -> DoorAccess:
     return DoorAccess(vault.derive(PURPOSE), authority)
 
 
-def sandbox_url(door: str, address: str, port: int) -> str:
-    """Return the URL of a port of the container at `address`."""
-    return f"{door}/{address}/{port}"
-
-
 def split_url(url: str) -> tuple[str, str, str]:
     """Return a sandbox URL's origin, the path below it, and the `Host` that the sandbox sees."""
     parts = urlsplit(url)

@@ -1,4 +1,7 @@
-"""The number of files that a job passes: a reader who follows it opens them all."""
+"""The number of files that a job passes: a reader who follows it opens them all.
+
+The process has run such a job before, so what a process computes once is not counted.
+"""
 
 from celery import Celery
 from fastapi.testclient import TestClient
@@ -14,14 +17,15 @@ from tests.worker import scenes
 from worker.context import WorkerContext
 from worker.tasks import register_tasks
 
-MAX_FILES_OF_SANDBOX_START = 33
+MAX_FILES_OF_SANDBOX_START = 30
 MAX_FILES_OF_CONVERSATION_START = 37
-MAX_FILES_FROM_REQUEST_TO_READY = 67
+MAX_FILES_FROM_REQUEST_TO_READY = 65
 # `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 
 
 def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: Person) -> None:
+    scenes.running(context, user)
     sandbox_id = scenes.start(context, user)
     files = files_of(context, StartSandbox(sandbox_id, NODE_ID))
     assert scenes.row(context, Sandbox, sandbox_id).status == Status.RUNNING
@@ -30,7 +34,9 @@ def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: Perso
 
 def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: Person) -> None:
     scenes.configure(context, user)
-    task_id = scenes.ask(context, user, scenes.running(context, user), selected_repository="acme/app")
+    sandbox_id = scenes.running(context, user)
+    files_of(context, StartConversation(scenes.ask(context, user, sandbox_id), NODE_ID))
+    task_id = scenes.ask(context, user, sandbox_id, selected_repository="acme/app")
     files = files_of(context, StartConversation(task_id, NODE_ID))
     assert scenes.task_of(context, task_id).stage == Stage.READY
     assert_few(context, files, MAX_FILES_OF_CONVERSATION_START)
@@ -43,11 +49,12 @@ def test_a_conversation_from_request_to_ready_passes_few_files(
     with traced() as passed:
         # Outside a `with`, so that the tasks beside the requests don't run.
         client = TestClient(create_app(api_context))
-        passed.clear()
-        accepted = client.post(
-            "/api/v1/app-conversations", json={"initial_message": scenes.MESSAGE}, headers=user.headers
-        )
-        scenes.deliver(context)
+        for _ in range(2):
+            passed.clear()
+            accepted = client.post(
+                "/api/v1/app-conversations", json={"initial_message": scenes.MESSAGE}, headers=user.headers
+            )
+            scenes.deliver(context)
         files = list(passed)
     assert scenes.task_of(context, accepted.json()["id"]).stage == Stage.READY
     assert_few(context, files, MAX_FILES_FROM_REQUEST_TO_READY)

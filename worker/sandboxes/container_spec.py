@@ -5,7 +5,6 @@ import hmac
 import json
 from typing import Any
 
-from shared.agent_server.door import sandbox_url
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus, ContainerSummary, NetworkPlace
@@ -90,6 +89,11 @@ def container_request(
         network=network,
         disk_bytes=disk_bytes if spec.disk_bytes is None else spec.disk_bytes,
     )
+
+
+def sandbox_url(door: str, address: str, port: int) -> str:
+    """Return the URL of a port of the container at `address`."""
+    return f"{door}/{address}/{port}"
 
 
 def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> bytes:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared.agent_server.door import sandbox_url
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.agent_server.limits import MAX_MESSAGES, MAX_RUNNING_PAGES
 from shared.models import Sandbox
@@ -36,7 +35,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck
 from worker.sandboxes import agent_server_lifecycle, container_spec
-from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.container_spec import container_name, sandbox_url
 from worker.sandboxes.reconciler import reconcile
 
 TALK = "1" * 32

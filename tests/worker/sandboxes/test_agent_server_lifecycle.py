@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared.agent_server.door import sandbox_url
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox
@@ -17,7 +16,7 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import row, start, warm
 from worker.context import WorkerContext
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
-from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.container_spec import container_name, sandbox_url
 from worker.sandboxes.reconciler import reconcile
 
 
