@@ -31,6 +31,7 @@ DETAILS = (
     "execution_reason",
     "execution_detail",
 )
+TASK = ("status", "reason", "detail", "sandbox_id")
 FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
 SECONDS = 600.0
 FOLLOW_SECONDS = 1.0
@@ -101,9 +102,6 @@ def show_conversation(conversation_id: Id) -> None:
             return
     details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True))
     print_details({name: value for name, value in details.items() if value is not None}, shown)
-
-
-TASK = ("status", "reason", "detail", "sandbox_id")
 
 
 @conversations.command("send")
