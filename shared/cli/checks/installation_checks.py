@@ -3,7 +3,6 @@
 import socket
 import stat
 from collections.abc import Iterator
-from datetime import timedelta
 
 import redis
 from sqlalchemy import text
@@ -13,10 +12,10 @@ from sqlmodel import Session
 from shared import clock
 from shared.cli.checks.finding import Finding
 from shared.cli.local.installation import Installation
-from shared.clock import now
 from shared.db.migrations import read_schema
 from shared.errors import WorkspaceError
 from shared.nodes import registry as node_registry
+from shared.nodes.placement import oldest_heartbeat
 from shared.settings import Settings
 
 # The oldest versions that the tests run with.
@@ -84,8 +83,8 @@ def _check_nodes(session: Session) -> Iterator[Finding]:
     if not nodes:
         yield Finding("nodes", "no worker has ever reported", "start a worker, and read its log")
     for node in nodes:
-        silent = now() - node.heartbeat_at > timedelta(seconds=20)
-        problem = node.detail or node.closed_reason or ("its worker is silent" if silent else None)
+        silent = "its worker is silent" if node.heartbeat_at < oldest_heartbeat() else None
+        problem = node.detail or node.closed_reason or silent
         yield Finding(f"node {node.id}", problem, "read the log of its worker", node.status)
 
 
