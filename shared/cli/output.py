@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated, Any
 
@@ -16,6 +16,8 @@ from shared.cli.options import with_options
 from shared.clock import now
 
 NAME = "agent-workspace"
+# Fields of the API that are times.
+TIME = re.compile(r"(^|_)at$")
 # All but a line's end. JSON itself has no other line breaks.
 CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -126,16 +128,15 @@ def cell_text(value: Any) -> str:
 
 
 def read_fields(item: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
-    """Fields of an object of the API; those whose names end in `_at` are times."""
+    """Fields of an object of the API; `at`, and those whose names end in `_at`, are times."""
     return [
-        datetime.fromisoformat(item[name]) if name.endswith("_at") and item.get(name) else item.get(name)
-        for name in names
+        datetime.fromisoformat(item[name]) if TIME.search(name) and item.get(name) else item.get(name) for name in names
     ]
 
 
 def time_text(at: datetime | None) -> str:
-    """A time to the second; empty for None."""
-    return at.isoformat(sep=" ", timespec="seconds") if at else ""
+    """A time to the second, in UTC; empty for None."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if at else ""
 
 
 def age_text(at: datetime) -> str:

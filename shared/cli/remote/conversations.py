@@ -72,7 +72,7 @@ def start_conversation(
     timeout: Timeout = SECONDS,
 ) -> None:
     """Start a conversation, and print its id. With `--wait`, which is the default, the agent has got the message."""
-    conversation_id = str(uuid.uuid4())
+    conversation_id = uuid.uuid4().hex
     request = {
         "conversation_id": conversation_id,
         "initial_message": message and _message(_read_text(message)),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shared.cli.confirmation import Yes, confirm
-from shared.cli.output import NAME, print_details, print_table, read_fields, showing
+from shared.cli.output import NAME, cell_text, print_details, print_table, read_fields, showing
 from shared.cli.remote.service import Service, TimedOut, opened, read_id, remote
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 from shared.errors import WorkspaceError
@@ -16,6 +16,7 @@ from shared.errors import WorkspaceError
 sandboxes = typer.Typer(help="Start, use, pause and delete sandboxes.", no_args_is_help=True)
 
 PATH = "/api/v1/sandboxes"
+ON_TERMINAL = ("id", "status", "reason", "last active")
 COLUMNS = ("id", "status", "reason", "sandbox_spec_id", "created_at", "last_active_at")
 DETAILS = (*COLUMNS, "pause_kind", "desired_status", "expires_at", "detail")
 HISTORY = ("at", "to_status", "reason", "pause_kind")
@@ -48,7 +49,7 @@ def list_sandboxes(
         found = service.list_all(f"{PATH}/search", most, status__eq=status)
     header = ("id", "status", "reason", "spec", "created", "last active")
     rows = [read_fields(sandbox, COLUMNS) for sandbox in found]
-    print_table(header, rows, objects=[_without_key(sandbox) for sandbox in found])
+    print_table(header, rows, ON_TERMINAL, objects=[_without_key(sandbox) for sandbox in found])
 
 
 @sandboxes.command("start")
@@ -77,7 +78,7 @@ def show_sandbox(sandbox_id: Id) -> None:
         sandbox = _read(service, sandbox_id)
         moves = service.get(f"{PATH}/{read_id(sandbox_id)}/transitions")
     shown = _without_key(sandbox or {"id": read_id(sandbox_id), "status": Awaited.DELETED})
-    lines = [" ".join(filter(None, map(str, read_fields(move, HISTORY)))) for move in moves]
+    lines = [" ".join(filter(None, map(cell_text, read_fields(move, HISTORY)))) for move in moves]
     details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True)) | {"history": "\n".join(lines)}
     print_details(
         {name: value for name, value in details.items() if value not in (None, "")}, shown | {"history": moves}

@@ -54,7 +54,7 @@ def test_failed_start_says_why(scripted: Callable[[Handler], Cli]) -> None:
         return httpx.Response(200, json=task | {"status": "WORKING"} if request.method == "POST" else task)
 
     failed = scripted(answer)("conversations", "start", "-m", "Hello")
-    assert (failed.status, "explain clone_failed" in failed.err, len(failed.out.strip())) == (1, True, 36)
+    assert (failed.status, "explain clone_failed" in failed.err, len(failed.out.strip())) == (1, True, 32)
 
 
 def test_events_are_lines_without_control_characters(
