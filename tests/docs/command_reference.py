@@ -91,7 +91,7 @@ def _describe(name: str, command: Any) -> Iterator[str]:
 
 
 def _argument(argument: Any) -> str:
-    text = (argument.metavar or argument.name).upper().strip("[]{}") + ("..." if argument.nargs == -1 else "")
+    text = (argument.metavar or argument.name).upper().strip("[]{}.") + ("..." if argument.nargs == -1 else "")
     return text if argument.required else f"[{text}]"
 
 

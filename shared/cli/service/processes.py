@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-server, worker, everything = typer.Typer(), typer.Typer(), typer.Typer()
+server, worker, everything = (typer.Typer(add_completion=False) for _ in range(3))
 
 
 @server.command("server")
