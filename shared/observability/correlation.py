@@ -1,6 +1,6 @@
 """What joins the work of one request in all processes: its id in logs and messages, and its trace if there is one.
 
-`shared.observability.traces` sets `tracer` if traces are configured. Until then nothing of OpenTelemetry is imported.
+`configure_traces` sets `tracer` if traces are configured. Without them, this service imports nothing of OpenTelemetry.
 """
 
 import re
@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from shared.crypto import KEY_PREFIX
+from shared.errors import Invalid
 
 REQUEST_ID_HEADER = "X-Request-ID"
 # Of a job's message: the id of the request that caused it, and when it was published, in seconds since 1970.
@@ -34,6 +35,21 @@ class Tracer(Protocol):
 
 
 tracer: Tracer | None = None
+
+
+def configure_traces(url: str, service: str) -> None:
+    """Send traces to an OTLP receiver at this URL; without a URL, make none.
+
+    Raises:
+        Invalid: the packages of the extra `otel` are missing.
+    """
+    if not url:
+        return
+    try:
+        from shared.observability.traces import send_traces  # noqa: PLC0415 - slow to import, and an extra
+    except ImportError:
+        raise Invalid("AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]'") from None
+    send_traces(url, service)
 
 
 def span(
