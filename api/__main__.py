@@ -10,6 +10,7 @@ from api.server.connections import ConnectionLimits, LimitedWebSocket, limited_h
 from api.server.graceful import DrainingServer
 from api.server.sockets import BACKLOG, get_sockets
 from shared.db.database_clock import begin_following
+from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments
 from shared.settings import Settings
@@ -25,6 +26,7 @@ def main() -> None:
     settings = Settings()
     configure_logs(settings, "web")
     configure_instruments(settings)
+    configure_traces(settings.traces_url, "agent-workspace-api")
     context = make_context(settings)
     begin_following(context.database)  # before the first request, which may write times
     config = uvicorn.Config(

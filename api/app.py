@@ -9,12 +9,14 @@ import structlog
 from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
 
 from api import paths
 from api.errors.handlers import install_error_handlers
 from api.limits.keyless import KeylessLimits
 from api.lists import ResponseCache, ResponseCacheMiddleware
 from api.middleware.cors import Cors
+from api.middleware.observation import RequestObservation
 from api.middleware.request_body import BodyLimitMiddleware
 from api.middleware.responses import ResponseRules
 from api.middleware.trailing_slash import SlashRedirect
@@ -78,12 +80,18 @@ KEYLESS_PATHS = {f"{V1}{route.path}" for route in web_client_config.router.route
 LIST_PATHS = {f"{V1}{route.path}" for router in LISTS for route in router.routes if isinstance(route, Route)}
 
 
+class _Application(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Observe all that the application does, its internal errors too."""
+        return RequestObservation(super().build_middleware_stack(), fixed_paths=LIST_PATHS)
+
+
 def create_app(context: Context) -> FastAPI:
     """Create an application with this context. All applications of a process share their routes."""
     sandbox_path = SandboxProxy(context)
     # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
     routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts)]
-    app = FastAPI(
+    app = _Application(
         title="Agent Workspace", version=__version__, docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
     )
     app.state.context = context

@@ -164,6 +164,9 @@ class Settings(BaseSettings):
         "",
         description="Git hosts that may be private or without https, comma-separated, optionally with a port",
     )
+    traces_url: str = Field(
+        "", description="OTLP receiver for traces, as `http://127.0.0.1:4318/v1/traces`; empty: no traces"
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 

@@ -30,6 +30,7 @@ REAL_FOLDERS = (
     "tests/clients/",
     "tests/cluster/",
     "tests/browser/",
+    "tests/deploy/monitoring/",
     "tests/bench/test_bench.py",
     "tests/worker/engine/test_disks.py",
 )

@@ -22,6 +22,7 @@ from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
 from shared.nodes import registry as node_registry
+from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
 from shared.queue.broker import Publisher
@@ -63,6 +64,7 @@ def main() -> None:
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
     configure_instruments(shared)
+    configure_traces(shared.traces_url, "agent-workspace-worker")
     if settings.metrics_port:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.

@@ -20,6 +20,7 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.leasing.leases import MAX_SECONDS
 from shared.models import Sandbox
+from shared.observability.correlation import request_id
 from shared.queue.broker import Publisher
 from shared.queue.jobs import Job
 from shared.redaction import Redact
@@ -88,6 +89,8 @@ class LaneJob(NamedTuple):
     job: Job
     sandbox_id: str
     owner_id: str
+    # Of the request that the job is for.
+    request_id: str = ""
 
 
 class Lane:
@@ -114,7 +117,7 @@ class Lane:
             self._remove(work)
             return True
 
-    def leave(self, work: LaneJob) -> Job | None:
+    def leave(self, work: LaneJob) -> LaneJob | None:
         """Free the place. Returns the waiting job that may take it, of the first owner in the queue."""
         with self._lock:
             self._count(work, -1)
@@ -123,7 +126,7 @@ class Lane:
                     self._remove(found)
                     if owner_id in self._waiting:  # moved behind the other owners
                         self._waiting[owner_id] = self._waiting.pop(owner_id)
-                    return found.job
+                    return found
             return None
 
     @property
@@ -151,7 +154,7 @@ class Lane:
     def _remember(self, work: LaneJob) -> None:
         jobs = self._waiting.setdefault(work.owner_id, {})
         if len(jobs) < MAX_REMEMBERED:
-            jobs.setdefault(work.job, work)
+            jobs.setdefault(work.job, work._replace(request_id=request_id.get()))
 
     def _remove(self, work: LaneJob) -> None:
         jobs = self._waiting.get(work.owner_id, {})

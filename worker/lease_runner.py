@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +16,8 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
+from shared.observability import metrics
+from shared.observability.correlation import request_id
 from worker.context import Lane, LaneJob, WorkerContext
 from worker.engine.protocol import EngineUnavailable
 
@@ -80,14 +83,21 @@ def taking_place(context: WorkerContext, lane: Lane, work: LaneJob) -> Iterator[
     try:
         yield
     finally:
-        if (job := lane.leave(work)) is not None:
-            context.publisher.publish(job)
+        if (waiting := lane.leave(work)) is not None:
+            _publish(context, waiting)
 
 
 def backoff(attempt: int) -> float:
     """Return the delay after `attempt` failed attempts: half a second, doubled each time, up to a max."""
     # The exponent has a max too: an engine may refuse for days, and a float holds no power of two that large.
     return float(min(0.5 * 2 ** min(attempt, 16), MAX_BACKOFF_SECONDS))
+
+
+def _publish(context: WorkerContext, waiting: LaneJob) -> None:
+    """Enqueue a job that waited for a place, under the id of its own request, in a trace of none."""
+    alone = Context()
+    alone.run(request_id.set, waiting.request_id)
+    alone.run(context.publisher.publish, waiting.job)
 
 
 def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observed: bool) -> Row | None:
@@ -113,6 +123,7 @@ def _run_claimed(
                 is_due = _release(context, table, row, retry)
         except LeaseLost:
             log.warning("lease_lost", table=table.__tablename__, row=row.id)
+            metrics.count_lost_lease(table.__tablename__)
             return False
         if retry is not None:
             return False
@@ -142,6 +153,7 @@ def _work(
     except Exception as error:
         # A bug in this service: the trace shows code, not values, and the sweep requeues the row.
         log.exception("work_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
+        metrics.count_failed_run(row.__tablename__)
         last = row.attempt + 1 >= context.settings.max_attempts
         return _work(context, row, give_up, None) if last and give_up else Retry(type(error).__name__)
     return None

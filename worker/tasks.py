@@ -1,10 +1,12 @@
 """Celery tasks, one for each kind of job. Their names are users' commands, as Flower shows them."""
 
 from collections.abc import Callable
+from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 
-from shared.observability import failpoints
+from shared.observability import correlation, failpoints, metrics
+from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID
 from shared.queue.jobs import (
     CancelStart,
     CheckSandbox,
@@ -45,12 +47,17 @@ def register_tasks(app: Celery, context: WorkerContext) -> None:
     """Register a task for each kind of job with the application."""
     for job, work in WORK.items():
         # Not shared: another application in this process has another context.
-        app.task(name=job.task, shared=False)(_task(job.task, work, context))
+        app.task(name=job.task, shared=False, bind=True)(_task(job.task, work, context))
 
 
-def _task(name: str, work: Callable[[WorkerContext, str], None], context: WorkerContext) -> Callable[[str], None]:
-    def run(row_id: str) -> None:
+def _task(name: str, work: Callable[[WorkerContext, str], None], context: WorkerContext) -> Callable[..., None]:
+    def run(task: "Task[Any, Any]", row_id: str) -> None:
         failpoints.begin(name)
-        work(context, row_id)
+        message = vars(task.request)
+        # A sweep's job has an id of its own: its message's, which Flower shows.
+        correlation.request_id.set(message.get(REQUEST_ID) or task.request.id or "")
+        metrics.observe_job(name, message.get(PUBLISHED_AT))
+        with correlation.span(name, "consumer", message, row=row_id):
+            work(context, row_id)
 
     return run

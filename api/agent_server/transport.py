@@ -7,6 +7,7 @@ import httpx
 
 from shared.agent_server.door import DoorAccess, error_in
 from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
+from shared.observability import correlation
 
 MAX_IDLE_CONNECTIONS = 1000
 
@@ -33,7 +34,8 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
-        with limited_header():
+        with limited_header(), correlation.span(f"agent server {request.method}", "client"):
+            request.headers.update(correlation.outgoing_headers())
             response = await super().handle_async_request(request)
         if error := error_in(response.headers):
             await response.aread()

@@ -1,11 +1,13 @@
 """Errors as HTTP responses: the table of statuses, and bodies that never repeat the request's values."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from api.errors.limits import TooManyRequests
@@ -32,6 +34,7 @@ from shared.errors import (
     Unavailable,
     WorkspaceError,
 )
+from shared.observability.correlation import request_id
 from shared.sql.write_slots import is_lock_timeout
 
 log = structlog.get_logger()
@@ -72,10 +75,8 @@ UNREADABLE: dict[type[Exception], str] = {
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Install handlers for all errors.
-
-    A body is `{"detail": text}`, or for a 422 `{"detail": list}` (wire contract, section 0).
-    """
+    """Install handlers for all errors."""
+    app.add_exception_handler(HTTPException, _answer_http_exception)
     app.add_exception_handler(WorkspaceError, answer_workspace_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     for kind in UNAVAILABLE:
@@ -84,6 +85,16 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(400, _answer_unreadable_body)
     app.add_exception_handler(405, _answer_wrong_method)
     app.add_exception_handler(Exception, _answer_internal_error)
+
+
+def error_response(
+    status: int, detail: Any, headers: Mapping[str, str] | None = None, names: tuple[str, ...] = ("detail",)
+) -> JSONResponse:
+    """Return the response for an error: a text, or for a 422 a list, under each of `names` (wire contract, section 0).
+
+    Its `request_id` finds the request in the logs. V1 has no such field, and its clients ignore it.
+    """
+    return JSONResponse(dict.fromkeys(names, detail) | {"request_id": request_id.get()}, status, headers)
 
 
 def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
@@ -98,7 +109,7 @@ async def answer_workspace_error(
     status = _status_of(error)
     if status is None:
         return await _answer_internal_error(request, error)
-    return JSONResponse(dict.fromkeys(names, str(error)), status, _headers(error))
+    return error_response(status, str(error), _headers(error), names)
 
 
 def _status_of(error: Exception) -> int | None:
@@ -117,6 +128,11 @@ def _headers(error: Exception) -> dict[str, str] | None:
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 
+async def _answer_http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is installed for this type alone
+    return error_response(error.status_code, error.detail, error.headers)
+
+
 async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
     # Pydantic's `input` and `ctx` are omitted: they repeat values of the request, including secrets.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
@@ -124,21 +140,21 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     if [entry["loc"] for entry in detail] == [["body"]] and not _is_json(request):
         # FastAPI does not parse a body with another content type, so that the body is not an object.
         detail = [validation_entry(("header", "Content-Type"), "must be application/json", "content_type")]
-    return JSONResponse({"detail": detail}, 422)
+    return error_response(422, detail)
 
 
 async def _answer_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
     # Malformed JSON is a 422 already; these are the errors of Python's parser itself.
     cause = error.__cause__
     why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be parsed")
-    return JSONResponse({"detail": [validation_entry(("body",), why, "json_invalid")]}, 422)
+    return error_response(422, [validation_entry(("body",), why, "json_invalid")])
 
 
 async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:
     # Each route knows only its own method.
     allowed = [method for method in METHODS if _has_route(request, method)]
     heads = ["HEAD"] if "GET" in allowed else []
-    return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(sorted(allowed + heads))})
+    return error_response(405, "Method Not Allowed", {"Allow": ", ".join(sorted(allowed + heads))})
 
 
 def _has_route(request: Request, method: str) -> bool:
@@ -154,16 +170,16 @@ def _is_json(request: Request) -> bool:
 async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
     if is_lock_timeout(error):
         log.warning("row_locked", path=request.url.path)
-        return JSONResponse({"detail": LOCKED}, 503, RETRY)
+        return error_response(503, LOCKED, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
-    return JSONResponse({"detail": "the store does not respond; retry"}, 503, RETRY)
+    return error_response(503, "the store does not respond; retry", RETRY)
 
 
 async def _answer_internal_error(request: Request, error: Exception) -> JSONResponse:
     # Only the type is logged: an exception's text may contain a secret.
     log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
     # This response bypasses the middleware that adds the header.
-    return JSONResponse({"detail": "internal error"}, 500, {"Cache-Control": "no-store"})
+    return error_response(500, "internal error", {"Cache-Control": "no-store"})
 
 
 def _where(error: Exception) -> str:

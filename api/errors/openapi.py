@@ -15,6 +15,8 @@ class ErrorBody(BaseModel):
     """Why a request was rejected; a 422 has a list instead."""
 
     detail: str
+    # The response's `X-Request-ID`: with it, an operator finds the request in the logs.
+    request_id: str
 
 
 Responses = dict[int | str, dict[str, Any]]

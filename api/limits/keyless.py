@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.errors.handlers import error_response
 from api.limits.addresses import client_address
 from api.limits.process import ProcessLimits
 from api.limits.rates import RateLimit, Standing
@@ -38,7 +38,7 @@ class KeylessLimits:
             await self._app(scope, receive, send)
         elif standing.retry_seconds:
             headers = {**standing.headers, "Cache-Control": "no-store", "Connection": "close"}
-            await JSONResponse({"detail": limit.explain(standing)}, 429, headers)(scope, receive, send)
+            await error_response(429, limit.explain(standing), headers)(scope, receive, send)
         else:
             await self._app(scope, receive, _adding_headers(standing, send))
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.errors.handlers import validation_entry
+from api.errors.handlers import error_response, validation_entry
 from api.json_text import TooCostly, check_size, in_thread_if_large
 from api.paths import SANDBOX_PATH_PREFIX
 
@@ -48,7 +47,7 @@ class BodyLimitMiddleware:
         if scope["type"] != "http" or scope["path"].startswith(EXEMPT):
             await self._app(scope, receive, send)
         elif (location := _nul_location(scope)) is not None:
-            await JSONResponse({"detail": [_nul(location)]}, 422)(scope, receive, send)
+            await error_response(422, [_nul(location)])(scope, receive, send)
         else:
             limited = (
                 _Body(receive, self._limit(scope["path"]), self._max_seconds).receive if has_body(scope) else receive

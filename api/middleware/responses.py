@@ -46,12 +46,14 @@ class ResponseRules:
 
         async def send_start(message: Message) -> None:
             if message["type"] == "http.response.start":
+                scope["fastapi"] = get.get("fastapi", {})  # the route, for those outside
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
                 started.set()
 
         headers = [(name, value) for name, value in scope["headers"] if name not in BODY_HEADERS]
-        await self._app({**scope, "method": "GET", "headers": headers}, disconnect, send_start)
+        get: Scope = {**scope, "method": "GET", "headers": headers}
+        await self._app(get, disconnect, send_start)
 
 
 def _not_cacheable(send: Send) -> Send:

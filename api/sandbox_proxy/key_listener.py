@@ -28,14 +28,15 @@ class KeyListener:
         elif scope["type"] == "http" and scope["path"] == HEALTH and not _has_key(scope):
             await PlainTextResponse("OK")(scope, receive, send)
         else:
-            await self._app(_to_sandbox_path(scope), receive, send)
+            _move_to_sandbox_path(scope)
+            await self._app(scope, receive, send)
 
 
-def _to_sandbox_path(scope: Scope) -> Scope:
+def _move_to_sandbox_path(scope: Scope) -> None:
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     headers = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
     moved = {"path": PREFIX + scope["path"], "raw_path": PREFIX.encode() + raw_path, "headers": headers, BY_KEY: True}
-    return {**scope, **moved}
+    scope.update(moved)
 
 
 def _has_key(scope: Scope) -> bool:

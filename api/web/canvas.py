@@ -11,10 +11,11 @@ from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.errors.handlers import error_response
 from api.request.authentication import find_signed_in
 from api.request.session_cookie import own_origin
 
@@ -62,7 +63,7 @@ class Canvas:
         try:
             response = await self._files.get_response(path.lstrip("/"), scope)
         except HTTPException:
-            return JSONResponse({"detail": "Not Found"}, 404)
+            return error_response(404, "Not Found")
         response.headers["Cache-Control"] = CACHE if path.startswith(IMMUTABLE) else REVALIDATE
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response

@@ -19,6 +19,7 @@ from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.models.conversations import UNFINISHED
+from shared.observability import metrics
 from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
@@ -110,7 +111,11 @@ def advance(
     [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
     if task.cancelled_at is not None and stage != Stage.ERROR:
         raise Cancelled(f"start task {task.id} is cancelled")
-    task.stage = stage
+    if stage != task.stage:
+        metrics.observe_stage(task.stage, values["updated_at"] - task.updated_at)
+        if stage == Stage.READY:
+            metrics.observe_stage("total", values["updated_at"] - task.created_at)
+    task.stage, task.updated_at = stage, values["updated_at"]
     change_recorder.record_change(session, task)
 
 

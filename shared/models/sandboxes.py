@@ -12,6 +12,9 @@ from shared.models.columns import Json, UtcDateTime, one_of
 from shared.models.lease import Leased, leased_indexes
 from shared.states import DeadlineAction, Desired, Status
 
+# Its desired state is not reached yet.
+IS_UNRECONCILED = "generation != observed_generation AND status != 'DELETED'"
+
 
 class Sandbox(Leased, table=True):
     """Desired state (`desired`, `generation`), written by the API; observed state (`status`, …), written by workers."""
@@ -48,6 +51,21 @@ class Sandbox(Leased, table=True):
             "owner_id",
             sqlite_where=text("status != 'DELETED'"),
             postgresql_where=text("status != 'DELETED'"),
+        ),
+        # For metrics: counts that read no rows.
+        Index(
+            "ix_sandbox_counts",
+            "node_id",
+            "status",
+            "reason",
+            sqlite_where=text("status != 'DELETED'"),
+            postgresql_where=text("status != 'DELETED'"),
+        ),
+        Index(
+            "ix_sandbox_unreconciled",
+            "updated_at",
+            sqlite_where=text(IS_UNRECONCILED),
+            postgresql_where=text(IS_UNRECONCILED),
         ),
         Index(
             "ix_sandbox_deadline_at",

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from shared.observability.correlation import request_id
 from shared.settings import Settings
 
 
@@ -19,6 +20,7 @@ def configure_logs(settings: Settings, process: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso" if settings.log_format == "json" else "%H:%M:%S", utc=True),
         _naming(name),
+        _add_request,
         _add_trace,
     ]
     structlog.configure(
@@ -50,6 +52,13 @@ def configure_logs(settings: Settings, process: str) -> None:
 def _has_no_key(record: logging.LogRecord) -> bool:
     """Exclude uvicorn's lines about websockets, with their queries, and debug lines, with their headers."""
     return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
+
+
+def _add_request(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Name the request, or the job, that the line is about."""
+    if (found := request_id.get()) and "request_id" not in event:
+        event["request_id"] = found
+    return event
 
 
 def _add_trace(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from time import monotonic
 
 import structlog
 from prometheus_client import CollectorRegistry, Metric
@@ -19,8 +20,10 @@ from prometheus_client.registry import Collector
 log = structlog.get_logger()
 
 KINDS = ("counter", "histogram")
-# Space for `metrics.MAX_SPECS` specs with the longest ids. The library lets a full file grow.
-FILE_BYTES = 1024 * 1024
+# Space for `metrics.MAX_SPECS` specs with the longest ids, and for all routes. The library lets a full file grow.
+FILE_BYTES = 2 * 1024 * 1024
+# Seconds between two checks whether the files exist.
+CHECK_SECONDS = 1.0
 ATTEMPTS = 5
 
 
@@ -34,9 +37,13 @@ class ProcessFiles:
     def __init__(self, directory: Path) -> None:
         self._directory, self._numbers = directory, count(1)
         self._name = self._create()
+        self._check_at = 0.0
 
     def __call__(self) -> str:
         """Return the name of the files. If files were removed, it is a new name: then the library opens new files."""
+        if monotonic() < self._check_at:
+            return self._name
+        self._check_at = monotonic() + CHECK_SECONDS
         if not all(self._path(kind, self._name).exists() for kind in KINDS):
             with suppress(OSError):
                 self._name = self._create()

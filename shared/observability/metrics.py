@@ -1,16 +1,22 @@
-"""Metrics for Prometheus: in files that a host's processes share, or in memory until that is configured."""
+"""Metrics for Prometheus: in files that a host's processes share, or in memory until that is configured.
+
+No label is an id of a row or a text of a user. Those without a fixed set of values are limited in number.
+"""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server, values
 from prometheus_client.registry import Collector
 from sqlmodel import Session
 
+from shared.clock import now
 from shared.observability.metric_files import HostCollector, ProcessFiles
 from shared.settings import Settings
 
@@ -18,6 +24,8 @@ log = structlog.get_logger()
 
 # The library's variable for the directory of its files.
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+WORK_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 BOOT_BUCKETS = (0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)
 STARTS = "starts"
 # Labels stay in the files: a spec beyond this number of specs is counted as OTHER.
@@ -30,6 +38,12 @@ class Source(StrEnum):
 
     POOL = "pool"
     BOOT = "boot"
+    # Of a warm sandbox, which boots without an owner.
+    REFILL = "refill"
+
+
+# The sources of sandboxes that have an owner from the start on.
+OWNED = (Source.POOL, Source.BOOT)
 
 
 _OWN = CollectorRegistry()
@@ -44,6 +58,65 @@ _REFILL = Histogram(
     "Time from the creation of a warm sandbox until it is ready",
     ("spec",),
     buckets=BOOT_BUCKETS,
+    registry=_OWN,
+)
+_START = Histogram(
+    "agent_workspace_sandbox_start_seconds",
+    "Time of a sandbox's start that succeeded in one run, by source and phase; `total` has every start",
+    ("source", "phase"),
+    buckets=BOOT_BUCKETS,
+    registry=_OWN,
+)
+_CONVERSATION_START = Histogram(
+    "agent_workspace_conversation_start_seconds",
+    "Time that a start task has spent in a stage; `total` from its request until it is READY",
+    ("stage",),
+    buckets=BOOT_BUCKETS,
+    registry=_OWN,
+)
+_HTTP_SECONDS = Histogram(
+    "agent_workspace_http_request_seconds",
+    "Time from a request until its response begins",
+    ("method", "route"),
+    buckets=HTTP_BUCKETS,
+    registry=_OWN,
+)
+_HTTP_RESPONSES = Counter(
+    "agent_workspace_http_responses",
+    "Responses by the class of their status",
+    ("method", "route", "status"),
+    registry=_OWN,
+)
+_JOB_WAIT = Histogram(
+    "agent_workspace_job_wait_seconds",
+    "Time that a job's message was in the queue",
+    ("job",),
+    buckets=WORK_BUCKETS,
+    registry=_OWN,
+)
+_ACTION = Histogram(
+    "agent_workspace_reconcile_action_seconds",
+    "Time of an action of the reconciler, by its outcome",
+    ("action", "outcome"),
+    buckets=WORK_BUCKETS,
+    registry=_OWN,
+)
+_LEASES_LOST = Counter(
+    "agent_workspace_leases_lost",
+    "Runs that another worker, or a newer desired state, has taken the row from",
+    ("table",),
+    registry=_OWN,
+)
+_RUNS_FAILED = Counter(
+    "agent_workspace_runs_failed",
+    "Runs that a defect of this service has ended",
+    ("table",),
+    registry=_OWN,
+)
+_WEBHOOK_EVENTS = Counter(
+    "agent_workspace_webhook_events",
+    "Events that agent servers reported, by what became of them: stored, or refused by a quota",
+    ("outcome",),
     registry=_OWN,
 )
 # The specs that are labels so far.
@@ -69,7 +142,7 @@ def count_start(spec_id: str, source: Source) -> None:
     """Count a committed start."""
     with suppress(Exception):  # a metric must not fail a committed transaction
         spec = _label(spec_id)
-        for either in Source:  # create both series, so that a share can be computed from the first start on
+        for either in OWNED:  # create both series, so that a share can be computed from the first start on
             _STARTS.labels(spec, either)
         _STARTS.labels(spec, source).inc()
 
@@ -78,6 +151,63 @@ def observe_refill(spec_id: str, took: timedelta) -> None:
     """Record how long a warm sandbox took to become ready. The times may come from two clocks."""
     with suppress(Exception):
         _REFILL.labels(_label(spec_id)).observe(max(0.0, took.total_seconds()))
+
+
+def observe_start(source: Source, phases: Mapping[str, float]) -> None:
+    """Record the seconds of a sandbox's start, by phase."""
+    with suppress(Exception):
+        for phase, seconds in phases.items():
+            _START.labels(source, phase).observe(max(0.0, seconds))
+
+
+def observe_stage(stage: str, took: timedelta) -> None:
+    """Record how long a start task was in a stage."""
+    with suppress(Exception):
+        _CONVERSATION_START.labels(stage).observe(max(0.0, took.total_seconds()))
+
+
+def count_response(labels: tuple[str, str], status: int, seconds: float) -> None:
+    """Count the response to a request with this method and route."""
+    with suppress(Exception):
+        duration, responses = _of_route(*labels, status // 100)
+        duration.observe(seconds)
+        responses.inc()
+
+
+@lru_cache(maxsize=4096)
+def _of_route(method: str, route: str, status: int) -> tuple[Histogram, Counter]:
+    return _HTTP_SECONDS.labels(method, route), _HTTP_RESPONSES.labels(method, route, f"{status}xx")
+
+
+def observe_job(job: str, published_at: float | None) -> None:
+    """Record how long a job's message was in the queue, by two clocks; a message of an older release has no time."""
+    if published_at is not None:
+        with suppress(Exception):
+            _JOB_WAIT.labels(job).observe(max(0.0, now().timestamp() - published_at))
+
+
+def observe_action(action: str, seconds: float, *, succeeded: bool) -> None:
+    """Record an action of the reconciler."""
+    with suppress(Exception):
+        _ACTION.labels(action, "ok" if succeeded else "failed").observe(seconds)
+
+
+def count_lost_lease(table: Any) -> None:
+    """Count a run that has lost its lease."""
+    with suppress(Exception):
+        _LEASES_LOST.labels(table).inc()
+
+
+def count_failed_run(table: Any) -> None:
+    """Count a run that a defect has ended."""
+    with suppress(Exception):
+        _RUNS_FAILED.labels(table).inc()
+
+
+def count_webhook_events(number: int, *, stored: bool) -> None:
+    """Count the events of a webhook."""
+    with suppress(Exception):
+        _WEBHOOK_EVENTS.labels("stored" if stored else "refused").inc(number)
 
 
 def _label(spec_id: str) -> str:

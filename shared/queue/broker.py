@@ -7,7 +7,9 @@ import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from shared.observability import failpoints
+from shared.clock import now
+from shared.observability import correlation, failpoints
+from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID
 from shared.queue.jobs import Job, queue_of
 from shared.queue.kombu_patches import FastRetryConnection, install_channels
 from shared.settings import Settings
@@ -69,11 +71,19 @@ class Publisher:
 
     def _send(self, job: Job, queue: str) -> None:
         try:
-            with failpoints.around("broker.publish"):
-                self._app.send_task(job.task, args=[job.subject], queue=queue, ignore_result=True)
+            with correlation.span(f"publish {job.task}", "producer"), failpoints.around("broker.publish"):
+                headers = _headers()
+                self._app.send_task(job.task, args=[job.subject], queue=queue, headers=headers, ignore_result=True)
         except (OperationalError, OSError) as error:
             self._closed_until = time.monotonic() + BREAKER_SECONDS
             log.warning("publish_failed", task=job.task, subject=job.subject, error=type(error).__name__)
+
+
+def _headers() -> dict[str, Any]:
+    """Return what a job's message carries beside its id: for logs, metrics and traces, and nothing that is needed."""
+    found = correlation.request_id.get()
+    headers = {PUBLISHED_AT: now().timestamp()} | ({REQUEST_ID: found} if found else {})
+    return headers if correlation.tracer is None else headers | correlation.tracer.carrier()
 
 
 def _transport_options(settings: Settings) -> dict[str, Any]:

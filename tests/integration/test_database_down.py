@@ -166,7 +166,7 @@ def report(service: Deployment, conversation: dict[str, Any], event: dict[str, A
 def assert_unavailable(answer: httpx.Response) -> None:
     assert answer.status_code == 503, (answer.request.url, answer.text)
     assert int(answer.headers["Retry-After"]) > 0
-    assert set(answer.json()) == {"detail"}
+    assert set(answer.json()) == {"detail", "request_id"}
 
 
 def assert_readiness(service: Deployment, trouble: Trouble) -> None:

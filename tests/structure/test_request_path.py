@@ -15,8 +15,8 @@ from tests.factories import Person
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
-MAX_FILES = {SANDBOXES: 28, CONVERSATIONS: 33}
-MAX_COMMON_FILES = 15
+MAX_FILES = {SANDBOXES: 30, CONVERSATIONS: 35}
+MAX_COMMON_FILES = 17
 
 pytestmark = [
     pytest.mark.usefixtures("model_key", "spec", "node"),

@@ -121,7 +121,7 @@ class TestShares:
         assert [lane.enter(work(owner, 1)) for owner in "ab"] == [True, True]
         assert not lane.enter(work("a", 2))
         assert lane.leave(work("b", 1)) is None
-        assert lane.leave(work("a", 1)) == work("a", 2).job
+        assert lane.leave(work("a", 1)) == work("a", 2)
 
     def test_sandbox_gets_four_places_for_each_kind_of_job(self) -> None:
         lane = Lane(160)
@@ -135,7 +135,7 @@ class TestShares:
         for owner in "abcde":
             enter_all(lane, owner)
         offered = [lane.leave(work("a", number)) for number in range(5)]
-        assert [job.subject if job else None for job in offered] == [None, "d-1", "c-2", "e-1", "a-8"]
+        assert [one.job.subject if one else None for one in offered] == [None, "d-1", "c-2", "e-1", "a-8"]
 
     def test_no_job_is_offered_if_none_waits(self) -> None:
         lane = Lane(16)

@@ -25,6 +25,7 @@ from shared.agent_server.limits import (
     max_read,
 )
 from shared.agent_server.responses import Answer, ResponseReader, client_options
+from shared.observability import correlation
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
@@ -172,7 +173,8 @@ class CancellableTransport(httpx.HTTPTransport):
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
-        with limited_header():
+        with limited_header(), correlation.span(f"agent server {request.method}", "client", path=request.url.path):
+            request.headers.update(correlation.outgoing_headers())
             response = super().handle_request(request)
         if error := error_in(response.headers):
             response.read()

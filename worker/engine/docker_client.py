@@ -11,6 +11,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound, StreamParseError
 from docker.types import LogConfig
 
+from shared.observability import correlation
 from worker.engine import confinement
 from worker.engine.protocol import (
     ContainerRequest,
@@ -42,6 +43,11 @@ CONNECTION_ERRORS = (
 
 class TimedClient(APIClient):
     """Docker's client whose timeout also holds for each line of pulls and events."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request, as one span of a trace."""
+        with correlation.span(f"engine {request.method}", "client", path=request.path_url.partition("?")[0]):
+            return super().send(request, **options)
 
     def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         if kwargs.get("timeout") is None:

@@ -112,7 +112,8 @@ class SandboxActions:
         if owned and self._status_writer.disown(observed):
             raise Overtaken
         log.info("action", sandbox=self._sandbox.id, action=action.value, generation=self._sandbox.generation)
-        self._perform(action, observed)
+        with self._status_writer.measuring(action):
+            self._perform(action, observed)
         if action in APPLYING:
             self.unapplied = False
             self._keys_confirmed = action == Action.UNPAUSE and self._sandbox.ready_at is not None

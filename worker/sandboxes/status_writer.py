@@ -1,6 +1,9 @@
 """The writer of a sandbox's observed state: the status, the jobs of its waiters, and the cleanup after a failure."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from time import monotonic
 
 import structlog
 
@@ -10,7 +13,8 @@ from shared.leasing import waiters
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.nodes.placement import BackoffChange
-from shared.observability.metrics import observe_refill
+from shared.observability import metrics
+from shared.observability.metrics import Source
 from shared.queue.jobs import CheckSandbox, Job
 from shared.redaction import redacting
 from shared.sandboxes import quarantine, specs
@@ -39,6 +43,21 @@ class StatusWriter:
         self._name = container_name(sandbox.id)
         # Before Python 3.12 `cached_property` has one lock for all instances.
         self._spec: SandboxSpec | None = None
+        self._began = now()
+        # Seconds of this run's actions.
+        self._action_seconds: dict[str, float] = {}
+
+    @contextmanager
+    def measuring(self, action: Action) -> Iterator[None]:
+        """Measure an action that the block executes."""
+        began, succeeded = monotonic(), False
+        try:
+            yield
+            succeeded = True
+        finally:
+            took = monotonic() - began
+            self._action_seconds[action] = self._action_seconds.get(action, 0.0) + took
+            metrics.observe_action(action, took, succeeded=succeeded)
 
     def enter(self, status: Status) -> None:
         """Write a status between the former and the desired state."""
@@ -215,12 +234,25 @@ class StatusWriter:
                 changes = placement.record_result(session, self._sandbox)
             if moved or reached:
                 waiting = waiters.enqueue_waiters(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
-        if first and self._sandbox.owner_id is None:
-            observe_refill(self._sandbox.spec_id, now() - self._sandbox.created_at)
+        if first:
+            self._measure_start()
         log.info("sandbox", sandbox=self._sandbox.id, status=state.status.value, reason=state.reason)
         for change in changes:
             log.warning("node_backoff_changed", spec=self._sandbox.spec_id, **asdict(change))
         self._context.publisher.publish(*waiting)
+
+    def _measure_start(self) -> None:
+        """Measure a start: as a whole, and by phase if this run had all of it."""
+        row, total = self._sandbox, now() - self._sandbox.created_at
+        source = Source.REFILL if row.owner_id is None else Source.POOL if row.boot_key else Source.BOOT
+        phases = {"total": total.total_seconds()}
+        if Action.START in self._action_seconds or source == Source.POOL:
+            queued = (self._began - row.created_at).total_seconds()
+            acted = sum(self._action_seconds.values())
+            phases |= self._action_seconds | {"queue": queued, "health": phases["total"] - queued - acted}
+        metrics.observe_start(source, phases)
+        if source == Source.REFILL:
+            metrics.observe_refill(row.spec_id, total)
 
     def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox

@@ -1,24 +1,36 @@
-"""Gauges read from the database for Prometheus: the warm pools, and the rows that wait for a worker."""
+"""Gauges read from the database for Prometheus: pools, nodes, sandboxes, and the rows that wait for a worker."""
 
 from collections.abc import Iterator
+from datetime import datetime
+from threading import Lock
+from typing import Any
 
+from cachetools import TTLCache, cached
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from shared.clock import now
 from shared.db.database import Database, Session
 from shared.leasing import leases
-from shared.models import Sandbox
+from shared.models import Conversation, Sandbox, StartTask
+from shared.nodes import counts
+from shared.nodes.counts import Counted
 from shared.sandboxes import specs
+from shared.states import NodeStatus
 from shared.warm_pool import pool as warm_pool
 
 POOL = "agent_workspace_warm_pool"
 
 
+# Seconds for which a process keeps the counts whose cost grows with the number of sandboxes.
+KEPT_SECONDS = 10.0
+_kept: TTLCache[Any, list[Counted]] = TTLCache(8, KEPT_SECONDS)
+
+
 def read_gauges(database: Database) -> list[Metric]:
-    """Read all gauges. Indexes keep the cost independent of the number of sandboxes."""
+    """Read all gauges. Indexes keep the cost of most of them independent of the number of sandboxes."""
     with database.reading() as session:
-        return [*_pools(session), *_backlog(session)]
+        return [*_pools(session), *_backlog(session), *_unreconciled(session), *_nodes(session), _sandboxes(session)]
 
 
 def _pools(session: Session) -> Iterator[Metric]:
@@ -38,11 +50,50 @@ def _pools(session: Session) -> Iterator[Metric]:
 
 
 def _backlog(session: Session) -> Iterator[Metric]:
-    found = leases.backlog(session, Sandbox)
-    oldest = (now() - found.oldest_due_at).total_seconds() if found.oldest_due_at else 0.0
-    for name, help_text, value in (
-        ("sandboxes_waiting", "Sandboxes that no worker has picked up yet", found.waiting),
-        ("sandboxes_due", "Those among them whose job a worker should have enqueued by now", found.due),
-        ("oldest_due_seconds", "Seconds for which the first of these has been due; 0: none is due", max(0.0, oldest)),
+    """The rows that wait for a worker. The names of sandboxes' gauges are older than those of other rows'."""
+    for found, rows, oldest in (
+        (leases.backlog(session, Sandbox), "sandboxes", "oldest_due_seconds"),
+        (leases.backlog(session, StartTask), "start_tasks", "oldest_due_start_task_seconds"),
+        (leases.backlog(session, Conversation), "conversations", "oldest_due_conversation_seconds"),
     ):
-        yield GaugeMetricFamily(f"agent_workspace_{name}", help_text, value)
+        yield _gauge(f"{rows}_waiting", f"{rows} that no worker has picked up yet", found.waiting)
+        yield _gauge(f"{rows}_due", "Those among them whose job a worker should have enqueued by now", found.due)
+        yield _gauge(oldest, "Seconds for which the first of these has been due; 0: none", _age(found.oldest_due_at))
+
+
+def _unreconciled(session: Session) -> Iterator[Metric]:
+    found = counts.count_unreconciled(session)
+    yield _gauge("sandboxes_unreconciled", "Sandboxes whose desired state is not reached yet", found.number)
+    help_text = "Seconds since the first of these has changed; 0: none"
+    yield _gauge("oldest_unreconciled_seconds", help_text, _age(found.oldest_at))
+
+
+def _nodes(session: Session) -> Iterator[Metric]:
+    up = GaugeMetricFamily("agent_workspace_node_status", "1: the node has this status", labels=("node", "status"))
+    capacity = GaugeMetricFamily("agent_workspace_node_capacity", "Sandboxes that it may have", labels=("node",))
+    for node in counts.read_nodes(session):
+        capacity.add_metric([node.node_id], node.capacity)
+        for status in NodeStatus:
+            up.add_metric([node.node_id, status], node.status == status)
+    yield from (up, capacity)
+
+
+def _sandboxes(session: Session) -> Metric:
+    labels = ("node", "status", "reason")
+    family = GaugeMetricFamily("agent_workspace_sandboxes", "Sandboxes that exist", labels=labels)
+    for counted in _count_by_status(session):
+        family.add_metric([counted.node_id, counted.status, counted.reason], counted.number)
+    return family
+
+
+@cached(_kept, key=Session.get_bind, lock=Lock())
+def _count_by_status(session: Session) -> list[Counted]:
+    return counts.count_by_status(session)
+
+
+def _gauge(name: str, help_text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"agent_workspace_{name}", help_text, value)
+
+
+def _age(since: datetime | None) -> float:
+    return max(0.0, (now() - since).total_seconds()) if since else 0.0

@@ -40,6 +40,7 @@ from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
 from shared.errors import NotFound
 from shared.models import StartTask
+from shared.observability.correlation import request_id
 
 router = APIRouter(prefix="/conversations", tags=["conversations (V0)"], route_class=LegacyRoute)
 
@@ -61,6 +62,8 @@ async def start_conversation(
     # V1 answers with a written response.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
     status, answer = show_start(task)
+    if status >= 400:
+        answer["request_id"] = request_id.get()
     return wait.add_headers(JSONResponse(answer, status))
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 
-from api.errors.handlers import validation_entry
+from api.errors.handlers import error_response, validation_entry
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
@@ -58,7 +57,7 @@ def show_stored(context: Context, caller: Caller, show: Show) -> Any:
         hosts = secrets.provider_hosts(session, caller.id)
     if stored is None and not (names or hosts):
         # V0's clients read `error`, all others `detail`.
-        return JSONResponse({"detail": NEVER_SAVED, "error": NEVER_SAVED}, 404)
+        return error_response(404, NEVER_SAVED, names=("detail", "error"))
     return show(stored or StoredSettings(), names, hosts)
 
 

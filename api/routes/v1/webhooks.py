@@ -15,6 +15,7 @@ from shared.conversations.known_secrets import redact_for
 from shared.conversations.webhook_reports import EventReport
 from shared.ids import parse_id
 from shared.models import Sandbox
+from shared.observability import metrics
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServerRoute)
 
@@ -38,6 +39,7 @@ def receive_events(
         recorded = webhook_ingest.record_events(
             session, sandbox, hex_id, reports, due_at=queue.due_at, limits=context.settings.quotas.stored
         )
+    metrics.count_webhook_events(len(reports), stored=recorded.refusal is None)
     if recorded.job is not None:
         queue.enqueue(recorded.job)
     if recorded.refusal is not None:

@@ -67,7 +67,7 @@ def test_provider_status_decides_the_response_status(
     assert answer.status_code == status
     assert TOKEN not in answer.text
     if status != 200:
-        assert answer.json().keys() == {"detail"}
+        assert answer.json().keys() == {"detail", "request_id"}
     if status == 503:
         assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
 

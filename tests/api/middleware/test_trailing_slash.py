@@ -31,4 +31,4 @@ def test_redirect_preserves_method_and_body(client: TestClient, user: Person) ->
 @pytest.mark.parametrize("path", ["//evil.example/", "//alive/", "/nothing/", "/api/nothing/", "/"])
 def test_unknown_path_with_a_slash_is_a_404(client: TestClient, path: str) -> None:
     answer = client.get(f"http://testserver{path}", follow_redirects=False)
-    assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+    assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")

@@ -69,8 +69,10 @@ class TestRepeats:
 
     def test_bodies_are_compared_as_json(self, client: TestClient, user: Person) -> None:
         bodies = ('{"title": "a", "public": true}', ' {"public":true,\n"title":"\\u0061"}')
-        answers = [_post(client, user, CONVERSATIONS, content=body).json() for body in bodies]
-        assert answers[0] == answers[1]
+        headers = user.headers | {"Idempotency-Key": KEY, "Content-Type": "application/json"}
+        answers = [client.post(CONVERSATIONS, content=body, headers=headers) for body in bodies]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert answers[0].json() == answers[1].json()
 
     @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
     def test_request_without_a_key_is_executed_each_time(

@@ -61,7 +61,7 @@ class TestKeys:
             answers = [
                 api.get(f"/sandbox/{one}/api/x", headers=headers) for one in (sandbox.id, UNKNOWN_ID, "a%00b", "")
             ]
-            texts = {answer.text.replace(sandbox.id, "").replace(UNKNOWN_ID, "") for answer in answers}
+            texts = {answer.json()["detail"].replace(sandbox.id, "").replace(UNKNOWN_ID, "") for answer in answers}
             assert ({answer.status_code for answer in answers}, len(texts)) == ({expected}, 1), headers
         assert (worker.jobs, as_stored(database, sandbox)) == ([], sandbox)
 

@@ -1,0 +1,54 @@
+"""Counts of sandboxes for metrics, from indexes alone."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlmodel import Session, col, func, select
+
+from shared.models import Node, Sandbox
+from shared.models.sandboxes import IS_UNRECONCILED
+
+
+class Counted(NamedTuple):
+    """The number of sandboxes on a node with a status and its reason. Empty texts: no node yet, or no reason."""
+
+    node_id: str
+    status: str
+    reason: str
+    number: int
+
+
+class Unreconciled(NamedTuple):
+    """The sandboxes whose desired state is not reached yet, and when the first of them last changed."""
+
+    number: int
+    oldest_at: datetime | None
+
+
+class CountedNode(NamedTuple):
+    """A node, and the number of sandboxes that it may have."""
+
+    node_id: str
+    status: str
+    capacity: int
+
+
+def count_by_status(session: Session) -> list[Counted]:
+    """Count the sandboxes that exist. The cost grows with their number: 100,000 take some hundredths of a second."""
+    groups = (col(Sandbox.node_id), col(Sandbox.status), col(Sandbox.reason))
+    statement = select(*groups, func.count()).where(text("status != 'DELETED'")).group_by(*groups)
+    return [
+        Counted(node or "", status, reason or "", number) for node, status, reason, number in session.exec(statement)
+    ]
+
+
+def count_unreconciled(session: Session) -> Unreconciled:
+    """Count the sandboxes with work to do, due or not: a row that no sweep would find is among them."""
+    statement = select(func.count(), func.min(Sandbox.updated_at)).where(text(IS_UNRECONCILED))
+    return Unreconciled(*session.exec(statement).one())
+
+
+def read_nodes(session: Session) -> list[CountedNode]:
+    """Return all nodes."""
+    return [CountedNode(*row) for row in session.exec(select(Node.id, Node.status, Node.capacity))]

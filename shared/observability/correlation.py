@@ -1,0 +1,71 @@
+"""What joins the work of one request in all processes: its id in logs and messages, and its trace if there is one.
+
+`configure_traces` sets `tracer` if traces are configured. Without them, this service imports nothing of OpenTelemetry.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from shared.crypto import KEY_PREFIX
+from shared.errors import Invalid
+
+REQUEST_ID_HEADER = "X-Request-ID"
+# Of a job's message: the id of the request that caused it, and when it was published, in seconds since 1970.
+REQUEST_ID, PUBLISHED_AT = "request_id", "published_at"
+# Printable in a log line, a header and a command line.
+WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+# The id of the request, or of the job, that this thread or task works for. Empty: it works for none.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+
+class Tracer(Protocol):
+    """Makes the spans of this process."""
+
+    def span(
+        self, name: str, kind: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]
+    ) -> AbstractContextManager[Any]:
+        """Return a block that is one span: below the span of the context, or below the one that `parent` names."""
+
+    def carrier(self) -> dict[str, str]:
+        """Return the headers that name the span of the context (W3C Trace Context)."""
+
+
+tracer: Tracer | None = None
+
+
+def configure_traces(url: str, service: str) -> None:
+    """Send traces to an OTLP receiver at this URL; without a URL, make none.
+
+    Raises:
+        Invalid: the packages of the extra `otel` are missing.
+    """
+    if not url:
+        return
+    try:
+        from shared.observability.traces import send_traces  # noqa: PLC0415 - slow to import, and an extra
+    except ImportError:
+        raise Invalid("AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]'") from None
+    send_traces(url, service)
+
+
+def span(
+    name: str, kind: str = "internal", parent: Mapping[str, str] | None = None, **attributes: Any
+) -> AbstractContextManager[Any]:
+    """Return a block that is one span of the trace; without traces, it does nothing."""
+    return nullcontext() if tracer is None else tracer.span(name, kind, parent, attributes)
+
+
+def outgoing_headers() -> dict[str, str]:
+    """Return the headers by which a sandbox's server recognizes the request that this one is for."""
+    found = request_id.get()
+    headers = {REQUEST_ID_HEADER: found} if found else {}
+    return headers if tracer is None else headers | tracer.carrier()
+
+
+def is_well_formed(text: str) -> bool:
+    """Whether a client's id may be used: short, of plain characters, and no key of this service by mistake."""
+    return WELL_FORMED.fullmatch(text) is not None and not text.startswith(KEY_PREFIX)

@@ -1,0 +1,60 @@
+"""Traces by OpenTelemetry: imported only if `AW_TRACES_URL` is set.
+
+A span has the names of an operation and of a route, and ids of rows. No body, query, header or error's text is in it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from shared.observability import correlation
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class OpenTelemetryTracer:
+    """Makes spans, and sends them to a processor."""
+
+    def __init__(self, service: str, processor: SpanProcessor) -> None:
+        provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
+        provider.add_span_processor(processor)
+        self._tracer = provider.get_tracer("agent-workspace")
+
+    @contextmanager
+    def span(
+        self, name: str, kind: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]
+    ) -> Iterator[trace.Span]:
+        """Return a block that is one span. An error is noted by its type: its text may hold a secret."""
+        above = None if parent is None else _PROPAGATOR.extract(parent)
+        with self._tracer.start_as_current_span(
+            name,
+            above,
+            SpanKind[kind.upper()],
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                raise
+
+    def carrier(self) -> dict[str, str]:
+        """Return the header that names the span of the context (W3C Trace Context)."""
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers)
+        return headers
+
+
+def send_traces(url: str, service: str) -> None:
+    """Trace what this process does, and send the spans to the receiver in batches, beside its work."""
+    correlation.tracer = OpenTelemetryTracer(service, BatchSpanProcessor(OTLPSpanExporter(url)))
