@@ -6,8 +6,10 @@ SECONDS=0
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 
+# Print an error, and where the documentation explains it: die MESSAGE [ENTRY of the troubleshooting page]
 die() {
-    printf '\n%s\n' "$*" >&2
+    printf '\n%s\n' "$1" >&2
+    if [ "$#" -gt 1 ]; then printf 'More: docs/operate/troubleshooting.md#%s\n' "$2" >&2; fi
     exit 1
 }
 

@@ -52,6 +52,11 @@ def explain(name: str) -> Explanation:
     return entry
 
 
+def more(name: str) -> str:
+    """Where an error's text leads: the command that prints the entry of that name."""
+    return f"(more: agent-workspace explain {name})"
+
+
 @cache
 def explanations() -> dict[str, Explanation]:
     """All entries by name, in the order of the page."""

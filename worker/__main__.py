@@ -27,6 +27,7 @@ from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
 from shared.queue.broker import Publisher
 from shared.queue.jobs import queues_of
+from shared.reasons import more
 from shared.settings import Settings
 from worker.agent_server.transport import open_client
 from worker.celery_app import app
@@ -77,8 +78,10 @@ def main() -> None:
         await_right_clock(context)
         context.network.refresh()  # no container starts before its rules are there
         send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
-    except (Conflict, EngineRefused) as error:
-        raise SystemExit(f"worker: {error}") from None
+    except Conflict as error:
+        raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-its-engine-or-its-name')}") from None
+    except EngineRefused as error:
+        raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor = open_monitor(context)
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:

@@ -6,6 +6,7 @@ import urllib.request
 
 from deploy.service.flower_login import USER, password_file
 from deploy.service.ports import ANY_ADDRESS, flower_port
+from shared.reasons import more
 from shared.settings import Settings
 
 DEADLINE_SECONDS = 120.0
@@ -16,7 +17,8 @@ def main() -> None:
     """Wait for the API to be ready, and print its URL and the first user's key."""
     settings = Settings()
     if not _becomes_ready(local_url(settings)):
-        sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause.")
+        text = f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause."
+        sys.exit(f"{text} {more('the-api-is-not-ready-after-120-s')}")
     print(_banner(settings), flush=True)
 
 

@@ -1,5 +1,11 @@
 """Errors before the service starts."""
 
+from shared.reasons import more
+
 
 class ServiceError(Exception):
     """An error whose text describes the remedy."""
+
+    def __init__(self, text: str, entry: str = "") -> None:
+        """Lead to an entry of the troubleshooting page, if it has one."""
+        super().__init__(f"{text} {more(entry)}" if entry else text)

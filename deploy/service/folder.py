@@ -32,7 +32,8 @@ def hold_folder(settings: Settings) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise ServiceError(RUNNING.format(service=file.read().strip() or "it is starting")) from None
+            text = RUNNING.format(service=file.read().strip() or "it is starting")
+            raise ServiceError(text, "the-service-of-this-folder-is-running-already") from None
         _describe(file, settings)
         yield
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from deploy.service.errors import ServiceError
 from deploy.service.flower_login import password_file, read_password
+from shared.reasons import more
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
@@ -39,7 +40,8 @@ def has_own_users(settings: Settings) -> bool:
         return False
     reason = _find_obstacle(settings)
     if reason:
-        print(f"warning: all processes run as root, because {reason}", file=sys.stderr)
+        hint = more("all-processes-run-as-root")
+        print(f"warning: all processes run as root, because {reason} {hint}", file=sys.stderr)
     return not reason
 
 
@@ -131,7 +133,8 @@ def _move_database(path: Path, target: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     if path.with_name(f"{path.name}-wal").exists():
-        raise ServiceError(f"{path} is to be moved, but another program uses it: repeat this when that has ended")
+        text = f"{path} is to be moved, but another program uses it: repeat this when that has ended"
+        raise ServiceError(text, "a-database-is-to-be-moved-but-another-program-uses-it")
     _own(path, API, 0o660)
     # Of the file before, if an operator has put another one in the place of the link.
     for suffix in ("-wal", "-shm"):

@@ -10,6 +10,8 @@ from shared.settings import Settings
 from worker.settings import WorkerSettings
 
 FLOWER_PORT = 5555
+# Of the troubleshooting page.
+ENTRY = "a-port-is-in-use"
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
@@ -23,24 +25,27 @@ def refuse_taken_ports(settings: Settings, processes: Iterable[Process]) -> None
     if "web" in names and _answers(settings.host, settings.port):
         raise ServiceError(
             f"Port {settings.port} is in use, perhaps by another `make run`. "
-            "Stop that process, or set AW_PORT to another port."
+            "Stop that process, or set AW_PORT to another port.",
+            ENTRY,
         )
     if "web" in names and settings.client_port and _answers(settings.host, settings.client_port):
         raise ServiceError(
-            f"Port {settings.client_port} is in use. Stop that process, or set AW_CLIENT_PORT to another port."
+            f"Port {settings.client_port} is in use. Stop that process, or set AW_CLIENT_PORT to another port.", ENTRY
         )
     if "door" in names:
         _refuse_taken_door(WorkerSettings())
     if "flower" in names and _answers("127.0.0.1", flower_port()):
         raise ServiceError(
             f"Port {flower_port()} is in use. "
-            "Stop that process, set AW_FLOWER_PORT to another port, or disable Flower: make run FLOWER=0"
+            "Stop that process, set AW_FLOWER_PORT to another port, or disable Flower: make run FLOWER=0",
+            ENTRY,
         )
 
 
 def _refuse_taken_door(own: WorkerSettings) -> None:
     if _answers(own.node_address, own.door_port):
-        raise ServiceError(f"Port {own.door_port} is in use. Stop that process, or set AW_DOOR_PORT to another port.")
+        text = f"Port {own.door_port} is in use. Stop that process, or set AW_DOOR_PORT to another port."
+        raise ServiceError(text, ENTRY)
 
 
 def flower_port() -> int:

@@ -4,10 +4,12 @@ This applies new code or settings without a failed request: an API process close
 connections wait for its successor, and a worker finishes its running jobs.
 """
 
+import json
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from xmlrpc.client import Fault, ServerProxy
@@ -15,19 +17,24 @@ from xmlrpc.client import Fault, ServerProxy
 from rich.console import Console
 from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped]
 
+from deploy.service.announce import local_url
 from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
 from deploy.service.owners import hand_over, is_handed_over
 from shared.settings import Settings
 
 ROLLING = ("worker", "web")
+API = "web"
+# The API's processes share their sockets: another one may answer, and only the uptime tells them apart.
+READY_SECONDS, PAUSE_SECONDS, ANSWER_SECONDS = 120.0, 0.2, 5.0
 
 
 def main(names: Sequence[str]) -> None:
     """Restart the named processes, such as `web` or `web.1`; without names, every worker and API process.
 
     Raises:
-        ServiceError: no service runs, or it has no process of that name.
+        ServiceError: no service runs, it has no process of that name, or an API process does not answer after its
+            restart. Those behind it were not restarted then, and serve.
     """
     console, settings = Console(highlight=False), Settings()
     if is_handed_over(settings):
@@ -37,6 +44,8 @@ def main(names: Sequence[str]) -> None:
             began = time.monotonic()
             with console.status(f"restarting {process}"):
                 _restart(supervisor, f"{group}:{process}")
+                if group == API:
+                    _await_answer(f"{local_url(settings)}/server_info", process, began)
             console.print(f"{process} restarted in {time.monotonic() - began:.1f} s")
 
 
@@ -58,15 +67,26 @@ def _restart(supervisor: Any, name: str) -> None:
     supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for `startsecs`
 
 
+def _await_answer(url: str, process: str, began: float) -> None:
+    """Wait until a process that was started after `began` answers: until then, the next one must not be stopped."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() - began < READY_SECONDS:
+        with suppress(OSError, ValueError), opener.open(url, timeout=ANSWER_SECONDS) as answer:
+            if float(json.load(answer)["uptime"]) < time.monotonic() - began:
+                return
+        time.sleep(PAUSE_SECONDS)
+    raise ServiceError(f"{process} does not answer {READY_SECONDS:.0f} s after its restart; see the service's output")
+
+
 @contextmanager
 def _supervisor(socket: Path) -> Iterator[Any]:
     if not socket.exists():
-        raise ServiceError(f"no service runs here: {socket} does not exist")
+        raise ServiceError(f"no service runs here: {socket} does not exist", "make-restart-finds-no-service")
     transport = SupervisorTransport(None, None, f"unix://{socket}")
     try:
         yield ServerProxy("http://127.0.0.1", transport=transport).supervisor
     except (ConnectionError, FileNotFoundError) as error:
-        raise ServiceError(f"no service responds at {socket}: {error}") from None
+        raise ServiceError(f"no service responds at {socket}: {error}", "make-restart-finds-no-service") from None
     finally:
         transport.close()
 

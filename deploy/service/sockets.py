@@ -22,7 +22,7 @@ def hold_sockets(settings: Settings) -> None:
         listeners = open_sockets(settings, shared=False)
     except OSError as error:
         raise ServiceError(
-            f"the API cannot listen on its addresses (AW_HOST, AW_PORT, AW_CLIENT_PORT): {error}"
+            f"the API cannot listen on its addresses (AW_HOST, AW_PORT, AW_CLIENT_PORT): {error}", "a-port-is-in-use"
         ) from None
     for listener in listeners:
         numbers.append(fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, MIN_DESCRIPTOR))

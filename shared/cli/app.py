@@ -33,7 +33,7 @@ COMMANDS = {
     "nodes": Source("shared.cli.local.nodes:nodes", "Manage nodes: Docker Engines with their workers.", OPERATE),
     "models": Source("shared.cli.local.models:models", "Manage model servers on private addresses.", OPERATE),
     "settings": Source("shared.cli.local.service:configuration", "Show the configuration.", OPERATE),
-    "db": Source("shared.cli.local.database:database", "Migrate and check the database.", OPERATE),
+    "db": Source("shared.cli.local.database:database", "Migrate, check, back up and restore the database.", OPERATE),
     # What `make run` calls.
     "migrate": Source("shared.cli.local.database:migration", "The same as `db migrate`.", OPERATE, hidden=True),
     "bootstrap": Source("shared.cli.local.service:first_user", "Create the first user, `admin`.", OPERATE, hidden=True),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from shared.errors import Forbidden, NotFound, Unauthenticated, WorkspaceError
+from shared.reasons import more
 
 OK, FAILED, USAGE, NOT_FOUND, UNAUTHORIZED, TIMEOUT = range(6)
 INTERRUPTED = 130
@@ -44,7 +45,8 @@ def error_text(error: Exception, name: str) -> str:
     cause = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement and its parameters
     text = " ".join(str(cause).split()) or type(cause).__name__
     if "no such table" in text or ("relation" in text and "does not exist" in text):
-        return f"the database schema is missing or outdated: run `{name} db migrate`"
+        hint = more("there-is-no-database-or-its-tables-are-missing-or-old")
+        return f"the database schema is missing or outdated: run `{name} db migrate` {hint}"
     expected = cause is not error or isinstance(error, WorkspaceError | OSError | ValueError)
     return text if expected else f"{type(error).__name__}: {text}"
 

@@ -47,10 +47,14 @@ class Schema(NamedTuple):
 def migrate(database_url: str) -> None:
     """Apply every pending migration in one transaction under one lock.
 
-    A concurrent process waits for the lock and then finds no pending migration.
+    A concurrent process waits for the lock and then finds no pending migration. A schema that is newer than this code
+    is left as it is: the code was rolled back, and the newer version only added to what it knows.
     """
     with opened(database_url) as connection:
         before = revision(connection)
+        if before is not None and not is_known(before):
+            log.warning("schema_is_newer_than_this_version", revision=before)
+            return
         if before not in {None, _newest(connection)}:
             _take_tables(connection)
         command.upgrade(configuration(connection), "head")
@@ -74,9 +78,31 @@ def opened(database_url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
+@contextmanager
+def connected(database_url: str) -> Iterator[Connection]:
+    """A connection that reads, to a database of any schema or of none."""
+    engine = create_engine(database_url)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration, without a file."""
-    config = Config(attributes={"connection": connection})
+    config = _scripts()
+    config.attributes["connection"] = connection
+    return config
+
+
+def is_known(name: str) -> bool:
+    """Whether this version has the migration of that name."""
+    return name in {script.revision for script in ScriptDirectory.from_config(_scripts()).walk_revisions()}
+
+
+def _scripts() -> Config:
+    config = Config()
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from shared.errors import Conflict, Invalid
+from shared.reasons import more
 from shared.settings import Settings
 
 SERVERS = ("redis-server", "valkey-server")
@@ -28,7 +29,8 @@ def become_server(settings: Settings) -> NoReturn:
     # A link to where the broker's own user may create it.
     socket, directory = settings.broker_socket.resolve(), settings.var_dir.absolute() / "broker"
     if len(os.fsencode(socket)) > MAX_SOCKET_PATH_LENGTH:
-        raise Invalid(f"{socket} is too long for a socket: set AW_VAR_DIR to a shorter path")
+        hint = more("the-path-is-too-long-for-a-socket")
+        raise Invalid(f"{socket} is too long for a socket: set AW_VAR_DIR to a shorter path {hint}")
     for private in (socket.parent, directory):
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = server_command(socket, directory)

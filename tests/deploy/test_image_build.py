@@ -104,6 +104,7 @@ def test_unknown_image_is_rejected(machine: Machine) -> None:
 def test_failing_build_is_named(machine: Machine) -> None:
     done = build(machine, REGISTRY="1", BUILD_FAILS="1")
     assert (done.status, done.complaint) == (1, "\nbuilding agent-workspace/base:trixie failed: see above\n")
+    assert done.entry == "building-the-image-failed"
 
 
 def test_builds_run_one_after_the_other(machine: Machine) -> None:

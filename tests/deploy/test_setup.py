@@ -59,6 +59,7 @@ class TestSetup:
         machine.remove(*missing)
         done = machine.run("setup", *mode.split())
         assert (done.status, done.said, done.complaint) == (1, "", NEEDS_ROOT.format(packages=packages))
+        assert done.entry == "packages-are-missing"
         assert machine.calls("apt-get", "uv") == []
 
     def test_missing_npm_does_not_matter_without_the_page(self, machine: Machine) -> None:
@@ -85,6 +86,7 @@ class TestSetup:
         machine.stub("recorder", "echo no network; exit 1")
         done = machine.run("setup")
         assert (done.status, done.complaint) == (1, "\npip could not install uv: see above\n")
+        assert done.entry == "packages-could-not-be-installed"
         assert "no network" in done.said
 
 
@@ -101,6 +103,7 @@ class TestInstallPackages:
         machine.stub("apt-get", f'[ "$1" != {failing} ] || {{ echo "E: no such mirror"; exit 100; }}')
         done = machine.run("install-packages", "npm", "git", root=True)
         assert (done.status, done.complaint) == (1, f"\n{words}\n")
+        assert done.entry == "packages-could-not-be-installed"
         assert "E: no such mirror" in done.said
 
     def test_postgresql_gets_no_cluster_of_its_own(self, machine: Machine) -> None:
@@ -114,7 +117,7 @@ class TestEngine:
         machine.stop_engine()
         done = machine.run("setup")
         socket = machine.elsewhere("/var/run/docker.sock")
-        assert (done.status, done.said) == (1, "")
+        assert (done.status, done.said, done.entry) == (1, "", "no-docker-engine-answers")
         assert done.complaint == (
             f"\nNo Docker Engine responds at {socket}, or alice may not use it. As root:\n"
             "    systemctl start docker           # or: dockerd\n"

@@ -1,6 +1,7 @@
 """Every reason has an entry in the troubleshooting page, with each of its parts."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from shared.reasons import PAGE as FILE
 from shared.reasons import Explanation, explain, explanations
 from shared.states import Reason
 from tests.docs.documents import anchors_of, read_page, read_section
+from tests.services.directories import REPOSITORY
 
 PAGE = read_page("operate/troubleshooting.md")
 PARTS = ("meaning", "cause", "check", "fix", "data")
@@ -47,9 +49,20 @@ def test_explanation_leads_to_its_place_in_the_page() -> None:
         explain("no_such_reason")
 
 
+def test_every_start_up_error_leads_to_its_entry() -> None:
+    code = "\n".join(path.read_text() for path in sources())
+    assert [entry.name for entry in entries_of("Start-up errors") if entry.name not in code] == []
+
+
 def test_every_reason_is_in_the_reference() -> None:
     listed = read_section(read_page("reference/errors.md"), "Reasons")
     assert [reason.value for reason in Reason if f"troubleshooting.md#{reason.value})" not in listed] == []
+
+
+def sources() -> list[Path]:
+    scripts = ("setup", "engine", "install-packages", "canvas", "image/build")
+    python = (path for part in ("deploy", "shared", "worker") for path in (REPOSITORY / part).rglob("*.py"))
+    return [*python, *(REPOSITORY / "deploy" / script for script in scripts)]
 
 
 def entries_of(section: str) -> list[Explanation]:

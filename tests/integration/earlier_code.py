@@ -39,6 +39,22 @@ def find_earlier_commit() -> str:
     raise RuntimeError("no earlier commit has an older schema")
 
 
+def find_last_release() -> str:
+    """The newest tagged release; without tags, the newest earlier schema, or the commit that brought doors if later.
+
+    Code from before the doors can't work beside today's: its containers publish ports.
+    """
+    tags = _git("tag", "--merged", "HEAD^", "--sort=-creatordate", "--list", "v*").split()
+    if tags:
+        return _git("rev-parse", f"{tags[0]}^{{commit}}").strip()
+    earlier = find_earlier_commit()
+    if _git("ls-tree", "--name-only", earlier, "deploy/door").strip():
+        return earlier
+    return _git(
+        "log", "--first-parent", "--diff-filter=A", "--format=%H", "-1", "--", "deploy/door/__main__.py"
+    ).strip()
+
+
 def check_out(commit: str, directory: Path) -> None:
     """Write the tree of a commit into the directory, without touching the clone."""
     packed = subprocess.run(["git", "-C", REPOSITORY, "archive", commit], capture_output=True, check=True).stdout

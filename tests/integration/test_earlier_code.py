@@ -15,10 +15,10 @@ import pytest
 from tests.integration.earlier_code import check_out, find_earlier_commit, run_command_line, start
 from tests.integration.test_rolling_restart import SANDBOXES, Load
 from tests.services import http
+from tests.services.deployment import engine_settings
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.ports import Port
-from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
@@ -57,6 +57,8 @@ class Code:
     environment: dict[str, str]
     port: Port = field(default_factory=Port)
     door_port: Port = field(default_factory=Port)
+    # The door of the node outlives an update: `make restart` does not restart it.
+    has_own_door: bool = True
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -66,15 +68,15 @@ class Code:
     def start(self) -> None:
         ports = {"AW_PORT": self.port.number, "AW_CLIENT_PORT": 0, "AW_DOOR_PORT": self.door_port.number}
         environment = self.environment | {name: str(number) for name, number in ports.items()}
-        has_door = (self.tree / "deploy" / "door").exists()
+        has_door = self.has_own_door and (self.tree / "deploy" / "door").exists()
         for module in ("deploy.door", "worker", "api") if has_door else ("worker", "api"):
             self.running[module] = start(self.tree, module, self.directory / f"{self.name}-{module}.log", environment)
         eventually(self.is_ready, deadline_seconds=180, interval_seconds=0.1)
 
-    def stop_worker(self) -> None:
-        """Stop the worker gracefully."""
-        self.running["worker"].terminate()
-        self.running.pop("worker").wait(60)
+    def stop_module(self, module: str) -> None:
+        """Stop one of its processes gracefully."""
+        self.running[module].terminate()
+        self.running.pop(module).wait(60)
 
     def stop(self) -> None:
         """Stop the processes gracefully."""
@@ -82,8 +84,9 @@ class Code:
             process.terminate()
         for process in self.running.values():
             process.wait(60)
-        for port in (self.port, self.door_port):
-            port.release()
+        self.port.release()
+        if self.has_own_door:
+            self.door_port.release()
 
     def is_ready(self) -> bool:
         for module, process in self.running.items():
@@ -102,51 +105,41 @@ class Code:
 
 
 @pytest.fixture
-def empty_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database without migrations."""
-    if kind == "sqlite":
-        yield f"sqlite:///{tmp_path / 'empty.db'}"
-        return
-    server: Postgres = request.getfixturevalue("postgres_server")
-    name = server.create()
-    yield server.url(name)
-    server.drop(name)
-
-
-@pytest.fixture
 def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) -> Iterator[tuple[Code, Code]]:
     """The code before the newest migration, running on its own schema, and the current code, not started."""
+    with running_code(find_earlier_commit(), tmp_path / "earlier", empty_url, valkey, engine) as earlier:
+        today = Code("today", REPOSITORY, earlier.directory, earlier.environment)
+        try:
+            yield earlier, today
+        finally:
+            today.stop()
+            sys.stdout.writelines(today.log(module) for module in today.running)  # shown with a failure
+
+
+@contextmanager
+def running_code(commit: str, tree: Path, url: str, valkey: Valkey, engine: PrivateEngine) -> Iterator[Code]:
+    """The code of a commit, running on an empty database that it has migrated."""
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    tree = tmp_path / "earlier"
-    check_out(find_earlier_commit(), tree)
+    check_out(commit, tree)
     with short_directory("earlier") as directory:
         environment = {
             "AW_VAR_DIR": str(directory),
-            "AW_DATABASE_URL": empty_url,
+            "AW_DATABASE_URL": url,
             "AW_REDIS_URL": valkey.url,
-            "AW_NETWORK_ISOLATION": "off",
-            "AW_DOCKER_HOST": engine.host,
-            "AW_NODE_ADDRESS": engine.address,
-            "AW_SANDBOX_ADDRESSES": engine.network,
-            "AW_SANDBOX_DISK_BYTES": "0",
-            "AW_MIN_FREE_DISK_BYTES": "0",
+            **engine_settings(engine),
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
             "AW_LOG_FORMAT": "json",
             "AW_SWEEP_SECONDS": "0.3",
         }
         for arguments in (["migrate"], ["bootstrap"], ["specs", "set", IMAGE, "--env", "TINY_CONVERSES=1"]):
             run_command_line(tree, *arguments, environment=environment)
-        earlier, today = (
-            Code("earlier", tree, directory, environment),
-            Code("today", REPOSITORY, directory, environment),
-        )
+        code = Code(tree.name, tree, directory, environment)
         try:
-            earlier.start()
-            yield earlier, today
+            code.start()
+            yield code
         finally:
-            for code in (earlier, today):
-                code.stop()
-                sys.stdout.writelines(code.log(module) for module in code.running)  # shown with a failure
+            code.stop()
+            sys.stdout.writelines(code.log(module) for module in code.running)  # shown with a failure
 
 
 @contextmanager
@@ -192,7 +185,7 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
             assert "schema_migrated" in run_command_line(REPOSITORY, "migrate", environment=today.environment)
             go_on(before, 1)
             if publishes:
-                earlier.stop_worker()  # it would create containers that publish ports
+                earlier.stop_module("worker")  # it would create containers that publish ports
             today.start()
             after = stack.enter_context(load_on(today))
             go_on([*before, *after], 1)

@@ -35,7 +35,7 @@ class DiskEngine(DockerEngine):
     def free_bytes(self) -> int | None:
         """The free space of the engine's data root; None if this machine does not have that folder."""
         try:
-            return shutil.disk_usage(self._data_root()).free
+            return shutil.disk_usage(self.data_root()).free
         except OSError:
             return None
 
@@ -83,6 +83,23 @@ class DiskEngine(DockerEngine):
         found = super().list_volumes(installation)
         return sorted({*found, *self._disks.names()}) if installation == self._installation else found
 
+    def data_root(self) -> Path:
+        """The folder of the engine's data, which may be on another machine."""
+        if not self.info:
+            self.read_id()
+        return Path(self.info["DockerRootDir"])
+
+    def find_folder(self, name: str) -> Path | None:
+        """Where the engine has, or mounts, the files of a volume; None if there is no volume."""
+        with self._clients.lend(READ_SECONDS) as api:
+            volume = find_volume(api, name)
+        return None if volume is None else Path(volume["Mountpoint"])
+
+    def make_folder(self, name: str, labels: Mapping[str, str]) -> Path:
+        """Make a volume without a limit, and return where the engine has its files."""
+        with self._clients.lend(ACT_SECONDS) as api, failpoints.around("engine.create_volume"):
+            return Path(api.create_volume(name, labels=dict(labels))["Mountpoint"])
+
     def _with_disk(self, request: ContainerRequest) -> ContainerRequest:
         options = self._volume_options(request.name)
         if options is None and (not request.disk_bytes or self._disks.kind == DiskKind.PLAIN):
@@ -101,13 +118,8 @@ class DiskEngine(DockerEngine):
             volume = find_volume(api, name)
         return None if volume is None else volume["Options"] or {}
 
-    def _data_root(self) -> Path:
-        if not self.info:
-            self.read_id()
-        return Path(self.info["DockerRootDir"])
-
     @property
     def _disks(self) -> Disks:
         if self._found is None:
-            self._found = find_disks(self._base_url, self._clients, self._data_root(), self._installation)
+            self._found = find_disks(self._base_url, self._clients, self.data_root(), self._installation)
         return self._found

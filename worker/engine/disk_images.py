@@ -68,7 +68,11 @@ class DiskImages:
 
     def exists(self, name: str) -> bool:
         """Whether the sandbox has an image."""
-        return self._image(name).exists()
+        return self.path(name).exists()
+
+    def path(self, name: str) -> Path:
+        """Where a sandbox's image is, or would be."""
+        return self.folder / f"{name}.img"
 
     def make(self, name: str, size: int) -> None:
         """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
@@ -82,7 +86,7 @@ class DiskImages:
         if self._is_attached(name) or not self.exists(name):
             return
         with self._locked():
-            device = _run("losetup", "--find", "--show", "--nooverlap", str(self._image(name)))
+            device = _run("losetup", "--find", "--show", "--nooverlap", str(self.path(name)))
             DEVICES.mkdir(parents=True, exist_ok=True)
             link = DEVICES / f".{name}"
             link.unlink(missing_ok=True)
@@ -91,7 +95,7 @@ class DiskImages:
 
     def remove(self, name: str) -> None:
         """Detach the image and remove it. A device that is still mounted goes with its mount."""
-        image = self._image(name)
+        image = self.path(name)
         if not image.exists() and not image.with_suffix(".new").exists():
             return
         with self._locked():
@@ -102,23 +106,20 @@ class DiskImages:
             image.unlink(missing_ok=True)
             image.with_suffix(".new").unlink(missing_ok=True)
 
-    def _image(self, name: str) -> Path:
-        return self.folder / f"{name}.img"
-
     def _format(self, name: str, size: int) -> None:
-        new = self._image(name).with_suffix(".new")
+        new = self.path(name).with_suffix(".new")
         new.unlink(missing_ok=True)
         with new.open("wb") as file:
             file.truncate(size)
         _run("mke2fs", "-q", "-F", "-t", "ext4", *JOURNAL, *LAYOUT, "-i", str(BYTES_PER_INODE), str(new))
         # The engine copies the image's folders only to a volume that is empty.
         _run("debugfs", "-w", "-R", "rmdir lost+found", str(new))
-        new.rename(self._image(name))
+        new.rename(self.path(name))
 
     def _is_attached(self, name: str) -> bool:
         try:
             device = (DEVICES / name).readlink().name
-            return (LOOPS / device / "loop" / "backing_file").read_text().rstrip("\n") == str(self._image(name))
+            return (LOOPS / device / "loop" / "backing_file").read_text().rstrip("\n") == str(self.path(name))
         except OSError:
             return False
 

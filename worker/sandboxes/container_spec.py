@@ -73,12 +73,7 @@ def container_request(
         image=spec.id,
         command=spec.command,
         env=_environment(spec),
-        labels={
-            INSTALLATION_LABEL: installation,
-            SANDBOX_LABEL: sandbox.id,
-            OWNER_LABEL: sandbox.owner_id or "",
-            CONFIG_LABEL: CONFIG_PATH,
-        },
+        labels=labels_of(sandbox, installation),
         working_dir=spec.working_dir,
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
@@ -89,6 +84,16 @@ def container_request(
         network=network,
         disk_bytes=disk_bytes if spec.disk_bytes is None else spec.disk_bytes,
     )
+
+
+def labels_of(sandbox: Sandbox, installation: str) -> dict[str, str]:
+    """The labels of a sandbox's container and volume."""
+    return {
+        INSTALLATION_LABEL: installation,
+        SANDBOX_LABEL: sandbox.id,
+        OWNER_LABEL: sandbox.owner_id or "",
+        CONFIG_LABEL: CONFIG_PATH,
+    }
 
 
 def sandbox_url(door: str, address: str, port: int) -> str:

@@ -2,13 +2,16 @@
 
 import typer
 
+from shared.cli.backup.commands import back_up, restore
 from shared.cli.exits import FAILED
 from shared.cli.local.operations import installation
 from shared.cli.output import NAME, print_details, showing
 from shared.settings import Settings
 
-database = typer.Typer(help="Migrate and check the database.", no_args_is_help=True)
+database = typer.Typer(help="Migrate, check, back up and restore the database.", no_args_is_help=True)
 migration = typer.Typer(add_completion=False)
+database.command("backup")(back_up)
+database.command("restore")(restore)
 
 
 @migration.command()

@@ -16,6 +16,7 @@ from shared.db.migrations import Schema, migrate, opened, read_schema
 from shared.errors import Conflict, Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
+from shared.reasons import more
 from shared.sandboxes import specs
 from shared.settings import Settings
 from shared.users import accounts, api_keys
@@ -89,7 +90,8 @@ class Installation:
         try:
             return Vault(self._settings.vault_keys)
         except ValueError as error:
-            raise Invalid(f"AW_SECRET_KEYS, or {self._settings.secret_key_file}: {error}") from None
+            hint = more("a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted")
+            raise Invalid(f"AW_SECRET_KEYS, or {self._settings.secret_key_file}: {error} {hint}") from None
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
@@ -117,7 +119,7 @@ class Installation:
             if accounts.list_users(session):
                 raise Conflict(
                     f"{settings.secret_key_file} is missing, and the users' secrets cannot be decrypted without it: "
-                    "restore the file, or set AW_SECRET_KEYS to the key"
+                    f"restore the file, or set AW_SECRET_KEYS to the key {more('the-secret-key-is-gone')}"
                 )
             create_file(settings.secret_key_file, new_secret_key())
         self.vault()
@@ -125,7 +127,8 @@ class Installation:
     @contextmanager
     def _database(self) -> Iterator[Database]:
         if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
-            raise Invalid(f"no database at {file}: run `agent-workspace db migrate`")
+            hint = more("there-is-no-database-or-its-tables-are-missing-or-old")
+            raise Invalid(f"no database at {file}: run `agent-workspace db migrate` {hint}")
         database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
         try:
             follow_database(database)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shared.cli.backup.commands import back_up_files, restore_files
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.exits import FAILED, INTERRUPTED
 from shared.cli.local.operations import node_operations
@@ -24,6 +25,8 @@ DISKS = {"image": "limited", "plain": "no limit"}
 nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_args_is_help=True)
 nodes.command("invite")(invite)
 nodes.command("join")(join)
+nodes.command("backup")(back_up_files)
+nodes.command("restore")(restore_files)
 
 
 @nodes.command("list")

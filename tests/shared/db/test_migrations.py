@@ -103,6 +103,15 @@ ROWS = """
 """
 
 
+def test_newer_schema_is_left_to_code_that_was_rolled_back(empty_url: str) -> None:
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        assert revision(connection) == "9999"
+
+
 def test_migrating_preserves_stored_rows(empty_url: str) -> None:
     with opened(empty_url) as connection:
         command.upgrade(configuration(connection), "0004")

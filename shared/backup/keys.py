@@ -1,0 +1,49 @@
+"""The keys of an installation, encrypted with a passphrase: a backup alone opens no secret."""
+
+import base64
+import json
+import secrets
+
+from cryptography.fernet import Fernet, InvalidToken
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from shared.errors import Invalid
+
+# The cost of one guess: 128 MiB and about half a second.
+COST = {"n": 2**17, "r": 8, "p": 1}
+MIN_LENGTH = 12
+
+
+def lock(keys: dict[str, str], passphrase: str) -> str:
+    """Encrypt keys.
+
+    Raises:
+        Invalid: the passphrase is too short to keep them safe.
+    """
+    if len(passphrase) < MIN_LENGTH:
+        raise Invalid(f"the passphrase must have {MIN_LENGTH} characters or more: it protects every secret")
+    salt = secrets.token_bytes(16)
+    token = _fernet(passphrase, salt, COST).encrypt(json.dumps(keys).encode())
+    return json.dumps({"salt": salt.hex(), **COST, "token": token.decode()})
+
+
+def unlock(text: str, passphrase: str) -> dict[str, str]:
+    """Decrypt keys.
+
+    Raises:
+        Invalid: the passphrase is another one, or the text is damaged.
+    """
+    try:
+        stored = json.loads(text)
+        cost = {name: min(int(stored[name]), COST[name]) for name in COST}
+        found: dict[str, str] = json.loads(
+            _fernet(passphrase, bytes.fromhex(stored["salt"]), cost).decrypt(stored["token"])
+        )
+    except (InvalidToken, KeyError, TypeError, ValueError):
+        raise Invalid("the passphrase does not open the keys of this backup, or their file is damaged") from None
+    return found
+
+
+def _fernet(passphrase: str, salt: bytes, cost: dict[str, int]) -> Fernet:
+    key = Scrypt(salt=salt, length=32, **cost).derive(passphrase.encode())
+    return Fernet(base64.urlsafe_b64encode(key))

@@ -1,0 +1,69 @@
+"""`backup.json`: what a backup is of. It is written last, so a folder without it is an unfinished backup."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from shared.errors import Invalid
+
+NAME, KEYS = "backup.json", "keys.json"
+FORMAT = 1
+# Names the purpose of a token by which a restore knows the secret key.
+PURPOSE = "backup"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup contains."""
+
+    # `sqlite` or `postgresql`.
+    dialect: str
+    # The last applied migration.
+    revision: str
+    # Derived from the secret key; it says nothing about the key.
+    key_token: str
+    created_at: str
+    # The name of the store's file, and its digest.
+    store: str
+    sha256: str
+    has_keys: bool
+    format: int = FORMAT
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Complete a backup."""
+    write_private(folder / NAME, json.dumps(asdict(manifest), indent=2))
+
+
+def read(folder: Path) -> Manifest:
+    """Read and check a backup.
+
+    Raises:
+        Invalid: it is not a complete backup, of a later format, or damaged.
+    """
+    try:
+        values = json.loads((folder / NAME).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise Invalid(f"{folder} is no complete backup: it has no {NAME}") from None
+    if values.get("format") != FORMAT:
+        raise Invalid(f"{folder} was made by a later version: restore it with that version")
+    manifest = Manifest(**values)
+    if digest(folder / manifest.store) != manifest.sha256:
+        raise Invalid(f"{folder / manifest.store} is damaged: it is not the file that the backup wrote")
+    return manifest
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

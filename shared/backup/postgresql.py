@@ -1,0 +1,77 @@
+"""PostgreSQL: its own `pg_dump` and `pg_restore`, of the server's version or a newer one."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+
+from shared.db.migrations import connected
+from shared.errors import Invalid
+
+FILE = "store.dump"
+# Where Debian has the programs of each version.
+VERSIONS = Path("/usr/lib/postgresql")
+
+
+def dump(database_url: str, path: Path) -> None:
+    """Write the database as of one moment, in PostgreSQL's custom format. It blocks no writer.
+
+    Raises:
+        Invalid: there is no `pg_dump` of the server's version, or it failed.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-acl", f"--file={path}")
+
+
+def load(path: Path, database_url: str) -> None:
+    """Restore a dump into an empty database, in one transaction.
+
+    Raises:
+        Invalid: there is no `pg_restore` of the server's version, or it failed.
+    """
+    _run(database_url, "pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-acl", str(path))
+
+
+def _run(database_url: str, name: str, *arguments: str) -> None:
+    url = make_url(database_url)
+    program = _find(name, _server_version(database_url))
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": str(url.password or "")}
+    command = [str(program), f"--dbname={_address(url)}", *arguments]
+    # The password is in the environment, which only this user can read, and not in the arguments.
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise Invalid(f"{program} failed: {' '.join(done.stderr.split())[-500:]}")
+
+
+def _address(url: URL) -> str:
+    address = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
+    return address.render_as_string()
+
+
+def _server_version(database_url: str) -> int:
+    with connected(database_url) as connection:
+        return int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10000
+
+
+def _find(name: str, server: int) -> Path:
+    found = {version: path for path in _candidates(name) if (version := _version(path)) >= server}
+    if not found:
+        raise Invalid(
+            f"{name} {server} or newer is missing: install postgresql-client-{server}, or run {name} where it is, as "
+            "docs/operate/backup.md says"
+        )
+    return found[min(found)]
+
+
+def _candidates(name: str) -> list[Path]:
+    paths = [*VERSIONS.glob(f"*/bin/{name}")]
+    return [*paths, Path(first)] if (first := shutil.which(name)) else paths
+
+
+def _version(program: Path) -> int:
+    text = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    found = re.search(r"\) (\d+)", text)
+    return int(found[1]) if found else 0

@@ -1,0 +1,49 @@
+"""SQLite: a consistent copy of the file while the service writes, by SQLite's online backup."""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from shared.errors import Invalid
+
+FILE = "store.sqlite"
+
+
+def dump(database_url: str, path: Path) -> None:
+    """Copy the database in one read transaction. In WAL mode, it blocks no writer.
+
+    Raises:
+        Invalid: there is no database, or it is damaged.
+    """
+    source = _file(database_url)
+    if not source.exists():
+        raise Invalid(f"no database at {source}: there is nothing to back up")
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(path)) as copy:
+        database.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        [(result,)] = copy.execute("PRAGMA quick_check(1)")
+    if result != "ok":
+        raise Invalid(f"{source} is damaged: {result}")
+
+
+def load(path: Path, database_url: str) -> None:
+    """Put a copy in the place of the database, at once: a crash leaves no half of it."""
+    target = _file(database_url)
+    draft = target.with_name(f"{target.name}.restoring")
+    draft.unlink(missing_ok=True)
+    shutil.copyfile(path, draft)
+    draft.chmod(0o600)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    for suffix in ("-wal", "-shm"):  # of an empty database before
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    draft.replace(target)
+
+
+def _file(database_url: str) -> Path:
+    return Path(make_url(database_url).database or "")

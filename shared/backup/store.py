@@ -1,0 +1,169 @@
+"""Backup and restore of an installation's store and keys."""
+
+from pathlib import Path
+
+from sqlalchemy import inspect, make_url
+from sqlmodel import Session, col, select
+
+from shared.backup import keys, manifest, postgresql, sqlite
+from shared.backup.manifest import Manifest
+from shared.clock import now
+from shared.crypto import Vault
+from shared.db import migrations
+from shared.errors import Conflict, Invalid
+from shared.models import Sandbox
+from shared.sandboxes import deadlines
+from shared.settings import Settings
+from shared.states import Desired
+
+STORES = {"sqlite": sqlite, "postgresql": postgresql}
+
+
+def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifest:
+    """Write a backup into a new folder while the service runs.
+
+    Args:
+        settings: those of the installation.
+        folder: it must not exist, or be empty.
+        passphrase: encrypts the keys; None leaves them out.
+
+    Raises:
+        Conflict: the folder is not empty.
+        Invalid: there is no database, its program is missing, or the passphrase is too short.
+    """
+    dialect = _dialect(settings)
+    store = STORES[dialect]
+    locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
+    _make(folder)
+    store.dump(settings.database, folder / store.FILE)
+    if locked is not None:
+        manifest.write_private(folder / manifest.KEYS, locked)
+    made = Manifest(
+        dialect=dialect,
+        revision=_revision(settings.database),
+        key_token=Vault(settings.vault_keys).derive(manifest.PURPOSE),
+        created_at=now().isoformat(timespec="seconds"),
+        store=store.FILE,
+        sha256=manifest.digest(folder / store.FILE),
+        has_keys=locked is not None,
+    )
+    manifest.write(folder, made)
+    return made
+
+
+def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifest:
+    """Restore a backup into an installation without a database. The caller migrates it afterwards.
+
+    Everything is checked before anything is written.
+
+    Args:
+        settings: those of the installation.
+        folder: the backup.
+        passphrase: opens its keys; None: the installation has its secret key already.
+
+    Raises:
+        Conflict: there is a database already, or another secret key.
+        Invalid: the backup is incomplete, damaged, of another kind of database or of a later schema, or the key or
+            passphrase is not its own.
+    """
+    made = manifest.read(folder)
+    _require_restorable(settings, made)
+    found = _open_keys(folder, made, passphrase)
+    _require_key(settings, made, found)
+    settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in found.items():
+        if not (settings.var_dir / name).exists():
+            manifest.write_private(settings.var_dir / name, text)
+    # Last: until the database is there, the restore can be repeated.
+    STORES[made.dialect].load(folder / made.store, settings.database)
+    return made
+
+
+def restart_deadlines(session: Session) -> int:
+    """Let idle deadlines begin again: the time since the backup was no idleness of the sandboxes.
+
+    Otherwise a sandbox whose deadline has passed meanwhile would be deleted, with its restored files.
+
+    Returns:
+        The number of sandboxes.
+    """
+    with_deadline = (col(Sandbox.deadline_at).is_not(None), col(Sandbox.desired) != Desired.DELETED)
+    ids = session.exec(select(Sandbox.id).where(*with_deadline).order_by(col(Sandbox.id))).all()
+    for sandbox_id in ids:
+        deadlines.record_activity(session, sandbox_id)
+    return len(ids)
+
+
+def _require_restorable(settings: Settings, made: Manifest) -> None:
+    if made.dialect != _dialect(settings):
+        raise Invalid(
+            f"this is a backup of a {made.dialect} database, and AW_DATABASE_URL names a {_dialect(settings)} "
+            "database: a backup is restored into the same kind"
+        )
+    if not migrations.is_known(made.revision):
+        raise Invalid(
+            f"the backup has the schema {made.revision}, which this version does not know: install the version that "
+            "made the backup, or a newer one, and restore it with that"
+        )
+    if _tables(settings.database):
+        raise Conflict(
+            f"{make_url(settings.database).render_as_string()} is not empty: stop the service, and move its database "
+            "away, or name an empty one in AW_DATABASE_URL; nothing was changed"
+        )
+
+
+def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> None:
+    own = settings.secret_keys.get_secret_value() or _text(settings.secret_key_file)
+    secret = own or found.get(settings.secret_key_file.name)
+    if not secret:
+        raise Invalid(
+            f"the secret key is missing: put the file {settings.secret_key_file} back, or set AW_SECRET_KEYS to it"
+        )
+    values = [key.strip() for key in secret.replace("\n", ",").split(",") if key.strip()]
+    if made.key_token not in Vault(values).derive_all(manifest.PURPOSE):
+        raise Conflict(
+            f"AW_SECRET_KEYS, or {settings.secret_key_file}, is not the key of this backup: put the right one there, "
+            "or remove it if the backup contains its keys; nothing was changed"
+        )
+
+
+def _open_keys(folder: Path, made: Manifest, passphrase: str | None) -> dict[str, str]:
+    if passphrase is None:
+        return {}
+    if not made.has_keys:
+        raise Invalid("the backup was made without keys: restore it without a passphrase, with the secret key in place")
+    found = keys.unlock((folder / manifest.KEYS).read_text(), passphrase)
+    return {Path(name).name: text for name, text in found.items()}
+
+
+def _read_keys(settings: Settings) -> dict[str, str]:
+    files = (settings.admin_key_file, settings.metrics_key_file)
+    found = {file.name: text for file in files if (text := _text(file))}
+    return {settings.secret_key_file.name: ",".join(settings.vault_keys), **found}
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise Conflict(f"{folder} is not empty: a backup needs a new folder")
+
+
+def _dialect(settings: Settings) -> str:
+    return make_url(settings.database).get_backend_name()
+
+
+def _revision(database_url: str) -> str:
+    with migrations.connected(database_url) as connection:
+        return migrations.revision(connection) or ""
+
+
+def _tables(database_url: str) -> list[str]:
+    file = make_url(database_url)
+    if file.get_backend_name() == "sqlite" and not Path(file.database or "").exists():
+        return []
+    with migrations.connected(database_url) as connection:
+        return inspect(connection).get_table_names()

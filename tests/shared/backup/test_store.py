@@ -1,0 +1,216 @@
+"""Backup and restore of the store and its keys, on both databases."""
+
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlmodel import select
+
+from shared.backup import keys, manifest, postgresql, store
+from shared.clock import now
+from shared.crypto import Vault, new_secret_key
+from shared.db.database import Database
+from shared.db.migrations import migrate
+from shared.errors import Conflict, Invalid
+from shared.models import Conversation, Sandbox
+from shared.settings import Settings
+from shared.states import DeadlineAction, Desired, PauseKind, Status
+from tests.factories import SECRET_KEY, Person, make_conversation, make_sandbox, session_key_of
+from tests.services.postgres import Postgres
+
+PASSPHRASE = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def _cheap_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+
+
+@pytest.fixture
+def empty_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of the same kind."""
+    if database_url.startswith("sqlite"):
+        yield f"sqlite:///{tmp_path / 'restored.db'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def clean(empty_url: str, tmp_path: Path) -> Settings:
+    """Settings of a clean installation."""
+    return Settings(var_dir=tmp_path / "clean", database_url=empty_url)
+
+
+def test_restored_installation_has_rows_and_keys(
+    settings: Settings,
+    database: Database,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    clean: Settings,
+    tmp_path: Path,
+) -> None:
+    settings.admin_key_file.write_text("aw_admin\n")
+    made = store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    assert (made.has_keys, made.dialect) == (True, database.engine.dialect.name)
+    files = {path.name for path in (tmp_path / "backup").iterdir()}
+    assert files == {manifest.NAME, manifest.KEYS, made.store}
+    assert {stat.S_IMODE((tmp_path / "backup" / name).stat().st_mode) for name in files} == {0o600}
+    texts = [(tmp_path / "backup" / name).read_text() for name in (manifest.NAME, manifest.KEYS)]
+    assert [text for text in texts if SECRET_KEY in text or "aw_admin" in text] == []
+
+    store.restore(clean, tmp_path / "backup", PASSPHRASE)
+    migrate(clean.database)
+    assert clean.admin_key_file.read_text().strip() == "aw_admin"
+    assert stat.S_IMODE(clean.secret_key_file.stat().st_mode) == 0o600
+    with reading(clean) as restored, restored.reading() as session:
+        row = session.get_one(Sandbox, sandbox.id)
+        assert Vault(clean.vault_keys).decrypt(row.session_key) == session_key_of(sandbox)
+        assert session.get_one(Conversation, conversation.id).title == conversation.title
+
+
+def test_backup_is_consistent_while_rows_are_written(
+    settings: Settings, database: Database, user: Person, sandbox: Sandbox, clean: Settings, tmp_path: Path
+) -> None:
+    stopped, begun = threading.Event(), threading.Event()
+
+    def write() -> None:
+        while not stopped.is_set():
+            make_conversation(database, user, sandbox)
+            begun.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait(60)
+    try:
+        store.back_up(settings, tmp_path / "backup", None)
+    finally:
+        stopped.set()
+        writer.join()
+    clean = clean.model_copy(update={"secret_keys": SecretStr(SECRET_KEY)})
+    store.restore(clean, tmp_path / "backup", None)
+    with reading(clean) as restored, restored.reading() as session, database.reading() as before:
+        found = set(session.exec(select(Conversation.id)).all())
+        assert found
+        assert found <= set(before.exec(select(Conversation.id)).all())
+
+
+def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Person) -> None:
+    long_ago = now() - timedelta(days=30)
+    paused = make_sandbox(
+        database,
+        user,
+        status=Status.PAUSED,
+        pause_kind=PauseKind.STOPPED,
+        delete_after_seconds=60,
+        settled_at=long_ago,
+        last_active_at=long_ago,
+        deadline_at=long_ago,
+        deadline_does=DeadlineAction.DELETE,
+    )
+    with database.transaction() as session:
+        assert store.restart_deadlines(session) == 1
+    with database.reading() as session:
+        row = session.get_one(Sandbox, paused.id)
+        assert (row.desired, row.deadline_does) == (Desired.PAUSED, DeadlineAction.DELETE)
+        assert row.deadline_at is not None
+        assert row.deadline_at > now()
+
+
+def spoil_store(backup: Path) -> None:
+    [path] = backup.glob("store.*")
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"damaged")
+
+
+def age_code(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text().replace('"revision": "0', '"revision": "9'))
+
+
+def change_format(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+
+
+def change_dialect(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text().replace('"dialect": "', '"dialect": "other'))
+
+
+def leave_unfinished(backup: Path) -> None:
+    (backup / manifest.NAME).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoil_store, "is damaged"),
+        (age_code, "install the version that made the backup"),
+        (change_format, "made by a later version"),
+        (change_dialect, "restored into the same kind"),
+        (leave_unfinished, "is no complete backup"),
+    ],
+)
+def test_restore_refuses_what_it_cannot_restore(
+    spoil: Callable[[Path], None], words: str, settings: Settings, clean: Settings, tmp_path: Path
+) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    spoil(tmp_path / "backup")
+    with pytest.raises(Invalid, match=words):
+        store.restore(clean, tmp_path / "backup", PASSPHRASE)
+    assert not clean.var_dir.exists()
+
+
+def test_restore_refuses_a_database_that_is_not_empty(settings: Settings, tmp_path: Path) -> None:
+    store.back_up(settings, tmp_path / "backup", None)
+    with pytest.raises(Conflict, match="is not empty: stop the service, and move its database away"):
+        store.restore(settings, tmp_path / "backup", None)
+
+
+def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    with pytest.raises(Invalid, match="the passphrase does not open the keys"):
+        store.restore(clean, tmp_path / "backup", "another passphrase")
+    with pytest.raises(Invalid, match="the secret key is missing"):
+        store.restore(clean, tmp_path / "backup", None)
+    other = clean.model_copy(update={"secret_keys": SecretStr(new_secret_key())})
+    with pytest.raises(Conflict, match="is not the key of this backup"):
+        store.restore(other, tmp_path / "backup", PASSPHRASE)
+    assert not clean.var_dir.exists()
+
+
+def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="12 characters"):
+        store.back_up(settings, tmp_path / "backup", "short")
+    assert not (tmp_path / "backup").exists()
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "another").touch()
+    with pytest.raises(Conflict, match="is not empty"):
+        store.back_up(settings, tmp_path / "backup", None)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_missing_or_old_programs_of_postgresql_are_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(postgresql, "_version", lambda _program: 9)
+    with pytest.raises(Invalid, match=r"pg_dump \d+ or newer is missing: install postgresql-client-\d+"):
+        store.back_up(settings, tmp_path / "backup", None)
+
+
+@contextmanager
+def reading(settings: Settings) -> Iterator[Database]:
+    database = Database(settings.database)
+    try:
+        yield database
+    finally:
+        database.close()

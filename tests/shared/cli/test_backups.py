@@ -1,0 +1,53 @@
+"""`agent-workspace db backup | restore`, as an operator uses them."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.backup import keys
+from shared.db.database import Database
+from tests.shared.cli.answers import Cli, assert_complains, owner
+
+PASSPHRASE = "correct horse battery"
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_backup_is_restored_into_another_installation(
+    migrated: Cli, var: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+    assert migrated("bootstrap").status == 0
+    (tmp_path / "passphrase").write_text(f"{PASSPHRASE}\n")
+    arguments = (str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
+    made = migrated("db", "backup", *arguments)
+    assert made.out.startswith("backed up the sqlite database, schema 00"), made
+    assert "with its keys, encrypted" in made.out
+    assert_complains(migrated("db", "backup", *arguments), "is not empty")
+    assert_complains(migrated("db", "restore", *arguments), "is not empty", "nothing was changed")
+
+    clean = tmp_path / "clean"
+    monkeypatch.setenv("AW_VAR_DIR", str(clean))
+    monkeypatch.setenv("AW_DATABASE_URL", "")
+    restored = migrated("db", "restore", *arguments)
+    assert restored.status == 0, restored
+    assert "nodes restore" in restored.out
+    database = Database(f"sqlite:///{clean / 'agent-workspace.db'}")
+    try:
+        assert owner(database, clean, (clean / "admin.key").read_text().strip()) == "admin"
+    finally:
+        database.close()
+    assert (clean / "secret.key").read_text() == (var / "secret.key").read_text()
+
+
+def test_backup_without_a_terminal_needs_a_decision_about_keys(migrated: Cli, tmp_path: Path) -> None:
+    assert_complains(migrated("db", "backup", str(tmp_path / "backup")), "--passphrase-file", "--without-keys")
+    made = migrated("db", "backup", str(tmp_path / "backup"), "--without-keys")
+    assert "without keys: keep the secret key elsewhere" in made.out
+
+
+def test_node_backup_needs_root_beside_the_engine(
+    migrated: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AW_DOCKER_HOST", "tcp://engine.test:2376")
+    assert migrated("nodes", "backup", str(tmp_path / "files")).status == 1
+    assert not (tmp_path / "files").exists()

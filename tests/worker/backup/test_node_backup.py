@@ -1,0 +1,133 @@
+"""Which sandboxes of a node are saved and restored, and why the others are left out."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.errors import Conflict, Invalid
+from shared.models import Sandbox
+from shared.sandboxes.desired_state import set_desired
+from shared.states import Desired, PauseKind, Status
+from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from worker.backup import archives
+from worker.backup.__main__ import MANIFEST, NodeBackup
+from worker.backup.archives import Archive
+from worker.backup.files import NodeFiles
+from worker.engine.protocol import DiskKind
+from worker.settings import WorkerSettings
+
+
+@dataclass
+class FilesInMemory:
+    """Files of sandboxes by name."""
+
+    found: dict[str, bytes] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    while_saving: Callable[[], None] = lambda: None
+
+    def at_rest(self, name: str) -> bool:
+        return name not in self.running
+
+    def exist(self, name: str) -> bool:
+        return name in self.found
+
+    def save(self, name: str, target: Path, _floor: int) -> tuple[DiskKind, Archive]:
+        path = target / f"{name}.folder.tar"
+        path.write_bytes(self.found[name])
+        self.while_saving()
+        return DiskKind.PLAIN, Archive(path.name, len(self.found[name]), archives.digest_of(path))
+
+    def restore(self, name: str, _kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
+        assert labels["agent-workspace.installation"] == "installation"
+        self.found[name] = archive.read_bytes()
+
+
+@pytest.fixture
+def files() -> FilesInMemory:
+    return FilesInMemory()
+
+
+@pytest.fixture
+def paused(database: Database, user: Person, files: FilesInMemory) -> Sandbox:
+    row = make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED)
+    files.found[f"aw-{row.id}"] = b"files"
+    return row
+
+
+def backup_of(
+    database: Database, files: FilesInMemory, node: str = NODE_ID, installation: str = "installation"
+) -> NodeBackup:
+    return NodeBackup(database, WorkerSettings(node=node), installation, cast("NodeFiles", files))
+
+
+def test_sandboxes_at_rest_are_saved_and_restored(
+    database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    running = make_sandbox(database, user)
+    lively = make_sandbox(database, user, status=Status.PAUSED)
+    files.running.add(f"aw-{lively.id}")
+    other = make_node(database, "other")
+    make_sandbox(database, user, status=Status.PAUSED, node_id=other.id)
+    left_out = backup_of(database, files).save(tmp_path / "backup")
+    assert {name: str(reason) for name, reason in left_out.items()} == {
+        running.id: "it is RUNNING: pause or stop it first",
+        lively.id: "its processes run: pause or stop it first",
+    }
+    assert list(json.loads((tmp_path / "backup" / MANIFEST).read_text())["sandboxes"]) == [paused.id]
+
+    files.found.clear()
+    assert backup_of(database, files).restore(tmp_path / "backup") == {}
+    assert files.found == {f"aw-{paused.id}": b"files"}
+    again = backup_of(database, files).restore(tmp_path / "backup")
+    assert [str(reason) for reason in again.values()] == ["it has files here already, which were not touched"]
+
+
+def test_sandbox_that_is_resumed_meanwhile_is_left_out(
+    database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    def resume() -> None:
+        with database.transaction() as session:
+            set_desired(session, session.get_one(Sandbox, paused.id), Desired.RUNNING, due_at=now())
+
+    files.while_saving = resume
+    left_out = backup_of(database, files).save(tmp_path / "backup")
+    assert [str(reason) for reason in left_out.values()] == ["it was resumed during the backup"]
+    assert [path.name for path in (tmp_path / "backup").iterdir()] == [MANIFEST]
+
+
+def test_restore_refuses_another_node_or_installation_and_damage(
+    database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup"
+    backup_of(database, files).save(backup)
+    with pytest.raises(Conflict, match="is not empty"):
+        backup_of(database, files).save(backup)
+    with pytest.raises(Invalid, match=f"is of the node {NODE_ID}, and this is other: set AW_NODE"):
+        backup_of(database, files, node="other").restore(backup)
+    with pytest.raises(Invalid, match="belongs to another installation"):
+        backup_of(database, files, installation="another").restore(backup)
+    files.found.clear()
+    (backup / f"aw-{paused.id}.folder.tar").write_bytes(b"other")
+    left_out = backup_of(database, files).restore(backup)
+    assert [str(reason) for reason in left_out.values()] == [f"aw-{paused.id}.folder.tar is damaged"]
+    (backup / MANIFEST).unlink()
+    with pytest.raises(Invalid, match="no complete backup"):
+        backup_of(database, files).restore(backup)
+
+
+def test_sandbox_that_was_deleted_is_not_restored(
+    database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    backup_of(database, files).save(tmp_path / "backup")
+    files.found.clear()
+    with database.transaction() as session:
+        set_desired(session, session.get_one(Sandbox, paused.id), Desired.DELETED, due_at=now())
+    left_out = backup_of(database, files).restore(tmp_path / "backup")
+    assert [str(reason) for reason in left_out.values()] == ["the database has no such sandbox on this node"]
+    assert files.found == {}

@@ -1,0 +1,147 @@
+"""`agent-workspace nodes backup | restore FOLDER`: the files of this node's sandboxes. It runs as root beside them."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shared.backup.manifest import write_private
+from shared.db.database import Database
+from shared.errors import Conflict, Invalid, WorkspaceError
+from shared.models import Sandbox
+from shared.nodes import registry
+from shared.sandboxes import queries
+from shared.settings import Settings
+from shared.states import Desired, Status
+from worker.backup.archives import ArchiveError, NotAtRest, digest_of
+from worker.backup.files import NodeFiles
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.protocol import DiskKind, EngineError
+from worker.sandboxes.container_spec import container_name, labels_of
+from worker.settings import WorkerSettings
+
+MANIFEST = "files.json"
+DONE = {"backup": "saved", "restore": "restored"}
+# Sandboxes whose processes do not run, and that have been used.
+AT_REST = (Status.PAUSED, Status.ERROR)
+UNIX = "unix://"
+
+
+class NodeBackup:
+    """Backup and restore of the files of one node's sandboxes."""
+
+    def __init__(self, database: Database, settings: WorkerSettings, installation: str, files: NodeFiles) -> None:
+        self._database, self._settings = database, settings
+        self._installation, self._files = installation, files
+
+    def save(self, folder: Path) -> dict[str, Exception]:
+        """Write the archives of all sandboxes at rest into a new folder.
+
+        Returns:
+            The sandboxes that are left out, and why.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise Conflict(f"{folder} is not empty: a backup needs a new folder")
+        saved: dict[str, Any] = {}
+        left_out: dict[str, Exception] = {}
+        for sandbox_id in self._sandboxes():
+            try:
+                saved[sandbox_id] = self._save(sandbox_id, folder)
+            except (ArchiveError, EngineError) as error:
+                left_out[sandbox_id] = error
+        text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
+        write_private(folder / MANIFEST, json.dumps(text, indent=2))
+        return left_out
+
+    def restore(self, folder: Path) -> dict[str, Exception]:
+        """Restore the files of all sandboxes of a backup that are on this node and have none.
+
+        Returns:
+            The sandboxes that are left out, and why.
+        """
+        text = self._read(folder)
+        left_out: dict[str, Exception] = {}
+        for sandbox_id, entry in text["sandboxes"].items():
+            try:
+                self._restore(sandbox_id, folder / Path(entry["file"]).name, entry)
+            except (ArchiveError, EngineError) as error:
+                left_out[sandbox_id] = error
+        return left_out
+
+    def _sandboxes(self) -> list[str]:
+        with self._database.reading() as session:
+            return [row.id for row in queries.on_node(session, self._settings.node) if row.desired != Desired.DELETED]
+
+    def _save(self, sandbox_id: str, folder: Path) -> dict[str, Any]:
+        name, before = container_name(sandbox_id), self._resting(sandbox_id)
+        kind, archive = self._files.save(name, folder, self._settings.min_free_disk_bytes)
+        if self._resting(sandbox_id) != before:
+            (folder / archive.file).unlink()
+            raise NotAtRest("it was resumed during the backup")
+        return {"kind": kind, **asdict(archive)}
+
+    def _resting(self, sandbox_id: str) -> tuple[int, int]:
+        """The generations of a sandbox at rest: they change with each request to resume or delete it."""
+        with self._database.reading() as session:
+            row = session.get(Sandbox, sandbox_id)
+        if row is None or row.status not in AT_REST or row.ready_at is None:
+            raise NotAtRest(f"it is {row.status if row else Status.DELETED}: pause or stop it first")
+        if not self._files.at_rest(container_name(sandbox_id)):
+            raise NotAtRest("its processes run: pause or stop it first")
+        return row.generation, row.observed_generation
+
+    def _read(self, folder: Path) -> dict[str, Any]:
+        try:
+            text: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        except FileNotFoundError:
+            raise Invalid(f"{folder} is no complete backup of a node's files: it has no {MANIFEST}") from None
+        if text["installation"] != self._installation:
+            raise Invalid(f"{folder} belongs to another installation: restore the database of its backup first")
+        if text["node"] != self._settings.node:
+            raise Invalid(f"{folder} is of the node {text['node']}, and this is {self._settings.node}: set AW_NODE")
+        return text
+
+    def _restore(self, sandbox_id: str, archive: Path, entry: dict[str, Any]) -> None:
+        with self._database.reading() as session:
+            row = session.get(Sandbox, sandbox_id)
+        if row is None or row.desired == Desired.DELETED or row.node_id != self._settings.node:
+            raise ArchiveError("the database has no such sandbox on this node")
+        name = container_name(sandbox_id)
+        if self._files.exist(name):
+            raise ArchiveError("it has files here already, which were not touched")
+        if digest_of(archive) != entry["sha256"]:
+            raise ArchiveError(f"{archive.name} is damaged")
+        self._files.restore(name, DiskKind(entry["kind"]), archive, labels_of(row, self._installation))
+
+
+def main(action: str, folder: str) -> int:
+    """Run one action; return the exit status: 1 if a sandbox at rest was left out."""
+    settings = WorkerSettings()
+    if os.geteuid() != 0 or not settings.docker_host.startswith(UNIX):
+        raise Invalid("run this as root on the node, beside its engine (AW_DOCKER_HOST is a socket of this machine)")
+    database = Database(Settings().database, pool_size=1)
+    try:
+        with database.reading() as session:
+            installation = registry.installation_id(session)
+        files = NodeFiles(DiskEngine(settings.docker_host, installation), installation)
+        backup = NodeBackup(database, settings, installation, files)
+        left_out = (backup.save if action == "backup" else backup.restore)(Path(folder).absolute())
+        done = json.loads((Path(folder) / MANIFEST).read_text())["sandboxes"].keys() - left_out.keys()
+    finally:
+        database.close()
+    size = sum(path.stat().st_size for path in Path(folder).glob("*.tar"))
+    noun = "sandbox" if len(done) == 1 else "sandboxes"
+    print(f"{DONE[action]} the files of {len(done)} {noun}, {size / 1e6:.1f} MB")  # noqa: T201 - its output
+    for sandbox_id, reason in left_out.items():
+        print(f"left out: {sandbox_id}: {reason}", file=sys.stderr)  # noqa: T201
+    return 0 if all(isinstance(reason, NotAtRest) for reason in left_out.values()) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except (WorkspaceError, EngineError) as error:
+        sys.exit(f"agent-workspace: {error}")

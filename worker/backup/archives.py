@@ -1,0 +1,95 @@
+"""Archives of sandboxes' files: GNU tar, streamed, with holes kept as holes. They are not compressed.
+
+A sandbox chooses what is in its files: an archive ends before it fills the disk that it is written to.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CHUNK = 1024 * 1024
+# Owners by number, and what an ACL or a capability says: programs of a sandbox see the same as before.
+KEEP = ("--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls")
+
+
+class ArchiveError(Exception):
+    """An archive was not written, or not unpacked; the text says why."""
+
+
+class NotAtRest(ArchiveError):
+    """The sandbox runs, or was resumed: a backup leaves it out."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A written archive."""
+
+    file: str
+    size: int
+    sha256: str
+
+
+def pack(folder: Path, member: str, path: Path, floor_bytes: int) -> Archive:
+    """Write a file or a folder into an archive.
+
+    Args:
+        folder: where `member` is.
+        member: its name; `.` for all that the folder has.
+        path: the archive. It appears when it is complete.
+        floor_bytes: what stays free of the disk with the archive.
+
+    Raises:
+        ArchiveError: the disk would be full, or tar failed. No archive is left.
+    """
+    most = shutil.disk_usage(path.parent).free - floor_bytes
+    draft = path.with_suffix(".partial")
+    command = ["tar", "--create", "--sparse", "--one-file-system", *KEEP, f"--directory={folder}", "--", member]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tar:  # noqa: S603
+        try:
+            size, digest = _copy(tar, draft, most)
+            errors = tar.stderr.read(2000) if tar.stderr else b""
+            if tar.wait():
+                raise ArchiveError(f"tar: {errors.decode(errors='replace').strip()[-300:]}")
+            draft.rename(path)
+        except BaseException:
+            tar.kill()
+            draft.unlink(missing_ok=True)
+            raise
+    return Archive(path.name, size, digest)
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack an archive into a folder.
+
+    Raises:
+        ArchiveError: tar failed.
+    """
+    command = ["tar", "--extract", "--sparse", "--preserve-permissions", *KEEP, f"--file={path}"]
+    done = subprocess.run([*command, f"--directory={folder}"], capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise ArchiveError(f"tar: {done.stderr.decode(errors='replace').strip()[-300:]}")
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of an archive."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(tar: "subprocess.Popen[bytes]", draft: Path, most: int) -> tuple[int, str]:
+    """Copy tar's output, up to a size."""
+    size, digest = 0, hashlib.sha256()
+    output = tar.stdout
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+        while output and (chunk := output.read(CHUNK)):
+            size += len(chunk)
+            if size > most:
+                raise ArchiveError("the disk of the backup has too little free space")
+            digest.update(chunk)
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()

@@ -1,0 +1,81 @@
+"""The files of sandboxes beside one engine, as a folder of the engine or as a disk image."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from worker.backup import archives
+from worker.backup.archives import Archive, ArchiveError
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.disk_images import DiskImages, missing_for
+from worker.engine.protocol import ContainerState, DiskKind
+
+# An engine that answers, and copies nothing: seconds.
+SYNC_SECONDS = 60
+
+
+class NodeFiles:
+    """The files of this node's sandboxes. Only root beside the engine can use it."""
+
+    def __init__(self, engine: DiskEngine, installation: str) -> None:
+        self._engine = engine
+        self._images = DiskImages(engine.data_root(), installation)
+
+    def at_rest(self, name: str) -> bool:
+        """Whether no process of the sandbox runs, so that its files stay as they are."""
+        return self._engine.observe(name).state != ContainerState.RUNNING
+
+    def exist(self, name: str) -> bool:
+        """Whether the sandbox has files here."""
+        return self._images.exists(name) or self._engine.find_folder(name) is not None
+
+    def save(self, name: str, target: Path, floor_bytes: int) -> tuple[DiskKind, Archive]:
+        """Write an archive of a sandbox's files.
+
+        Raises:
+            ArchiveError: it has no files here, or they can't be written.
+        """
+        folder = self._engine.find_folder(name)
+        if self._images.exists(name):
+            _flush(folder)
+            image = self._images.path(name)
+            path = target / f"{name}.image.tar"
+            return DiskKind.IMAGE, archives.pack(image.parent, image.name, path, floor_bytes)
+        if folder is None:
+            raise ArchiveError("it has no files on this node")
+        return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", floor_bytes)
+
+    def restore(self, name: str, kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
+        """Give a sandbox that has no files here those of an archive.
+
+        Raises:
+            ArchiveError: the archive can't be unpacked. The sandbox has no files then.
+        """
+        if kind == DiskKind.IMAGE:
+            self._restore_image(name, archive)
+            return
+        try:
+            archives.unpack(archive, self._engine.make_folder(name, labels))
+        except ArchiveError:
+            self._engine.remove(name)
+            raise
+
+    def _restore_image(self, name: str, archive: Path) -> None:
+        if lacking := missing_for(self._engine.data_root()):
+            raise ArchiveError(f"this machine lacks {lacking} for disk images")
+        draft = self._images.folder / ".restoring"
+        draft.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._images.folder.chmod(0o700)
+        try:
+            archives.unpack(archive, draft)
+            (draft / self._images.path(name).name).rename(self._images.path(name))
+        finally:
+            for left in draft.iterdir():
+                left.unlink()
+            draft.rmdir()
+
+
+def _flush(folder: Path | None) -> None:
+    """Write what the kernel still holds of a mounted disk image into the image."""
+    if folder is not None and folder.is_dir():
+        subprocess.run(["sync", "--file-system", str(folder)], check=True, timeout=SYNC_SECONDS)  # noqa: S603, S607
