@@ -1,10 +1,10 @@
 """The report of attacks on isolation: made from the table and its lists, which the tests hold to the truth."""
 
-import tomllib
 from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
+from shared import __version__
 from tests.isolation.attack import Attack
 from tests.isolation.attacks import ATTACKS
 from tests.isolation.verdicts import OPEN, UNDECIDABLE
@@ -42,8 +42,7 @@ Not attacked here: hostile agent servers (`tests/isolation/test_hostile_agent_se
 
 def make_report(attacks: Sequence[Attack] = ATTACKS) -> str:
     """The report as Markdown."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    parts = [HEAD.format(version=project["version"], image=SANDBOX_IMAGE), _counts(attacks), _listed("Open", OPEN)]
+    parts = [HEAD.format(version=__version__, image=SANDBOX_IMAGE), _counts(attacks), _listed("Open", OPEN)]
     parts.append(_listed("Undecidable on the project's machines", UNDECIDABLE))
     parts += [_group(name, list(found)) for name, found in groupby(attacks, lambda one: one.group)]
     return "\n".join(parts)
