@@ -26,14 +26,13 @@ class Installed:
         self._bin = environment / "bin"
         self._transcript = transcript
 
-    def run(self, machine: Machine, *words: str, text: str | None = None) -> str:
+    def run(self, machine: Machine, *words: str, into: Transcript | None = None) -> str:
         """The output of `agent-workspace`, run on a machine in its folder."""
-        return self._transcript.run(
+        return (into or self._transcript).run(
             f"{machine.namespace.name}$ agent-workspace {' '.join(words)}",
             [*machine.namespace.command, str(self._bin / "agent-workspace"), *words],
             machine.folder,
             self._environment(machine),
-            text,
         )
 
     def demo(self, machine: Machine, url: str) -> str:

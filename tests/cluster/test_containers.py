@@ -69,7 +69,7 @@ def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcri
     compose = partial(run_compose, transcript, environment_of(machine))
     try:
         compose("up", "--detach")
-        eventually(lambda: health_of(machine, "aw_web") == ["healthy"] * 2, interval_seconds=2)
+        eventually(lambda: health_of(machine, "aw_web") == ["healthy"] * 2, deadline_seconds=900, interval_seconds=2)
         assert "FINISHED" in compose("exec", "-T", "web", *DEMO).upper()
         compose("ps")
         assert PASSWORD not in machine.engine.docker("inspect", *machine.engine.docker("ps", "-aq").split())
@@ -93,10 +93,10 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
     stack = ["--resolve-image", "never", "--compose-file", str(DEPLOY / "swarm" / "stack.yaml"), "agent-workspace"]
     docker(first, "stack", "deploy", *stack)
     try:
-        eventually(lambda: is_ready(first, "first"), deadline_seconds=300, interval_seconds=2)
+        eventually(lambda: is_ready(first, "first"), deadline_seconds=900, interval_seconds=2)
         token = first.engine.docker("swarm", "join-token", "--quiet", "worker").strip()
         docker(second, "swarm", "join", "--token", token, f"{first.address}:2377")
-        eventually(lambda: is_ready(first, "second"), deadline_seconds=300, interval_seconds=2)
+        eventually(lambda: is_ready(first, "second"), deadline_seconds=900, interval_seconds=2)
         web = web_of(first)
         docker(first, "exec", web, "agent-workspace", "nodes", "cordon", "first")
         said = docker(first, "exec", web, *DEMO, "--url", f"http://{first.address}:3000", "--model-host", first.address)

@@ -73,6 +73,9 @@ def test_second_machine_joins_by_one_command_and_runs_a_conversation(
 
 def _await_ready(installed: Installed, machine: Machine, node: str) -> None:
     def is_ready() -> bool:
-        return any(row.split()[:2] == [node, "READY"] for row in installed.run(machine, "nodes", "list").splitlines())
+        return any(
+            row.split()[:2] == [node, "READY"]
+            for row in installed.run(machine, "nodes", "list", into=Transcript()).splitlines()
+        )
 
     eventually(is_ready, interval_seconds=1)

@@ -182,12 +182,19 @@ def _next() -> Groups:
     return [[program("next-images", "deploy/image/build", "next", "tiny")], [held]]
 
 
+def _clusters() -> Groups:
+    """Clusters of several machines, one after the other."""
+    held = select("cluster", "--thorough", "-o", "timeout=3000", "--database", "sqlite", "tests/cluster", *ALONE)
+    return [[IMAGES_STAGE], [held]]
+
+
 def nightly() -> dict[str, Groups]:
     """The parts of a night by name. Each takes less than an hour and can be run by itself."""
     return {
         "unit": _all_units(),
         "random": _thorough("random", *RANDOM, *PROCESSES),
-        "real": _thorough("real", "-m", "real", *WAITING),
+        "real": _thorough("real", "-m", "real", "--ignore=tests/cluster", *WAITING),
+        "cluster": _clusters(),
         "points": _thorough("points", "-m", "drill", "tests/drills", *ALONE),
         **_all_pairs(),
         "chaos-sqlite": _chaos("sqlite"),

@@ -1,0 +1,24 @@
+"""A node's own address, where all nodes have the same settings."""
+
+import os
+import sys
+
+import pytest
+
+from deploy.service.node_address import find_address, main
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql+psycopg://workspace:secret@127.0.0.1/workspace", "postgresql://u@localhost:5433/workspace"]
+)
+def test_address_is_the_one_on_the_way_to_the_database(url: str) -> None:
+    assert find_address(url) in {"127.0.0.1", "::1"}
+
+
+def test_module_runs_with_that_address(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    others = {name: value for name, value in os.environ.items() if name != "AW_NODE_ADDRESS"}
+    monkeypatch.setattr(os, "environ", others | {"AW_DATABASE_URL": "postgresql://u@127.0.0.1/workspace"})
+    monkeypatch.setattr(sys, "argv", [])
+    main("this")
+    assert os.environ["AW_NODE_ADDRESS"] == "127.0.0.1"
+    assert "Zen of Python" in capsys.readouterr().out
