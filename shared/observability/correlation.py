@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from shared.crypto import KEY_PREFIX
-from shared.errors import Invalid
 
 REQUEST_ID_HEADER = "X-Request-ID"
 # Of a job's message: the id of the request that caused it, and when it was published, in seconds since 1970.
@@ -41,14 +40,14 @@ def configure_traces(url: str, service: str) -> None:
     """Send traces to an OTLP receiver at this URL; without a URL, make none.
 
     Raises:
-        Invalid: the packages of the extra `otel` are missing.
+        SystemExit: the packages of the extra `otel` are missing.
     """
     if not url:
         return
     try:
         from shared.observability.traces import send_traces  # noqa: PLC0415 - slow to import, and an extra
     except ImportError:
-        raise Invalid("AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]'") from None
+        raise SystemExit("AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]'") from None
     send_traces(url, service)
 
 

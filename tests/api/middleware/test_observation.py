@@ -1,5 +1,6 @@
 """Each request has an id, which its response, its errors and its jobs name; its time is counted by route."""
 
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from celery import Celery
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.request.context import Context
+from api.request.context import Context as ApiContext
 from shared.models import Sandbox
 from shared.observability import correlation, metrics
 from shared.queue.broker import Publisher
@@ -63,7 +64,7 @@ class TestId:
         assert [event["request_id"] for event in events if event["event"] == "internal_error"] == ["edge-1"]
 
     def test_jobs_carry_it(
-        self, api_context: Context, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+        self, api_context: ApiContext, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent: list[dict[str, Any]] = []
         app = Celery("tests", set_as_current=False)
@@ -81,7 +82,7 @@ class TestId:
         sent: list[dict[str, Any]] = []
         app = Celery("tests", set_as_current=False)
         monkeypatch.setattr(app, "send_task", lambda _task, **options: sent.append(options))
-        Publisher(app).publish(PauseSandbox("a" * 32, "node-a"))
+        Context().run(Publisher(app).publish, PauseSandbox("a" * 32, "node-a"))
         assert sent[0]["headers"].keys() == {correlation.PUBLISHED_AT}
 
 
@@ -125,7 +126,7 @@ class TestCounts:
         client.get("/server_info")
         assert responses()["GET", "/server_info", "5xx"] == before + 1
 
-    def test_client_port_is_counted_as_the_sandbox_path(self, api_context: Context, sandbox: Sandbox) -> None:
+    def test_client_port_is_counted_as_the_sandbox_path(self, api_context: ApiContext, sandbox: Sandbox) -> None:
         settings = api_context.settings.model_copy(update={"client_port": 80})
         object.__setattr__(api_context, "settings", settings)
         key = ("GET", "/sandbox/{sandbox_id}", "4xx")
