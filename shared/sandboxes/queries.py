@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func
+from sqlalchemy import and_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -106,12 +106,6 @@ def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
     """Return every status transition of the sandbox, oldest first."""
     statement = select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)
     return list(session.exec(statement.order_by(col(SandboxTransition.id))).all())
-
-
-def count_by_status(session: Session) -> dict[str, int]:
-    """Count the sandboxes of each status that are not deleted. A status without any is left out."""
-    alive = select(col(Sandbox.status), func.count()).where(placement.is_there())
-    return dict(session.exec(alive.group_by(col(Sandbox.status)).order_by(col(Sandbox.status))).all())
 
 
 def list_of_node(session: Session, node_id: str) -> list[Sandbox]:

@@ -1,5 +1,7 @@
 """The state of an installation, read from its database."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +11,8 @@ from shared.db.migrations import Schema, read_schema
 from shared.leasing import leases
 from shared.leasing.leases import Backlog
 from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.nodes import counts
 from shared.nodes import registry as node_registry
-from shared.sandboxes import queries as sandbox_queries
 from shared.warm_pool import pool as warm_pool
 
 QUEUES: dict[str, Any] = {"sandboxes": Sandbox, "start tasks": StartTask, "conversations": Conversation}
@@ -62,7 +64,7 @@ class StatusOperations(Installation):
             return ServiceStatus(
                 read_schema(session.connection()),
                 [(node, used.get(node.id, 0)) for node in node_registry.list_nodes(session)],
-                sandbox_queries.count_by_status(session),
+                _sum_by_status(counts.count_by_status(session)),
                 warm_pool.count(session),
                 {name: leases.backlog(session, table) for name, table in QUEUES.items()},
             )
@@ -71,3 +73,10 @@ class StatusOperations(Installation):
 def due_seconds(backlog: Backlog) -> float:
     """For how long the first overdue row has been due; 0: none is."""
     return max(0.0, (now() - backlog.oldest_due_at).total_seconds()) if backlog.oldest_due_at else 0.0
+
+
+def _sum_by_status(counted: Iterable[counts.Counted]) -> dict[str, int]:
+    found = Counter[str]()
+    for one in counted:
+        found[one.status] += one.number
+    return dict(sorted(found.items()))
