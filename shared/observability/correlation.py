@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from shared import reasons
 from shared.crypto import KEY_PREFIX
 
 REQUEST_ID_HEADER = "X-Request-ID"
@@ -47,7 +48,8 @@ def configure_traces(url: str, service: str) -> None:
     try:
         from shared.observability.traces import send_traces  # noqa: PLC0415 - slow to import, and an extra
     except ImportError:
-        raise SystemExit("AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]'") from None
+        hint = reasons.more("aw_traces_url-needs-opentelemetry")
+        raise SystemExit(f"AW_TRACES_URL needs OpenTelemetry: pip install 'agent-workspace[otel]' {hint}") from None
     send_traces(url, service)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -34,9 +35,7 @@ def context(
     with engine.agent_servers() as http:
         yield WorkerContext(
             shared=settings,
-            settings=WorkerSettings(
-                node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_timeout_seconds=0
-            ),
+            settings=_worker_settings(),
             database=database,
             vault=vault,
             engine=engine,
@@ -51,6 +50,12 @@ def context(
             boots=Lane(32),
             pulls=SharedCalls(),
         )
+
+
+@cache
+def _worker_settings() -> WorkerSettings:
+    # Frozen, and reading what the environment does not have takes milliseconds each time.
+    return WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_timeout_seconds=0)
 
 
 @pytest.fixture
