@@ -2,10 +2,10 @@
 
 import sys
 import time
-import urllib.request
 
 from deploy.service.flower_login import USER, password_file
-from deploy.service.ports import ANY_ADDRESS, flower_port
+from deploy.service.health import is_ready, local_url
+from deploy.service.ports import flower_port
 from shared.settings import Settings
 
 DEADLINE_SECONDS = 120.0
@@ -18,23 +18,6 @@ def main() -> None:
     if not _becomes_ready(local_url(settings)):
         sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause.")
     print(_banner(settings), flush=True)
-
-
-def local_url(settings: Settings) -> str:
-    """The API's URL on this machine."""
-    address = ANY_ADDRESS.get(settings.host, settings.host)
-    return f"http://[{address}]:{settings.port}" if ":" in address else f"http://{address}:{settings.port}"
-
-
-def is_ready(url: str) -> bool:
-    """Whether the API at this URL is ready, within seconds."""
-    # The API on this machine is reached without a proxy.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        opener.open(f"{url}/ready", timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 def _becomes_ready(url: str) -> bool:
