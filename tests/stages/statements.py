@@ -1,8 +1,8 @@
 """Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
 
-Tests of the store, of its locks, of what all parts share and of deployment run on both databases (`BOTH`). What is
-above the store differs between databases by the statements that it sends alone: a test there that sends none of its own
-runs on SQLite, and on PostgreSQL at night. This records what the tests of a run send:
+Tests of the database, of locks, of transactions that overlap and of deployment run on both databases (`BOTH`). All
+else differs between databases by the statements that it sends alone: a test there that sends none of its own runs on
+SQLite, and on PostgreSQL at night. This records what the tests of a run send:
 
     pytest -m unit --database postgresql --thorough -p tests.stages.statements --statements DIRECTORY
 
@@ -28,11 +28,29 @@ from tests.kinds import DATABASE_PARAMETER
 
 KEPT = Path(__file__).with_name("postgresql.json")
 BOTH = (
-    "tests/shared/",
+    "tests/shared/changes/",
+    "tests/shared/db/",
+    "tests/shared/leasing/",
+    "tests/shared/sql/",
+    "tests/shared/test_clock",
+    "tests/shared/warm_pool/",
     "tests/deploy/",
     "tests/worker/locks/",
-    "tests/api/test_locked_rows",
+    # Transactions that overlap.
     "tests/api/test_crowded_rows",
+    "tests/api/test_locked_rows",
+    "tests/shared/cli/test_migrate",
+    "tests/shared/conversations/test_events",
+    "tests/shared/conversations/test_sandbox_grouping",
+    "tests/shared/conversations/test_stored_quotas",
+    "tests/shared/nodes/test_pending_placement",
+    "tests/shared/sandboxes/deadlines/test_dates",
+    "tests/shared/sandboxes/deadlines/test_overlap",
+    "tests/shared/sandboxes/test_access",
+    "tests/shared/sandboxes/test_concurrent_desired_states",
+    "tests/shared/sandboxes/test_desired_state",
+    "tests/shared/sandboxes/test_quotas",
+    "tests/shared/users/test_settings",
 )
 # Statements that differ in these alone are one: the numbers of parameters, and how many values a list has.
 PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")

@@ -3,7 +3,7 @@
 from tests.stages.statements import choose, missed, normalize, runs_on_postgresql
 
 SENT = {
-    "tests/shared/test_a.py::test_store[]": {"SELECT 1", "SELECT 2"},
+    "tests/shared/db/test_a.py::test_store[]": {"SELECT 1", "SELECT 2"},
     "tests/api/test_b.py::test_known[]": {"SELECT 1"},
     "tests/api/test_b.py::test_some[]": {"SELECT 3"},
     "tests/api/test_b.py::test_more[]": {"SELECT 3", "SELECT 4"},
@@ -20,9 +20,9 @@ def test_statement_of_a_test_that_is_not_chosen_is_missed() -> None:
     assert missed(SENT, {"tests/api/test_b.py": ["test_some[]"], "tests/worker/test_c.py": []}) == {"SELECT 4"}
 
 
-def test_tests_of_the_store_and_of_new_modules_run_on_postgresql() -> None:
+def test_tests_of_the_database_and_of_new_modules_run_on_postgresql() -> None:
     choice = choose(SENT)
-    assert runs_on_postgresql("tests/shared/test_new.py::test_any[]", choice)
+    assert runs_on_postgresql("tests/shared/db/test_new.py::test_any[]", choice)
     assert runs_on_postgresql("tests/api/test_new.py::test_any[]", choice)
     assert runs_on_postgresql("tests/api/test_b.py::test_more[]", choice)
     assert not runs_on_postgresql("tests/api/test_b.py::test_some[]", choice)
