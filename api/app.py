@@ -57,6 +57,10 @@ from api.routes.v1 import (
 from api.routes.v1 import settings as v1_settings
 from api.sandbox_proxy.app import SandboxProxy
 from api.sandbox_proxy.key_listener import KeyListener
+from api.web.admin import actions as admin_actions
+from api.web.admin import flower as admin_flower
+from api.web.admin import pages as admin_pages
+from api.web.admin.rendering import ASSETS
 from api.web.canvas import Canvas
 from shared import __version__
 from shared.changes.notifier import ChangeNotifier
@@ -90,7 +94,7 @@ def create_app(context: Context) -> FastAPI:
     """Create an application with this context. All applications of a process share their routes."""
     sandbox_path = SandboxProxy(context)
     # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
-    routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts)]
+    routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts), ASSETS]
     app = _Application(
         title="Agent Workspace", version=__version__, docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
     )
@@ -137,7 +141,7 @@ def _make_routes() -> list[BaseRoute]:
         api.include_router(module.router, prefix="/api")
     for module in (v0_settings, provider_tokens, v0_secrets, v0_conversations, v0_conversation_workspace, v0_options):
         api.include_router(module.router, prefix="/api")
-    for module in (login, device_login, health, metrics, docs_page):
+    for module in (login, device_login, health, metrics, docs_page, admin_pages, admin_flower, admin_actions):
         api.include_router(module.router)
     for route in api.routes:
         # FastAPI analyzes the endpoints at the first match, which takes a tenth of a second. The first request must not

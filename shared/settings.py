@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
 
 
@@ -91,6 +92,8 @@ class Settings(BaseSettings):
     )
     web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
+    flower_port: int = Field(5555, ge=1, le=65535, description="Port that Flower listens on, at 127.0.0.1")
+    flower_url: str = Field("", description="URL of a Flower on another machine, with its login; empty: this machine's")
     client_port: int = Field(
         3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
     )

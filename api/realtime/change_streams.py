@@ -19,6 +19,8 @@ log = structlog.get_logger()
 HEARTBEAT_SECONDS = 15.0
 # A stream's key is checked only when the stream begins: a revoked key must not read forever.
 MAX_SECONDS = 900.0
+# In the place of an owner: everyone.
+ANYONE = "*"
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,25 @@ class Streams:
                 elif not await self._is_notified(subscriber):
                     yield None
 
+    async def follow_all(self, pause_seconds: float, max_seconds: float) -> AsyncGenerator[bool]:
+        """Yield whenever something has changed for any user, and regularly without a change, which says False.
+
+        Args:
+            pause_seconds: after a change, further ones are collected for this time.
+            max_seconds: the longest time without a yield.
+        """
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + MAX_SECONDS
+        with self._subscribed(ANYONE, None) as subscriber:
+            while not self._closed and clock() < ends_at:
+                changed = await self._is_notified(subscriber, max_seconds)
+                subscriber.event.clear()
+                yield changed
+                await asyncio.sleep(pause_seconds)
+
     def hear(self, ids: Iterable[str]) -> None:
-        """Wake the subscribers of these owners."""
-        for owner_id in self._subscribers.keys() & set(ids):
+        """Wake the subscribers of these owners, and those of all."""
+        for owner_id in self._subscribers.keys() & {ANYONE, *ids}:
             self._notify(owner_id)
 
     def listen(self, *, hears: bool) -> None:
@@ -99,9 +117,9 @@ class Streams:
                 if any(subscriber.number != number for subscriber in self._subscribers.get(owner_id, ())):
                     self._notify(owner_id)
 
-    async def _is_notified(self, subscriber: _Subscriber) -> bool:
+    async def _is_notified(self, subscriber: _Subscriber, seconds: float = HEARTBEAT_SECONDS) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await subscriber.event.wait()
         return False
 

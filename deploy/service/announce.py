@@ -4,8 +4,7 @@ import sys
 import time
 import urllib.request
 
-from deploy.service.flower_login import USER, password_file
-from deploy.service.ports import ANY_ADDRESS, flower_port
+from deploy.service.ports import ANY_ADDRESS
 from shared.reasons import more
 from shared.settings import Settings
 
@@ -53,7 +52,7 @@ def _banner(settings: Settings) -> str:
     lines = [
         "Agent Workspace is ready",
         f"  API      {settings.public_url}   (its description: {settings.public_url}/docs)",
-        f"  Flower   http://127.0.0.1:{flower_port()}   (user {USER}, password in {password_file(settings)})",
+        f"  Admin    {settings.public_url}/admin   (for users with the role admin; Flower is below it)",
         f"  API key  {key.read_text().strip()}   (kept in {key})" if key.exists() else f"  API key  not in {key}",
         "  Ctrl-C stops it; sandboxes stay as they are.",
     ]

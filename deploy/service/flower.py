@@ -15,11 +15,14 @@ from flower.urls import settings as flower_settings  # type: ignore[import-untyp
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.web import RequestHandler
 
-from deploy.service.flower_login import USER, read_password
-from deploy.service.ports import flower_port
-from shared.settings import Settings
+from deploy.service.flower_login import read_password
+from deploy.service.flower_tasks import make_formatter
+from shared.db.database import Database
+from shared.settings import FLOWER_USER, Settings
 from worker.celery_app import app
 
+# Where the API shows it to operators (`api.web.admin.flower`).
+PREFIX = "admin/flower"
 LOCAL = {"127.0.0.1", "localhost"}
 
 
@@ -64,12 +67,16 @@ def main(environment: Mapping[str, str]) -> None:
     """Serve until a signal ends the process."""
     logging.basicConfig(level=logging.ERROR)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    password = read_password(Settings())
+    settings = Settings()
+    password = read_password(settings)
     # Its own check is set, too: without one Flower closes its interface. Read-only: it stops no worker, sends no job.
-    options.basic_auth, options.read_only = [f"{USER}:{password}"], True
-    options.address, options.port = "127.0.0.1", flower_port()
-    flower = GuardedFlower(capp=app, options=options, **flower_settings)
-    flower.guard(LOCAL | set(environment.get("AW_FLOWER_HOSTS", "").lower().split(",")) - {""}, USER, password)
+    options.basic_auth, options.read_only = [f"{FLOWER_USER}:{password}"], True
+    options.address, options.port = "127.0.0.1", settings.flower_port
+    options.url_prefix, options.tasks_columns = PREFIX, "name,args,state,received,runtime,worker"
+    options.format_task = make_formatter(Database(settings.database, pool_size=1))
+    own = {name: f"/{PREFIX}{flower_settings[name]}" for name in ("login_url", "static_url_prefix")}
+    flower = GuardedFlower(capp=app, options=options, **flower_settings | own)
+    flower.guard(LOCAL | set(environment.get("AW_FLOWER_HOSTS", "").lower().split(",")) - {""}, FLOWER_USER, password)
     flower.start_http_server()
     flower.start()
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from shared.cli.private_files import create_file
 from shared.settings import Settings
 
-USER = "flower"
-
 
 def password_file(settings: Settings) -> Path:
     """The file of the password, for the service's user only."""

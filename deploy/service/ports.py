@@ -1,6 +1,5 @@
 """The service's ports."""
 
-import os
 import socket
 from collections.abc import Iterable
 
@@ -9,7 +8,6 @@ from deploy.service.processes import Process
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
-FLOWER_PORT = 5555
 # Of the troubleshooting page.
 ENTRY = "a-port-is-in-use"
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
@@ -34,9 +32,9 @@ def refuse_taken_ports(settings: Settings, processes: Iterable[Process]) -> None
         )
     if "door" in names:
         _refuse_taken_door(WorkerSettings())
-    if "flower" in names and _answers("127.0.0.1", flower_port()):
+    if "flower" in names and _answers("127.0.0.1", settings.flower_port):
         raise ServiceError(
-            f"Port {flower_port()} is in use. "
+            f"Port {settings.flower_port} is in use. "
             "Stop that process, set AW_FLOWER_PORT to another port, or disable Flower: make run FLOWER=0",
             ENTRY,
         )
@@ -46,11 +44,6 @@ def _refuse_taken_door(own: WorkerSettings) -> None:
     if _answers(own.node_address, own.door_port):
         text = f"Port {own.door_port} is in use. Stop that process, or set AW_DOOR_PORT to another port."
         raise ServiceError(text, ENTRY)
-
-
-def flower_port() -> int:
-    """Flower's port, as in the Procfile."""
-    return int(os.environ.get("AW_FLOWER_PORT") or FLOWER_PORT)
 
 
 def _answers(host: str, port: int) -> bool:

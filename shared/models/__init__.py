@@ -7,8 +7,10 @@ from shared.models.nodes import Installation, ModelServer, Node, NodeSpecBackoff
 from shared.models.sandboxes import Sandbox, SandboxTransition, StaleContainer
 from shared.models.users import (
     ApiKey,
+    AuditEntry,
     DeviceAuthorization,
     ProviderToken,
+    Role,
     Secret,
     StoredUsage,
     User,
@@ -18,6 +20,7 @@ from shared.models.users import (
 
 __all__ = [
     "ApiKey",
+    "AuditEntry",
     "ChangeEntry",
     "ChangeFeed",
     "Conversation",
@@ -31,6 +34,7 @@ __all__ = [
     "NodeSpecBackoff",
     "PendingMessage",
     "ProviderToken",
+    "Role",
     "Sandbox",
     "SandboxSpec",
     "SandboxTransition",

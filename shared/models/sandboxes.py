@@ -44,6 +44,24 @@ class Sandbox(Leased, table=True):
             sqlite_where=text("owner_id IS NULL AND desired != 'DELETED'"),
             postgresql_where=text("owner_id IS NULL AND desired != 'DELETED'"),
         ),
+        # The operator's lists: those that are there by age, the others by when they failed or went.
+        Index(
+            "ix_sandbox_by_age",
+            "created_at",
+            "id",
+            sqlite_where=text("status != 'DELETED'"),
+            postgresql_where=text("status != 'DELETED'"),
+        ),
+        *(
+            Index(
+                f"ix_sandbox_{name}",
+                "settled_at",
+                "id",
+                sqlite_where=text(f"status = '{status}'"),
+                postgresql_where=text(f"status = '{status}'"),
+            )
+            for name, status in (("failed", Status.ERROR), ("gone", Status.DELETED))
+        ),
         # Sandboxes that may still have a container, a volume or a network.
         Index(
             "ix_sandbox_there",
@@ -148,4 +166,6 @@ class SandboxTransition(SQLModel, table=True):
     to_status: str = Field(max_length=16)
     pause_kind: str | None = Field(default=None, max_length=16)
     reason: str | None = Field(default=None, max_length=64)
+    # Of a start or resume: the seconds of its phases in the run that ended it, in their order.
+    phases: dict[str, float] | None = Field(default=None, sa_type=Json)
     at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

@@ -4,12 +4,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, UniqueConstraint
+from sqlalchemy import BigInteger, Integer, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
 from shared.ids import new_id
 from shared.models.columns import Json, UtcDateTime, one_of
+
+
+class Role(StrEnum):
+    """What a user may do beside using what is theirs."""
+
+    USER = "user"
+    # Sees and changes what all users have, at `/admin`.
+    ADMIN = "admin"
 
 
 class User(SQLModel, table=True):
@@ -19,7 +27,25 @@ class User(SQLModel, table=True):
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     name: str = Field(unique=True, max_length=100)
+    # One of `Role`. Without a CHECK: SQLite would rebuild the table for it.
+    role: str = Field(default=Role.USER, max_length=16)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class AuditEntry(SQLModel, table=True):
+    """One thing that an operator did. `shared.users.audit` removes old ones."""
+
+    __tablename__ = "audit_entry"
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
+    at: datetime = Field(default_factory=now, index=True, sa_type=UtcDateTime)
+    # The name of the user, and the prefix of the key that the user signed in with; empty: the command line. No foreign
+    # key to the user: its check would lock the user's row after others, against the lock order (`shared.sql.locks`).
+    actor: str | None = Field(default=None, max_length=100)
+    key_prefix: str | None = Field(default=None, max_length=16)
+    action: str = Field(max_length=32)
+    # A sandbox's id, or the name of a node or of a user.
+    subject: str = Field(max_length=100)
 
 
 class StoredUsage(SQLModel, table=True):

@@ -1,6 +1,6 @@
 """The observed state of sandboxes: every value of `status` and every transition is written here (law 6)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -28,6 +28,8 @@ class ObservedState:
     detail: str | None = None
     pause_kind: PauseKind | None = None
     exposed_urls: list[dict[str, Any]] | None = None
+    # Seconds of the phases that led to it, for its history.
+    phases: dict[str, float] | None = field(default=None, compare=False)
 
 
 def set_status(
@@ -134,6 +136,7 @@ def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[s
         to_status=state.status,
         pause_kind=state.pause_kind,
         reason=state.reason,
+        phases=state.phases,
         at=now(),
     )
 
@@ -141,7 +144,7 @@ def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[s
 TRANSITION = table_of(SandboxTransition)
 CLAIMED = ObservedState(Status.STARTING, Reason.CLAIMED)
 INSERT_TRANSITION = insert(SandboxTransition).values(
-    {name: bind(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
+    {name: bind(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "phases", "at")}
 )
 
 

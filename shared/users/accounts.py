@@ -3,10 +3,10 @@
 from sqlmodel import Session, col, select
 
 from shared.errors import Conflict, NotFound
-from shared.models import User
+from shared.models import Role, User
 
 
-def create_user(session: Session, name: str) -> User:
+def create_user(session: Session, name: str, role: Role = Role.USER) -> User:
     """Add a user.
 
     Raises:
@@ -14,7 +14,7 @@ def create_user(session: Session, name: str) -> User:
     """
     if find_user(session, name) is not None:
         raise Conflict(f"there is a user named {name!r} already")
-    user = User(name=name)
+    user = User(name=name, role=role)
     session.add(user)
     session.flush()
     return user

@@ -40,7 +40,7 @@ class Installation:
 
     @property
     def flower(self) -> str:
-        return f"http://127.0.0.1:{self.flower_port}"
+        return f"http://127.0.0.1:{self.flower_port}/admin/flower"
 
     @property
     def key(self) -> str:

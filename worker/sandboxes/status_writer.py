@@ -44,6 +44,8 @@ class StatusWriter:
         # Before Python 3.12 `cached_property` has one lock for all instances.
         self._spec: SandboxSpec | None = None
         self._began = now()
+        # How long the desired state has waited for this run, in seconds.
+        self._queued = (self._began - sandbox.updated_at).total_seconds()
         # Seconds of this run's actions.
         self._action_seconds: dict[str, float] = {}
 
@@ -75,7 +77,7 @@ class StatusWriter:
         match action:
             case Action.WRITE_RUNNING:
                 outside = None if self._sandbox.desired == Desired.RUNNING else Reason.RESUMED_OUTSIDE
-                state = ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed))
+                state = ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed), phases=self._phases())
                 self._write(state, releases_lease=True)
             case Action.WRITE_PAUSED:
                 kind = PauseKind.FROZEN if observed.state == ContainerState.PAUSED else PauseKind.STOPPED
@@ -140,6 +142,13 @@ class StatusWriter:
         if self._spec is None:
             self._spec = specs.read_spec(self._context.database, self._sandbox.spec_id)
         return self._spec
+
+    def _phases(self) -> dict[str, float]:
+        """The seconds of the phases of a start: the wait for this run, its actions, and the agent server's boot."""
+        actions = {name: took for name, took in self._action_seconds.items() if name != Action.AWAIT_HEALTH}
+        health = (now() - self._began).total_seconds() - sum(actions.values())
+        phases = {"queue": self._queued, **actions, "health": health}
+        return {str(name): round(max(0.0, took), 3) for name, took in phases.items()}
 
     def _why_paused(self, kind: PauseKind) -> Reason | None:
         desired = Desired(self._sandbox.desired)

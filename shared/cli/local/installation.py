@@ -14,7 +14,7 @@ from shared.db.database import Database
 from shared.db.database_clock import follow_database
 from shared.db.migrations import Schema, migrate, opened, read_schema
 from shared.errors import Conflict, Invalid
-from shared.models import SandboxSpec
+from shared.models import Role, SandboxSpec
 from shared.nodes import registry as node_registry
 from shared.reasons import more
 from shared.sandboxes import specs
@@ -63,7 +63,7 @@ class Installation:
             return read_schema(session.connection())
 
     def bootstrap(self) -> bool:
-        """Create the first user and store its key in a file; do nothing if a user exists.
+        """Create the first user, an operator, and store its key in a file; do nothing if a user exists.
 
         Returns:
             Whether this call created it.
@@ -72,7 +72,7 @@ class Installation:
             with self.writing() as session:
                 if accounts.list_users(session):
                     return False
-                user = accounts.create_user(session, ADMIN)
+                user = accounts.create_user(session, ADMIN, Role.ADMIN)
                 key = api_keys.create_key(session, self.vault(), user, "bootstrap")
                 session.flush()
                 # Before the commit: a crash must not leave a user without a key, which would stop the next attempt.

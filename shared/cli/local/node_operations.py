@@ -1,33 +1,18 @@
 """Operations on nodes and their unknown containers."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from sqlmodel import Session
 
+from shared.admin import nodes as admin_nodes
+from shared.admin.nodes import ListedNode
 from shared.cli.local.installation import Installation
-from shared.models import Node, NodeSpecBackoff, Sandbox, UnknownContainer
-from shared.nodes import placement
+from shared.models import Sandbox, UnknownContainer
 from shared.nodes import registry as node_registry
 from shared.sandboxes import drain, quarantine
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.drain import Drained
 from shared.users import accounts
-
-
-class ListedNode(NamedTuple):
-    """A node in a list for operators.
-
-    Args:
-        used: the number of its sandboxes.
-        backoffs: the specs of which it takes no sandboxes at present.
-        unknown: the number of containers in quarantine there.
-    """
-
-    node: Node
-    used: int
-    backoffs: list[NodeSpecBackoff]
-    unknown: int
 
 
 class NodeOperations(Installation):
@@ -36,18 +21,7 @@ class NodeOperations(Installation):
     def list_nodes(self) -> list[ListedNode]:
         """Every node by name, except forgotten ones without sandboxes."""
         with self.reading() as session:
-            used, backoffs = node_registry.used_slots(session), placement.open_breakers(session)
-            unknown = quarantine.count(session)
-            nodes = [node for node in node_registry.list_nodes(session) if node.forgotten_at is None or node.id in used]
-        return [
-            ListedNode(
-                node,
-                used.get(node.id, 0),
-                [row for row in backoffs if row.node_id == node.id],
-                unknown.get(node.id, 0),
-            )
-            for node in nodes
-        ]
+            return admin_nodes.list_nodes(session)
 
     def list_unknown(self, node: str | None = None) -> Sequence[UnknownContainer]:
         """The containers in quarantine at that node, or at all nodes."""
@@ -118,10 +92,7 @@ class NodeOperations(Installation):
         Raises:
             NotFound: there is no such node.
         """
-        self.cordon_node(name)
-        for sandbox, _ in self.preview_drain(name):
-            with self.writing() as session:
-                drain.stop(session, name, sandbox.id)
+        admin_nodes.drain_node(self.writing, name)
 
     def drain_progress(self, name: str) -> Drained:
         """The progress of draining a node."""

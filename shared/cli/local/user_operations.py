@@ -7,7 +7,7 @@ from shared.changes.usage_recorder import Usage
 from shared.cli.local.installation import Installation
 from shared.errors import Invalid
 from shared.models import ApiKey, User
-from shared.users import accounts, api_keys
+from shared.users import accounts, api_keys, roles
 
 
 class UserOperations(Installation):
@@ -34,6 +34,31 @@ class UserOperations(Installation):
         """Every user, oldest first, and what is stored for them."""
         with self.reading() as session:
             return [(user, usage_recorder.read(session, user.id)) for user in accounts.list_users(session)]
+
+    def grant_admin(self, name: str) -> bool:
+        """Make the user of that name an operator.
+
+        Returns:
+            Whether the user was none before.
+
+        Raises:
+            NotFound: there is no such user.
+        """
+        with self.writing() as session:
+            return roles.grant_admin(session, name)
+
+    def take_admin(self, name: str) -> bool:
+        """Make the user of that name a user like the others.
+
+        Returns:
+            Whether the user was an operator before.
+
+        Raises:
+            NotFound: there is no such user.
+            Conflict: the user is the last operator.
+        """
+        with self.writing() as session:
+            return roles.take_admin(session, name)
 
     def create_key(self, user: str, name: str, expires_at: datetime | None) -> str:
         """Create a key for the user of that name.

@@ -24,5 +24,21 @@ def create_user(
 @showing
 def list_users() -> None:
     """List users, oldest first, and what is stored for them."""
-    rows = [(user.id, user.name, user.created_at, *stored) for user, stored in user_operations().list_users()]
-    print_table(("id", "name", "created", "conversations", "events", "event bytes"), rows)
+    rows = [
+        (user.id, user.name, user.created_at, *stored, user.role) for user, stored in user_operations().list_users()
+    ]
+    print_table(("id", "name", "created", "conversations", "events", "event bytes", "role"), rows)
+
+
+@users.command("grant-admin")
+def grant_admin(name: str) -> None:
+    """Make a user an admin, who sees and changes what all users have at /admin."""
+    granted = user_operations().grant_admin(name)
+    typer.echo(f"{name} is an admin now" if granted else f"{name} is an admin already")
+
+
+@users.command("take-admin")
+def take_admin(name: str) -> None:
+    """Make an admin a user like the others. The last admin stays."""
+    taken = user_operations().take_admin(name)
+    typer.echo(f"{name} is no admin any more" if taken else f"{name} is no admin")

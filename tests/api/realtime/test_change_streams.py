@@ -51,7 +51,7 @@ class Observed(Streams):
 
     waits = False
 
-    async def _is_notified(self, subscriber: object) -> bool:
+    async def _is_notified(self, subscriber: object, seconds: float = 0.0) -> bool:
         self.waits = True
         return await super()._is_notified(subscriber)  # type: ignore[arg-type]
 
@@ -238,3 +238,20 @@ class TestOverHttp:
 
     def test_stream_requires_a_key(self, client: TestClient) -> None:
         assert client.get(CHANGES).status_code == 401
+
+
+def test_reader_of_all_is_woken_by_any_change_and_regularly(database: Database) -> None:
+    streams = Streams(database)
+
+    async def run() -> list[bool]:
+        stream = streams.follow_all(pause_seconds=0.0, max_seconds=0.05)
+        quiet = await anext(stream)
+        reading = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        streams.hear(["some-owner", "some-row"])
+        changed = await reading
+        streams.close()
+        rest = [item async for item in stream]
+        return [quiet, changed, *rest]
+
+    assert asyncio.run(run()) == [False, True]

@@ -53,7 +53,7 @@ def flower(valkey: Valkey, tmp_path: Path) -> Iterator[RunningFlower]:
         environment = [f"{name}={value}" for name, value in settings.items()]
         command = ["env", *environment, sys.executable, "-m", "deploy.service.flower"]
         process = processes.start(command, tmp_path / "log")
-        found = RunningFlower(f"http://127.0.0.1:{port}", tmp_path, process.pid)
+        found = RunningFlower(f"http://127.0.0.1:{port}/admin/flower", tmp_path, process.pid)
         try:
             eventually(lambda: process.poll() is not None or found.is_up(), deadline_seconds=60)
             assert process.poll() is None, (tmp_path / "log").read_text()

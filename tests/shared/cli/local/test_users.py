@@ -102,3 +102,16 @@ def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
 @pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
 def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
     assert_complains(migrated(*command), "user", "bob", status=3)
+
+
+def test_admins_are_made_and_unmade_but_for_the_last_one(migrated: Cli) -> None:
+    migrated("bootstrap")
+    migrated("users", "create", "bob")
+    assert [row[-1] for row in rows(migrated("users", "list"))] == ["admin", "user"]
+    assert_complains(migrated("users", "take-admin", "admin"), "last admin")
+    assert "bob is an admin now" in migrated("users", "grant-admin", "bob").out
+    assert "already" in migrated("users", "grant-admin", "bob").out
+    assert "no admin any more" in migrated("users", "take-admin", "admin").out
+    assert [row[-1] for row in rows(migrated("users", "list"))] == ["user", "admin"]
+    assert "is no admin" in migrated("users", "take-admin", "admin").out
+    assert_complains(migrated("users", "grant-admin", "carol"), "carol")

@@ -1,0 +1,1 @@
+"""The pages of operators at `/admin`, and Flower below them."""

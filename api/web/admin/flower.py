@@ -1,0 +1,109 @@
+"""Flower below the operators' pages: the API passes requests of operators on, with Flower's own password.
+
+Flower is another process, on this machine or at `AW_FLOWER_URL`. It never sees the operator's cookie. It only reads,
+so a request that changes something needs no token beside the check of its origin.
+"""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from functools import cache
+from ssl import SSLContext
+
+import httpx
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response, StreamingResponse
+from starlette.background import BackgroundTask
+
+from api.request.context import ContextDep
+from api.request.session_cookie import own_origin
+from api.web.admin.access import AdminRoute
+from api.web.pages import show_page
+from shared.settings import FLOWER_USER, Settings
+
+router = APIRouter(prefix="/admin/flower", route_class=AdminRoute, include_in_schema=False)
+
+PREFIX = "/admin/flower"
+# Written by Flower, or by `make run` (`deploy.service.flower_login`).
+PASSWORD_FILE = "flower.password"
+TIMEOUT = httpx.Timeout(30.0, connect=3.0)
+# Of a request: all that Flower reads. It checks no origin without these headers; `AdminRoute` has done so.
+PASSED = ("accept", "accept-language", "content-type", "if-none-match", "if-modified-since", "x-requested-with")
+# Of a response.
+RETURNED = ("cache-control", "content-type", "etag", "last-modified", "vary")
+# The one script within Flower's pages, by which its page of workers loads its rows again (its workers.html).
+INLINE_SCRIPT = "'sha256-A0YIP5A+DKoseGAUTHRoMPDkKPK5cKzfYH3mjcCKtj8='"
+ABSENT = (
+    "<p>Flower does not answer. It is started by <code>make run</code>, unless <code>FLOWER=0</code> leaves it out; "
+    '<code>AW_FLOWER_URL</code> names one elsewhere.</p><p><a href="/admin">Overview</a></p>'
+)
+
+
+@router.get("")
+async def go_to_flower() -> Response:
+    """Redirect to Flower's first page."""
+    return RedirectResponse(f"{PREFIX}/tasks", 303)
+
+
+@router.api_route("/{path:path}", methods=["GET", "POST"])
+async def pass_on(request: Request, context: ContextDep) -> Response:
+    """Pass a request on to Flower, and its response back."""
+    client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_trust())
+    try:
+        response = await client.send(await _ask(client, request, context.settings), stream=True)
+    except (httpx.TransportError, OSError):
+        await client.aclose()
+        return show_page("Flower", ABSENT, 502)
+    headers = {name: response.headers[name] for name in RETURNED if name in response.headers}
+    return StreamingResponse(
+        _read(response),
+        response.status_code,
+        headers | _restrictions(own_origin(request)),
+        background=BackgroundTask(client.aclose),
+    )
+
+
+async def _ask(client: httpx.AsyncClient, request: Request, settings: Settings) -> httpx.Request:
+    url = settings.flower_url.rstrip("/") or f"http://127.0.0.1:{settings.flower_port}"
+    query = f"?{request.url.query}" if request.url.query else ""
+    return client.build_request(
+        request.method,
+        f"{url}{request.scope['raw_path'].decode()}{query}",
+        headers={name: request.headers[name] for name in PASSED if name in request.headers} | _login(settings),
+        content=await request.body(),
+    )
+
+
+def _login(settings: Settings) -> dict[str, str]:
+    """Flower's password on this machine; that of another Flower is in its URL.
+
+    Raises:
+        FileNotFoundError: Flower has never run on this machine.
+    """
+    if settings.flower_url:
+        return {}
+    login = f"{FLOWER_USER}:{(settings.var_dir / PASSWORD_FILE).read_text().strip()}"
+    return {"authorization": f"Basic {b64encode(login.encode()).decode()}"}
+
+
+async def _read(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+    finally:
+        await response.aclose()
+
+
+def _restrictions(origin: str) -> dict[str, str]:
+    """What a browser may do with Flower's pages: run Flower's own files, and show itself in no frame."""
+    policy = (
+        f"default-src 'none'; script-src {origin}{PREFIX}/static/ {INLINE_SCRIPT}; "
+        f"style-src {origin}{PREFIX}/static/ 'unsafe-inline'; img-src {origin}{PREFIX}/static/ data:; "
+        f"connect-src {origin}{PREFIX}/; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
+
+
+@cache
+def _trust() -> SSLContext:
+    """The certificates that this process trusts; to load them takes some milliseconds."""
+    return httpx.create_ssl_context()

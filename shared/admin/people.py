@@ -1,0 +1,80 @@
+"""Users and their keys as operators see them; never a key itself."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from shared.changes import usage_recorder
+from shared.changes.usage_recorder import Usage
+from shared.errors import NotFound
+from shared.models import ApiKey, Sandbox, User
+from shared.sql.pagination import Order, Page, read_page
+from shared.states import Desired
+
+BY_NAME = Order(col(User.name), col(User.id))
+# A user has at most a hundred keys in force, and any number of old ones.
+MAX_KEYS = 200
+
+
+class ListedUser(NamedTuple):
+    """A user, with the number of keys, their last use, and the number of sandboxes that are not deleted."""
+
+    user: User
+    keys: int
+    last_used_at: datetime | None
+    sandboxes: int
+    stored: Usage
+
+
+def search_users(session: Session, page_id: str | None, limit: int) -> Page[ListedUser]:
+    """A page of all users, by name.
+
+    Raises:
+        Invalid: the page id is not from this list.
+    """
+    page = read_page(session, select(User), BY_NAME, page_id, limit)
+    return Page(_describe(session, page.items), page.next_page_id)
+
+
+def read_user(session: Session, name: str) -> tuple[ListedUser, Sequence[ApiKey]]:
+    """The user of that name, with the user's newest keys.
+
+    Raises:
+        NotFound: no user has that name.
+    """
+    user = session.exec(select(User).where(User.name == name)).one_or_none()
+    if user is None:
+        raise NotFound("user", name, by="name")
+    keys = select(ApiKey).where(ApiKey.user_id == user.id).order_by(col(ApiKey.created_at).desc(), col(ApiKey.id))
+    return _describe(session, [user])[0], session.exec(keys.limit(MAX_KEYS)).all()
+
+
+def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
+    ids = [user.id for user in users]
+    keys = _by_user(session, col(ApiKey.user_id), func.count(), func.max(ApiKey.last_used_at), ids, valid_keys())
+    alive = col(Sandbox.desired) != Desired.DELETED
+    sandboxes = _by_user(session, col(Sandbox.owner_id), func.count(), func.count(), ids, alive)
+    return [
+        ListedUser(
+            user,
+            *keys.get(user.id, (0, None)),
+            sandboxes.get(user.id, (0, 0))[0],
+            usage_recorder.read(session, user.id),
+        )
+        for user in users
+    ]
+
+
+def valid_keys() -> Any:
+    """The condition for keys that were not revoked."""
+    return col(ApiKey.revoked_at).is_(None)
+
+
+def _by_user(
+    session: Session, owner: Any, one: Any, other: Any, ids: Sequence[str], where: Any
+) -> dict[str, tuple[Any, Any]]:
+    counted = select(owner, one, other).where(owner.in_(ids), where).group_by(owner)
+    return {owner_id: (first, second) for owner_id, first, second in session.exec(counted).all()}

@@ -1,0 +1,52 @@
+"""Roles of users: who may see and change what all users have."""
+
+from sqlmodel import Session, col, select
+
+from shared.errors import Conflict
+from shared.models import Role, User
+from shared.users import accounts, audit
+from shared.users.audit import Actor
+
+
+def is_admin(session: Session, user_id: str) -> bool:
+    """Whether the user is an operator now."""
+    return session.exec(select(User.role).where(User.id == user_id)).first() == Role.ADMIN
+
+
+def grant_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
+    """Make the user of that name an operator.
+
+    Returns:
+        Whether the user was none before.
+
+    Raises:
+        NotFound: no user has that name.
+    """
+    return _set_role(session, accounts.get_user(session, name), Role.ADMIN, actor)
+
+
+def take_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
+    """Make the user of that name a user like the others.
+
+    Returns:
+        Whether the user was an operator before.
+
+    Raises:
+        NotFound: no user has that name.
+        Conflict: the user is the last operator.
+    """
+    # All are locked, in the order of their ids: of two concurrent calls, the second sees what the first has taken.
+    admins = select(User).where(User.role == Role.ADMIN).order_by(col(User.id)).with_for_update(key_share=True)
+    names = [user.name for user in session.exec(admins.execution_options(populate_existing=True)).all()]
+    if names == [name]:
+        raise Conflict(f"{name} is the last admin: make another user one first (`users grant-admin`)")
+    return _set_role(session, accounts.get_user(session, name), Role.USER, actor)
+
+
+def _set_role(session: Session, user: User, role: Role, actor: Actor | None) -> bool:
+    if user.role == role:
+        return False
+    user.role = role
+    session.add(user)
+    audit.record(session, actor, "grant-admin" if role == Role.ADMIN else "take-admin", user.name)
+    return True

@@ -1,0 +1,56 @@
+"""A browser in which an operator is signed in."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.web.admin.access import FIELD
+from shared.db.database import Database
+from shared.users import roles
+from tests.factories import Person, make_person
+
+ORIGIN = {"Origin": "http://testserver"}
+Act = Callable[..., Any]
+
+
+@pytest.fixture
+def operator(database: Database) -> Person:
+    """A user with the role admin."""
+    person = make_person(database, "olivia")
+    with database.transaction() as session:
+        assert roles.grant_admin(session, person.name)
+    return person
+
+
+@pytest.fixture
+def browser(client: TestClient, operator: Person) -> TestClient:
+    """The operator's browser."""
+    sign_in(client, operator)
+    return client
+
+
+@pytest.fixture
+def act(browser: TestClient) -> Act:
+    """Sends a form of a page, and returns the answer."""
+
+    def act(path: str, token: str | None = None, headers: dict[str, str] | None = None) -> Any:
+        token = find_token(browser) if token is None else token
+        return browser.post(path, data={FIELD: token}, headers=ORIGIN if headers is None else headers)
+
+    browser.follow_redirects = False
+    return act
+
+
+def sign_in(client: TestClient, person: Person) -> None:
+    answer = client.post("/login", data={"api_key": person.key}, headers=ORIGIN, follow_redirects=False)
+    assert answer.status_code == 303
+
+
+def find_token(client: TestClient) -> str:
+    """The token in the forms of the page of nodes."""
+    found = re.search(rf'name="{FIELD}" value="([0-9a-f]+)"', client.get("/admin/nodes").text)
+    assert found is not None
+    return found[1]

@@ -1,0 +1,79 @@
+"""Flower behind the operators' login: requests pass with Flower's password, and without the operator's cookie."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.request.context import Context
+from deploy.service.flower_tasks import make_formatter
+from shared.db.database import Database
+from shared.models import Sandbox
+from tests.api.web.admin.conftest import ORIGIN, sign_in
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.services.hostile_server import answering, hostile
+
+
+class Task:
+    """A task as Celery's events describe it."""
+
+    def __init__(self, name: str, args: str | None) -> None:
+        self.name, self.args = name, args
+
+
+def test_requests_pass_with_flower_s_password_alone(context: Context, operator: Person, tmp_path: Path) -> None:
+    page = answering(b"<p>jobs</p>", Content_Type="text/html", Set_Cookie="aw_session=tossed; Path=/")
+    with hostile(page) as server:
+        port = int(server.url.rpartition(":")[2])
+        settings = context.settings.model_copy(update={"var_dir": tmp_path, "flower_port": port})
+        with TestClient(create_app(replace(context, settings=settings))) as client:
+            sign_in(client, operator)
+            assert "does not answer" in client.get("/admin/flower/tasks").text  # there is no password yet
+            (tmp_path / "flower.password").write_text("secret\n")
+            answer = client.get("/admin/flower/task/a%2Fb?x=1%20")
+            assert client.post("/admin/flower/tasks/datatable", data={"draw": "1"}, headers=ORIGIN).status_code == 200
+            assert client.post("/admin/flower/tasks/datatable", headers={"Origin": "null"}).status_code == 403
+            assert client.delete("/admin/flower/task/a", headers=ORIGIN).status_code == 405
+    assert (answer.status_code, answer.text, "set-cookie" in answer.headers) == (200, "<p>jobs</p>", False)
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    get, post = server.asked
+    assert get.startswith(b"GET /admin/flower/task/a%2Fb?x=1%20 HTTP/1.1")
+    assert b"Content-Length: 6" in post
+    for asked in (get, post):
+        assert b"authorization: Basic Zmxvd2VyOnNlY3JldA==" in asked.replace(b"Authorization", b"authorization")
+        assert b"cookie" not in asked.lower()
+
+
+def test_without_flower_a_page_says_so(browser: TestClient) -> None:
+    answer = browser.get("/admin/flower/tasks")
+    assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("sandboxes.start", "sandbox"),
+        ("conversations.deliver", "conversation"),
+        ("conversations.start", "start of a conversation"),
+    ],
+)
+def test_jobs_are_shown_with_their_owner(
+    database: Database, user: Person, sandbox: Sandbox, task: str, kind: str
+) -> None:
+    rows: dict[str, str] = {
+        "sandbox": sandbox.id,
+        "conversation": make_conversation(database, user, sandbox, title="a secret title").id,
+        "start of a conversation": make_start_task(database, user).id,
+    }
+    shown = make_formatter(database)(Task(task, f"['{rows[kind]}']")).args
+    assert shown == f"alice · {kind} {rows[kind]}"
+
+
+def test_jobs_of_others_are_shown_as_well(database: Database, user: Person) -> None:
+    warm, show = make_sandbox(database, user, owner_id=None), make_formatter(database)
+    assert show(Task("sandboxes.warm", f"('{warm.id}',)")).args == f"warm pool · sandbox {warm.id}"
+    assert show(Task("sandboxes.check", f"['{'0' * 32}']")).args == f"removed · sandbox {'0' * 32}"
+    for odd in (None, "[]", "['x']", "[1, 2]"):
+        assert show(Task("sandboxes.check", odd)).args == odd
