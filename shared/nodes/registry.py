@@ -207,7 +207,7 @@ def list_nodes(session: Session) -> list[Node]:
 
 def used_slots(session: Session) -> dict[str, int]:
     """Count the sandboxes of each node in any state but DELETED. Nodes without any are left out."""
-    taken = select(Sandbox.node_id, func.count(col(Sandbox.id))).where(col(Sandbox.node_id).is_not(None), is_there())
+    taken = select(Sandbox.node_id, func.count()).where(col(Sandbox.node_id).is_not(None), is_there())
     return {str(node_id): used for node_id, used in session.exec(taken.group_by(col(Sandbox.node_id))).all()}
 
 

