@@ -63,7 +63,7 @@ def _wrong_disks(site: Site, node: str) -> Iterator[str]:
 
 
 def _shut_door(site: Site, node: str) -> Iterator[str]:
-    """The door answers, and lets nobody in without its token."""
+    """The door answers, and refuses requests without its token."""
     address = f"http://{site.engines[node].address}:{site.service.door_port}"
     try:
         status = http.get(f"{address}/{site.networks[node][2]}/8000/alive", timeout=5).status_code
