@@ -27,7 +27,7 @@ KNOWN = {
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
     "tests/worker/sandboxes/test_plan_walk.py::test_short_walks_end_well": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
-    "tests/clients/test_python_sdk.py::test_settings": "real",
+    "tests/clients/test_python_sdk.py::test_settings[here]": "real",
     "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",
     "tests/drills/faults/test_points_cover_writes.py::test_each_write_is_in_some_operation[sqlite]": "drill",
     "tests/drills/chaos/test_chaos.py::test_promise_is_kept[sqlite]": "chaos",

@@ -5,19 +5,48 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from deploy.demo.scripted_model import ScriptedModel
+from tests import effort
 from tests.browser.pictures import take_picture
 from tests.browser.site import ARGUMENTS, CANVAS, CHROMIUM
 from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE
+from tests.services.second_machine import SecondMachine, running_second_machine
+
+HERE, ELSEWHERE = "here", "elsewhere"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests with the sandboxes of this machine; at night with those of a second node, too."""
+    if "machine" in metafunc.fixturenames:
+        nodes = effort.choose(quick=(HERE,), change=(HERE,), thorough=(HERE, ELSEWHERE))
+        metafunc.parametrize("machine", nodes, indirect=True)
 
 
 @pytest.fixture
-def service(installed: Deployment) -> Deployment:
+def machine(request: pytest.FixtureRequest) -> Iterator[SecondMachine | None]:
+    """The second machine, if the sandboxes are there."""
+    if request.param == HERE:
+        yield None
+        return
+    with running_second_machine([SANDBOX_IMAGE]) as machine:
+        yield machine
+
+
+@pytest.fixture
+def service(installed: Deployment, machine: SecondMachine | None, model: ScriptedModel) -> Iterator[Deployment]:
     """The running service with the web UI."""
     installed.prepare(SANDBOX_IMAGE)
+    if machine:
+        machine.open_api(installed)
     installed.start_api(AW_CANVAS_DIR=str(CANVAS))
     installed.start_worker()
-    return installed
+    if machine:
+        machine.join(installed, model_server=model.url.removeprefix("http://"))
+    yield installed
+    if machine:
+        machine.assert_used(installed)
+        installed.stop()
 
 
 @pytest.fixture

@@ -4,17 +4,34 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import effort
 from tests.clients.site import Site, running_site
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
+HERE, ELSEWHERE = "here", "elsewhere"
+# Where the sandboxes are. For a change, one client uses a second node; at night each uses either.
+NODES = {"tests.clients.test_typescript": (ELSEWHERE,)}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of each client with sandboxes there."""
+    if "site" in metafunc.fixturenames:
+        here = NODES.get(metafunc.module.__name__, (HERE,))
+        nodes = effort.choose(quick=here, change=here, thorough=(HERE, ELSEWHERE))
+        metafunc.parametrize("site", nodes, indirect=True, scope="module")
+
 
 @pytest.fixture(scope="module")
 def site(
-    sqlite_stores: SqliteStores, valkey_server: Valkey, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    sqlite_stores: SqliteStores,
+    valkey_server: Valkey,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
     """The service, the clients and the user Alice."""
+    is_elsewhere = request.param == ELSEWHERE
     valkey_server.start()
     valkey_server.flush()
-    with running_site(sqlite_stores, valkey_server, tmp_path_factory.mktemp("site")) as site:
+    with running_site(sqlite_stores, valkey_server, tmp_path_factory.mktemp("site"), elsewhere=is_elsewhere) as site:
         yield site

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
+from deploy.door.network import find_network
+from shared.settings import Settings
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
 from tests.services.engine import SANDBOX_IMAGE, name_installation
 from tests.services.machine_engine import machine_engine
+from tests.services.second_machine import SecondMachine, running_second_machine
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
@@ -90,21 +93,40 @@ class Site:
 
 
 @contextmanager
-def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Iterator[Site]:
-    """Run one API process and one worker with the machine's engine, and the clients' container."""
+def running_site(stores: SqliteStores, broker: Valkey, directory: Path, *, elsewhere: bool) -> Iterator[Site]:
+    """Run one API process and one worker with the machine's engine, and the clients' container.
+
+    Args:
+        elsewhere: the sandboxes are on a second machine, which has its own engine, worker and door. The clients use the
+            same address of the service, and the sandboxes find their own door at it.
+    """
     installation = name_installation()
     with ExitStack() as stack:
         engine = stack.enter_context(machine_engine(installation))
         database_url = stack.enter_context(stores.fresh(directory))
-        model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, engine.gateway, api_key=MODEL_KEY))
+        machine = stack.enter_context(running_second_machine([SANDBOX_IMAGE])) if elsewhere else None
+        host = machine.host if machine else engine.gateway
+        model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, host, api_key=MODEL_KEY))
         service = stack.enter_context(
             deployed(engine, SANDBOX_IMAGE, database_url=database_url, broker_url=broker.url, installation=installation)
         )
         url = f"http://{engine.gateway}:{service.door_port}"
+        if machine:
+            machine.open_api(service)
         service.start()
+        if machine:
+            _join(machine, service, model)
         alice = stack.enter_context(service.user("alice"))
         assert alice.post("/api/settings", json=SETTINGS | {"llm_base_url": model.base_url}).is_success
         yield Site(service, url, alice, model, stack.enter_context(_clients()))
+        if machine:
+            machine.assert_used(service)
+
+
+def _join(machine: SecondMachine, service: Deployment, model: ScriptedModel) -> None:
+    """Give the sandboxes there the addresses that those of this machine have: nodes may share one network."""
+    network = find_network(Settings(network_isolation=False)).addresses
+    machine.join(service, sandboxes=str(network), model_server=model.url.removeprefix("http://"))
 
 
 @contextmanager

@@ -4,9 +4,11 @@ Whatever they respond, each operation on them settles in time, other users' oper
 worker's memory does not grow.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,10 +56,13 @@ redirect*) say '307 Temporary Redirect' '{}' "Location: http://169.254.169.254/$
 esac
 """
 MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect")
-SETTLED_SECONDS = 90
-# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds; on a slow machine, so many
-# times as long as before the attacks.
-OTHERS_SECONDS, OTHERS_TIMES = 10, 5
+DEADLINE_SECONDS = 90
+# The promise; for a change, the machine is busy with other tests.
+SETTLED_SECONDS = effort.choose(quick=DEADLINE_SECONDS, change=DEADLINE_SECONDS, thorough=30)
+# Of an operation on another user's sandbox: so long, or so many times as long as beside honest servers. The first is
+# what a busy machine may take, where only a few were measured; at night it is noise.
+OTHERS_SECONDS = effort.choose(quick=10, change=10, thorough=1)
+OTHERS_TIMES = effort.choose(quick=5, change=5, thorough=2)
 MAX_GROWTH_KB = 32 * 1024
 # Fewer job threads than hostile sandboxes; frequent probes, so that an unresponsive server is found within the limit.
 SETTINGS = {
@@ -71,6 +76,8 @@ SETTINGS = {
 STEP = effort.choose(quick=2, change=2, thorough=1)
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
 Operation = Callable[[str], None]
+# By operation, seconds.
+Durations = dict[str, list[float]]
 
 
 @pytest.fixture
@@ -90,6 +97,8 @@ class Siege:
 
     def __init__(self, service: Deployment, engine: PrivateEngine, alice: Client) -> None:
         self._service, self._engine, self._alice = service, engine, alice
+        # How long each operation on a hostile server took.
+        self.durations: Durations = defaultdict(list)
         settings = {"llm_model": "openai/demo", "llm_base_url": "http://127.0.0.1:9"}
         assert alice.post("/api/settings", json=settings).status_code == 200
 
@@ -107,6 +116,12 @@ class Siege:
         self._inside(sandbox_id, 'printf %s "$1" >/tmp/mode', mode)
         self._inside(sandbox_id, 'printf %s "$1" >/tmp/answer', ANSWER)
         eventually(lambda: self._inside(sandbox_id, "cat /tmp/asked || true"))
+
+    def run(self, operation: Operation, sandbox_id: str) -> None:
+        """Let an operation settle, and keep how long that took."""
+        began = time.monotonic()
+        operation(sandbox_id)
+        self.durations[operation.__name__].append(time.monotonic() - began)
 
     def converse(self, sandbox_id: str) -> None:
         asked = self._alice.start_conversation(sandbox_id=sandbox_id)
@@ -133,7 +148,7 @@ class Siege:
         container = f"aw-{sandbox_id}"
         eventually(
             lambda: container not in [*self._engine.containers(), *self._engine.volumes()],
-            deadline_seconds=SETTLED_SECONDS,
+            deadline_seconds=DEADLINE_SECONDS,
         )
 
     def _inside(self, sandbox_id: str, script: str, *values: str) -> str:
@@ -149,14 +164,14 @@ class Siege:
     def _settle(read: Callable[[], dict[str, Any]], *statuses: str) -> dict[str, Any]:
         return (
             eventually(
-                lambda: found if (found := read())["status"] in statuses else None, deadline_seconds=SETTLED_SECONDS
+                lambda: found if (found := read())["status"] in statuses else None, deadline_seconds=DEADLINE_SECONDS
             )
             or {}
         )
 
 
-def use(client: Client, durations: dict[str, float]) -> None:
-    """Start, pause, resume and delete a sandbox; keep the longest duration of each operation."""
+def use(client: Client, durations: Durations) -> None:
+    """Start, pause, resume and delete a sandbox; keep how long each operation took."""
     sandbox_id = ""
 
     def start() -> None:
@@ -179,7 +194,23 @@ def use(client: Client, durations: dict[str, float]) -> None:
     ):
         began = time.monotonic()
         operation()
-        durations[name] = max(durations.get(name, 0.0), time.monotonic() - began)
+        durations[name].append(time.monotonic() - began)
+
+
+def use_meanwhile(client: Client, work: Collection[Future[None]]) -> Durations:
+    """Do that at least once, until all of the work is done, and raise what it raised."""
+    durations: Durations = defaultdict(list)
+    use(client, durations)
+    while not all(one.done() for one in work):
+        use(client, durations)
+    for one in work:
+        one.result()
+    return durations
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """The duration that one of a hundred exceeds."""
+    return sorted(seconds)[math.ceil(0.99 * len(seconds)) - 1]
 
 
 def memory(pid: int, name: str) -> int:
@@ -188,29 +219,37 @@ def memory(pid: int, name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment, engine: PrivateEngine) -> None:
+def test_hostile_agent_servers_harm_their_own_sandboxes_only(
+    service: Deployment, engine: PrivateEngine, record_property: Callable[[str, object], None]
+) -> None:
     with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
         siege = Siege(service, engine, alice)
         plans = ((siege.converse, siege.list_files), (siege.pause, siege.resume), (siege.stop, siege.resume))
         cells = list(product(MODES, plans))[::STEP]
-        hostile = list(threads.map(siege.boot, range(len(cells))))
+        sandboxes = list(threads.map(siege.boot, range(len(cells))))
+
+        def operate(sandbox_id: str, plan: tuple[Operation, ...]) -> None:
+            for operation in plan:
+                siege.run(operation, sandbox_id)
 
         def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
             siege.replace_server(sandbox_id, mode)
-            for operation in (*plan, siege.delete):
-                operation(sandbox_id)
+            operate(sandbox_id, (*plan, siege.delete))
 
-        undisturbed: dict[str, float] = {}
-        use(bob, undisturbed)
+        # The control, at night: the same operations on the same sandboxes, with honest servers.
+        honest = zip(sandboxes, cells, strict=True) if effort.is_thorough() else ()
+        before = use_meanwhile(bob, [threads.submit(operate, one, plan) for one, (_, plan) in honest])
+        siege.durations.clear()
         worker = service.pid("worker")
-        before = memory(worker, "VmRSS")
+        at_rest = memory(worker, "VmRSS")
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
-        attacks = [threads.submit(attack, one, *cell) for one, cell in zip(hostile, cells, strict=True)]
-        durations: dict[str, float] = {}
-        while not all(one.done() for one in attacks):
-            use(bob, durations)
-        for one in attacks:
-            one.result()
-        growth = memory(worker, "VmHWM") - before
+        attacks = [threads.submit(attack, one, *cell) for one, cell in zip(sandboxes, cells, strict=True)]
+        during = use_meanwhile(bob, attacks)
+        growth = memory(worker, "VmHWM") - at_rest
+    settled = {name: round(max(seconds), 2) for name, seconds in siege.durations.items()}
+    others = {name: (round(p99(before[name]), 2), round(p99(during[name]), 2)) for name in during}
+    record_property("figures", f"settled: {settled}; others' p99 before and during: {others}; growth: {growth} KB")
     assert growth <= MAX_GROWTH_KB
-    assert max(durations.values()) <= max(OTHERS_SECONDS, OTHERS_TIMES * max(undisturbed.values())), durations
+    assert max(settled.values()) <= SETTLED_SECONDS, settled
+    slower = {name: pair for name, pair in others.items() if pair[1] > max(OTHERS_SECONDS, OTHERS_TIMES * pair[0])}
+    assert slower == {}

@@ -155,10 +155,18 @@ class Deployment:
 
         The first worker of a node comes with the node's door.
         """
-        place = self._settings_of_node(node or next(iter(self.engines)))
-        if (door := f"door-{place['AW_NODE']}") not in self._processes:
-            self._processes[door] = start_door(self.environment | place | environment, self._directory / f"{door}.log")
-        self._start("worker", name, (place if node else {}) | environment)
+        self.start_door(node or next(iter(self.engines)), **environment)
+        self._start("worker", name, (self._settings_of_node(node) if node else {}) | environment)
+
+    def start_door(self, node: str, **environment: str) -> None:
+        """Start a node's door, `door-` and the node's name, unless it runs."""
+        if (name := f"door-{node}") not in self._processes:
+            own = self.environment | self._settings_of_node(node) | environment
+            self._processes[name] = start_door(own, self._directory / f"{name}.log")
+
+    def adopt(self, name: str, process: Process) -> None:
+        """Let a process that was started elsewhere end with the others."""
+        self._processes[name] = process
 
     def kill(self, name: str) -> None:
         """Kill a process in the middle of whatever it does (`kill -9`)."""

@@ -15,7 +15,7 @@ from tests.services.namespaces import Namespace
 from tests.services.networks import NAMES, remove_rules
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
-from worker.engine.disk_images import DiskImages
+from worker.engine.disk_images import DEVICES, DiskImages
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
@@ -26,10 +26,13 @@ COMMAND_SECONDS = 120
 class PrivateEngine:
     """Another dockerd with its own socket, data, bridge and images; bridge, network and addresses are its slot's."""
 
-    def __init__(self, directory: Path, slot: Slot, namespace: Namespace | None = None) -> None:
+    def __init__(
+        self, directory: Path, slot: Slot, namespace: Namespace | None = None, *, makes_rules: bool = False
+    ) -> None:
         self._directory = directory
         self._slot = slot
         self._namespace = namespace
+        self._makes_rules = makes_rules
         self._ballast = self.data / "ballast"
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
@@ -139,6 +142,11 @@ class PrivateEngine:
             for name in images.names():
                 images.remove(name)
 
+    def detach_disks(self) -> None:
+        """Detach the loop devices of disk images, and keep the images, as a reboot does."""
+        for image in (self.data / "agent-workspace").glob("*/*.img"):
+            detach_disk(image)
+
     def _remove_network(self, name: str) -> None:
         """Remove a node's network, and the rules for it, if there are any."""
         self.docker("network", "rm", name)
@@ -155,7 +163,7 @@ class PrivateEngine:
             *self._bridge_options(),
             # The chains are the whole machine's: an engine that starts would pull them from under all the others. The
             # proxy of each port is enough for the tests.
-            "--iptables=false",
+            f"--iptables={str(self._makes_rules).lower()}",
             # Without them, a sandbox reaches no name server, and each lookup would take ten seconds: refuse it at once.
             "--dns=127.0.0.1",
         ]
@@ -170,6 +178,17 @@ class PrivateEngine:
             raise RuntimeError(f"the engine did not start: {(self._directory / 'log').read_text()[-2000:]}")
         command = ["docker", "--host", self.host, "version"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def detach_disk(image: Path) -> bool:
+    """Detach an image's loop device, and remove the link to it; False: it had none."""
+    found = subprocess.run(
+        ["losetup", "--noheadings", "--output", "NAME", "--associated", image], check=True, capture_output=True
+    )
+    for device in found.stdout.decode().split():
+        subprocess.run(["losetup", "--detach", device], check=True, capture_output=True)
+    (DEVICES / image.stem).unlink(missing_ok=True)
+    return bool(found.stdout)
 
 
 @contextmanager
@@ -190,10 +209,17 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
 
 
 @contextmanager
-def running_engine_in(namespace: Namespace, images: Sequence[str]) -> Iterator[PrivateEngine]:
-    """An engine in a network namespace, without a bridge of its own."""
+def running_engine_in(
+    namespace: Namespace, images: Sequence[str], *, makes_rules: bool = False
+) -> Iterator[PrivateEngine]:
+    """An engine in a network namespace, without a bridge of its own.
+
+    Args:
+        makes_rules: it makes firewall rules in the namespace, as engines do by default: sandboxes' packets leave it
+            with the address of the machine.
+    """
     with short_directory("engine") as directory, taken_slot() as slot:
-        engine = PrivateEngine(directory, slot, namespace)
+        engine = PrivateEngine(directory, slot, namespace, makes_rules=makes_rules)
         assert borrow_images(engine.data, images)
         try:
             engine.start()

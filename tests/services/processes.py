@@ -40,10 +40,16 @@ def start(
     return _STARTER.submit(_start, command, log, user, environment, descriptors).result()
 
 
-def start_module(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start one of our processes as it is started elsewhere, with these variables more: nothing is imported yet."""
+def start_module(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, launcher: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start one of our processes as it is started elsewhere, with these variables more: nothing is imported yet.
+
+    Args:
+        launcher: a command that runs the command behind it.
+    """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AW_")}
-    return start([sys.executable, "-m", *command], log, environment=variables | dict(environment))
+    return start([*launcher, sys.executable, "-m", *command], log, environment=variables | dict(environment))
 
 
 def run(command: Sequence[str], user: pwd.struct_passwd) -> None:

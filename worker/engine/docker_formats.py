@@ -16,19 +16,21 @@ STATES = {
     "removing": ContainerState.REMOVING,
     "dead": ContainerState.DEAD,
 }
+USING_ADDRESSES = (ContainerState.RUNNING, ContainerState.PAUSED)
 
 
 def read_observed(found: dict[str, Any]) -> ContainerStatus:
     """Convert an inspection of a container (Docker's `GET /containers/{id}/json`)."""
     state = found["State"]
+    networks = read_networks(found, STATES[state["Status"]])
     return ContainerStatus(
         STATES[state["Status"]],
         exit_code=state["ExitCode"],
         oom_killed=state["OOMKilled"],
-        address=next(filter(None, read_networks(found).values()), ""),
+        address=next(filter(None, networks.values()), ""),
         is_published=bool(found["HostConfig"].get("PortBindings")),
         labels=found["Config"]["Labels"] or {},
-        networks=read_networks(found),
+        networks=networks,
     )
 
 
@@ -39,15 +41,19 @@ def read_summary(item: dict[str, Any]) -> ContainerSummary:
         STATES[item["State"]],
         item["Labels"],
         item["ImageID"],
-        read_networks(item),
+        read_networks(item, STATES[item["State"]]),
         is_published=any("PublicPort" in port for port in item.get("Ports") or ()),
     )
 
 
-def read_networks(found: dict[str, Any]) -> dict[str, str]:
-    """A container's address in each of its networks, from an inspection or a list; empty while it does not run."""
+def read_networks(found: dict[str, Any], state: ContainerState) -> dict[str, str]:
+    """A container's address in each of its networks, from an inspection or a list; empty while it does not run.
+
+    A daemon that was killed still names the addresses of the containers that ended with it, and gives them to others.
+    """
     networks = (found.get("NetworkSettings") or {}).get("Networks") or {}
-    return {name: (network or {}).get("IPAddress") or "" for name, network in networks.items()}
+    addresses = {name: (network or {}).get("IPAddress") or "" for name, network in networks.items()}
+    return addresses if state in USING_ADDRESSES else dict.fromkeys(addresses, "")
 
 
 def read_time(text: str) -> datetime:

@@ -1,9 +1,12 @@
-"""Everything that a chaos run breaks: two engines, three workers, two API processes, broker, database, registry."""
+"""Everything that a chaos run breaks: two engines with a door each, three workers, two API processes, broker, database,
+registry.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +22,7 @@ from tests.services.link import Link, Network, running_network
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.registry import Registry, running_registry
+from tests.services.slots import is_unused, taken_slot
 from tests.services.valkey import Valkey, running_valkey
 
 INSTALLATION = "test-chaos"
@@ -38,7 +42,14 @@ WARM = {"warm_target": 2, "warm_most": 3}
 QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
 # As a real create, which takes time: faults may happen during it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
-DISK_BYTES = 192 * 1024 * 1024
+DISK_BYTES = 256 * 1024 * 1024
+# Network rules and disks as by default, but for addresses and sizes.
+BOUNDS = {
+    "AW_NETWORK_ISOLATION": "on",
+    "AW_SANDBOX_DNS": "none",
+    "AW_SANDBOX_DISK_BYTES": str(16 * 1024 * 1024),
+    "AW_MIN_FREE_DISK_BYTES": str(32 * 1024 * 1024),
+}
 # What a database must not lose by a crash of its own; tests elsewhere do without.
 DURABLE = "synchronous_commit=on"
 SETTINGS = SHORTENED | {
@@ -49,6 +60,11 @@ SETTINGS = SHORTENED | {
     "AW_NODE_CAPACITY": "40",
 }
 QUOTAS = {"AW_QUOTA_RUNNING": str(QUOTA_RUNNING), "AW_QUOTA_SANDBOXES": str(QUOTA_SANDBOXES)}
+
+
+def door_of(node: str) -> str:
+    """The name of a node's door among the processes."""
+    return f"door-{node}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,8 @@ class Site:
     postgres: Postgres | None
     registry: Registry
     directory: Path
+    # Those of the nodes' sandboxes.
+    networks: dict[str, IPv4Network]
     # The way of each process to the database, where that is a server, and to the broker.
     database_links: dict[str, Link]
     broker_links: dict[str, Link]
@@ -80,9 +98,16 @@ class Site:
             url = self.service.environment["AW_DATABASE_URL"]
             environment["AW_DATABASE_URL"] = re.sub(r"host=[^&]*", f"host={folder}", url)
         if name in WORKERS:
-            self.service.start_worker(name, WORKERS[name], **environment)
+            self.service.start_worker(name, WORKERS[name], **environment, **self._bounds(WORKERS[name]))
         else:
             self.service.start_api(name, **environment)
+
+    def start_door(self, node: str) -> None:
+        """Start a node's door, unless it runs."""
+        self.service.start_door(node, **self._bounds(node))
+
+    def _bounds(self, node: str) -> dict[str, str]:
+        return {**BOUNDS, "AW_SANDBOX_ADDRESSES": str(self.networks[node])}
 
     def clock(self, process: str) -> Path:
         """The file that says how far off a process's clock is, in seconds."""
@@ -115,7 +140,10 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
         stack.callback(service.stop)
         network = stack.enter_context(running_network())
         database_links, broker_links = _link(network, directory, valkey, postgres)
-        site = Site(service, engines, faulty, valkey, postgres, registry, directory, database_links, broker_links)
+        slots = [stack.enter_context(taken_slot(lambda slot: is_unused(slot.network))) for _ in NODES]
+        networks = {name: slot.network for name, slot in zip(NODES, slots, strict=True)}
+        links = database_links, broker_links
+        site = Site(service, engines, faulty, valkey, postgres, registry, directory, networks, *links)
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.drills.chaos.site import APIS, WORKERS, Site
+from tests.drills.chaos.site import APIS, NODES, WORKERS, Site, door_of
 from worker.loops.periodic import PeriodicTask
 
 LOOK_SECONDS = 0.5
@@ -23,3 +23,8 @@ class Supervisor:
             if self._site.service.has_ended(name):
                 self.ends[name] += 1
                 self._site.start_process(name)
+        for node in NODES:
+            if self._site.service.has_ended(door := door_of(node)):
+                self.ends[door] += 1
+                self._site.service.kill(door)
+                self._site.start_door(node)

@@ -8,6 +8,7 @@ from sqlmodel import col, or_, select
 
 from shared.models import Sandbox
 from shared.states import Status
+from tests.drills.chaos import bounds
 from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
 from tests.drills.chaos.workload import Workload
 from tests.drills.chaos.workload.fleet import ANSWER_SECONDS
@@ -77,7 +78,7 @@ def _is_busy(site: Site) -> bool:
 def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
     """By the store and the engines first; only where these agree, by what the API shows."""
     try:
-        return check(_look(site, workload, excused)) or workload.violations()
+        return check(_look(site, workload, excused)) or bounds.violations(site) or workload.violations()
     except (AssertionError, httpx.TransportError) as error:
         return [f"the state of the site cannot be read: {error}"]
 

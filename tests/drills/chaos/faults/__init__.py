@@ -10,6 +10,7 @@ from tests.drills.chaos.faults.answers import (
     ReadsFail,
     WritesFail,
 )
+from tests.drills.chaos.faults.bounds import DiskDetached, DoorFrozen, DoorKilled, RulesFlushed
 from tests.drills.chaos.faults.containers import (
     ContainerKilled,
     ContainerPaused,
@@ -61,6 +62,9 @@ PARTS: tuple[type[Fault], ...] = (
     PullFails,
     NodePowerLost,
     MachinePowerLost,
+    DoorKilled,
+    DoorFrozen,
+    RulesFlushed,
     DatabasePartitioned,
     BrokerPartitioned,
     ReadsFail,
@@ -81,6 +85,7 @@ CONTAINERS: tuple[type[Fault], ...] = (
     ContainerUnpaused,
     ContainerRemoved,
     StaleContainerCreated,
+    DiskDetached,
 )
 
 __all__ = ["CONTAINERS", "PARTS", "Fault", "Missed"]

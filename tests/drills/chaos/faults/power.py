@@ -2,18 +2,18 @@
 
 from tests.drills.chaos.faults.engines import OfEngine
 from tests.drills.chaos.faults.fault import Fault
-from tests.drills.chaos.site import APIS, NODES, WORKERS
+from tests.drills.chaos.site import APIS, NODES, WORKERS, door_of
 from tests.services.power import cut_power
 
 
 class NodePowerLost(OfEngine):
-    """A node's engine, containers and workers."""
+    """A node's engine, containers, workers and door."""
 
     seconds = (0.0, 4.0)
 
     def inflict(self) -> None:
-        for worker in self._workers():
-            self.site.service.kill(worker)
+        for process in (*self._workers(), door_of(self.subject)):
+            self.site.service.kill(process)
         cut_power(self.site.engines[self.subject])
 
     def heal(self) -> None:
@@ -26,12 +26,12 @@ class NodePowerLost(OfEngine):
 
 
 class MachinePowerLost(Fault):
-    """Both nodes, the API processes, the broker and the database."""
+    """Both nodes with their doors, the API processes, the broker and the database."""
 
     seconds = (0.0, 2.0)
 
     def inflict(self) -> None:
-        for process in (*WORKERS, *APIS):
+        for process in (*WORKERS, *map(door_of, NODES), *APIS):
             self.site.service.kill(process)
         self.site.valkey.kill()
         if self.site.postgres:

@@ -1,0 +1,28 @@
+"""What Docker says of a container is taken for what it is."""
+
+from typing import Any
+
+import pytest
+
+from worker.engine.docker_formats import read_observed, read_summary
+
+# As Docker 20.10 lists a container that ran when the daemon was killed, once it is back.
+NETWORKS = {"NetworkSettings": {"Networks": {"agent-workspace-1": {"IPAddress": "10.213.0.2"}}}}
+
+
+@pytest.mark.parametrize(
+    ("state", "address"),
+    [("running", "10.213.0.2"), ("paused", "10.213.0.2"), ("exited", ""), ("created", ""), ("dead", "")],
+)
+def test_container_that_does_not_run_has_no_address(state: str, address: str) -> None:
+    """Another one may have it by now: the rules for one sandbox would be those of the other."""
+    item: dict[str, Any] = {"Names": ["/aw-1"], "State": state, "Labels": {}, "ImageID": "1", **NETWORKS}
+    assert read_summary(item).networks == {"agent-workspace-1": address}
+    found: dict[str, Any] = {
+        "State": {"Status": state, "ExitCode": 0, "OOMKilled": False},
+        "HostConfig": {},
+        "Config": {"Labels": {}},
+        **NETWORKS,
+    }
+    observed = read_observed(found)
+    assert (observed.address, observed.networks) == (address, {"agent-workspace-1": address})
