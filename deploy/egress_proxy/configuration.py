@@ -63,7 +63,7 @@ max_filedescriptors 16384
 client_ip_max_connections $per_sandbox
 shutdown_lifetime 1 second
 url_rewrite_program $decisions
-url_rewrite_children 1 startup=1 concurrency=1000
+url_rewrite_children 1 startup=1 concurrency=1000 queue-size=16384 on-persistent-overload=ERR
 url_rewrite_extras "%>a %>rd %>rP"
 store_id_extras "%>a"
 acl web proto HTTP

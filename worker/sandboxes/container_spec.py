@@ -149,7 +149,7 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
 
 
 def _proxy_variables(spec: SandboxSpec, network: NetworkPlace | None) -> dict[str, str]:
-    """None if the spec's egress has no host names."""
+    """The variables that name the proxy; none if the spec's egress has no host names."""
     if network is None or not network.proxy:
         return {}
     found = egress.parse(spec.egress)

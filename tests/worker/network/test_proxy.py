@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.egress_proxy.decisions import matches
-from shared.models import Sandbox
+from shared.models import Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
 from shared.states import Desired
@@ -55,6 +55,8 @@ def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: P
     assert told(scene) == {address: TOLD}
     assert scene.rules.models == {f"{address} . 10.213.0.1 . 3003"}
     assert not scene.rules.open
+    with scene.context.database.reading() as session:
+        assert session.get_one(SandboxSpec, IMAGE).revision == 2, "warm sandboxes without variables are removed"
 
     set_desired(scene.context, sandbox_id, Desired.STOPPED)
     reconcile(scene.context, sandbox_id)
