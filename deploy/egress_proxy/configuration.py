@@ -45,6 +45,8 @@ logfile_rotate 0
 via off
 forwarded_for delete
 httpd_suppress_version_string on
+error_directory /usr/share/squid/errors/templates
+error_log_languages off
 err_page_stylesheet /dev/null
 global_internal_static off
 $resolvers
