@@ -226,6 +226,11 @@ class Settings(BaseSettings):
         return self.var_dir.absolute() / "run" / "workers"
 
     @cached_property
+    def egress_folder(self) -> Path:
+        """The folder by which this node's worker tells the egress proxy what sandboxes reach."""
+        return self.var_dir.absolute() / "run" / "egress" / self.sandbox_gateway
+
+    @cached_property
     def metrics_dir(self) -> Path:
         """The directory of the counter files of this machine's processes."""
         return self.var_dir.absolute() / "run" / "metrics"

@@ -48,7 +48,9 @@ from worker.loops.resync import resync
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_place
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
-from worker.network.isolation import Isolation, NetworkIsolation, NoIsolation, Parts
+from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.protocol import Isolation, NoIsolation
+from worker.network.proxy import EgressProxy
 from worker.settings import WorkerSettings
 from worker.tasks import register_tasks
 
@@ -182,6 +184,7 @@ def make_network(
             engine,
             firewall,
             place,
+            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port),
         )
     )
 

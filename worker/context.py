@@ -29,7 +29,7 @@ from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine, EngineError
 from worker.lease_renewer import LeaseRenewer, SharedCalls
-from worker.network.isolation import Isolation, NoIsolation
+from worker.network.protocol import Isolation, NoIsolation
 from worker.settings import WorkerSettings
 
 log = structlog.get_logger()

@@ -34,6 +34,8 @@ def check_machine() -> Iterator[Finding]:
         engine.close()
     yield _check_firewall(shared, settings)
     yield _check_program("door", "haproxy", "haproxy")
+    if shared.network_isolation:
+        yield _check_program("egress proxy", "squid", "squid")
 
 
 def _check_engine(engine: DiskEngine, settings: WorkerSettings) -> Iterator[Finding]:

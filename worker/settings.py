@@ -20,6 +20,9 @@ class WorkerSettings(BaseSettings):
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
     node_address: str = Field("127.0.0.1", description="Address on which this node's door listens for the API")
     door_port: int = Field(3001, ge=1, le=65535, description="Port of this node's door")
+    egress_port: int = Field(
+        3003, ge=1, le=65535, description="Port of this node's egress proxy, at its address in the sandboxes' network"
+    )
     door_certificate: str = Field(
         "", description="Certificate and key of this node's door, a PEM file; empty: the door has no TLS"
     )

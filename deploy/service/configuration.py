@@ -8,13 +8,13 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from deploy.service.owners import API, OWNERS, engine_socket
-from deploy.service.processes import DOOR, ENGINE_FILTER, Process
+from deploy.service.processes import DOOR, EGRESS_PROXY, ENGINE_FILTER, Process
 from deploy.service.sockets import MIN_DESCRIPTOR
 
 LAUNCH = shlex.quote(str(Path(__file__).with_name("launch")))
 
 # The start order, and in reverse the stop order: no process is left without the broker.
-ORDER = ("broker", ENGINE_FILTER, DOOR, "worker", "flower", "web")
+ORDER = ("broker", ENGINE_FILTER, DOOR, EGRESS_PROXY, "worker", "flower", "web")
 # Workers finish their running jobs, and the API closes its connections gracefully.
 STOP_SECONDS = {"worker": 30, "web": 26}
 COLOURS = (36, 33, 32, 35, 34, 31)

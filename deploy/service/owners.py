@@ -62,6 +62,8 @@ def hand_over(settings: Settings) -> None:
     _own(password_file(settings), API, 0o600)
     _own_all(var / "broker", API, 0o750)
     _own_all(run / "workers", WORKER, 0o700)
+    # The egress proxy's user enters this folder, and none above it.
+    _own_all(run / "egress", WORKER, 0o755, 0o644)
     for shared in (run / "metrics", var / "db"):
         _own_all(shared, API, 0o2770)  # what either user adds belongs to the group
     _link(run / "broker.sock", Path("../broker/broker.sock"))
@@ -89,13 +91,13 @@ def _own(path: Path, user: str, mode: int) -> None:
     path.chmod(mode)
 
 
-def _own_all(folder: Path, user: str, mode: int) -> None:
+def _own_all(folder: Path, user: str, mode: int, mode_of_files: int = 0o660) -> None:
     """Hand over a folder with its files, also those that root has added since."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    hand_over_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode)
+    hand_over_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode, mode_of_files)
 
 
-def hand_over_folder(folder: Path, uid: int, gid: int, mode: int) -> None:
+def hand_over_folder(folder: Path, uid: int, gid: int, mode: int, mode_of_files: int = 0o660) -> None:
     """Give a folder and its files to a user, but nothing that a link in it names: the user could have added one."""
     for _, _, names, descriptor in os.fwalk(folder):
         os.fchown(descriptor, uid, gid)
@@ -104,14 +106,14 @@ def hand_over_folder(folder: Path, uid: int, gid: int, mode: int) -> None:
             with suppress(OSError):  # a symbolic link, a socket, or gone
                 file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
                 with closing(os.fdopen(file)):
-                    _own_single_file(file, uid, gid)
+                    _own_single_file(file, uid, gid, mode_of_files)
 
 
-def _own_single_file(file: int, uid: int, gid: int) -> None:
+def _own_single_file(file: int, uid: int, gid: int, mode: int) -> None:
     status = os.fstat(file)
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         os.fchown(file, uid, gid)
-        os.fchmod(file, 0o660)
+        os.fchmod(file, mode)
 
 
 def _link(path: Path, target: Path) -> None:

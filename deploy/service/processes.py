@@ -11,7 +11,7 @@ from deploy.service.errors import ServiceError
 # That of the current folder, or else the copy of the package.
 PROCFILES = (Path("Procfile"), Path(__file__).with_name("Procfile"))
 
-BROKER, ENGINE_FILTER, DOOR, WORKER = "broker", "engine-filter", "door", "worker"
+BROKER, ENGINE_FILTER, DOOR, EGRESS_PROXY, WORKER = "broker", "engine-filter", "door", "egress-proxy", "worker"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,12 @@ def find_procfile() -> Path:
 
 
 def read_processes(
-    procfile: Path, counts: Sequence[str], *, embedded_broker: bool, engine_filter: bool = False
+    procfile: Path,
+    counts: Sequence[str],
+    *,
+    embedded_broker: bool,
+    engine_filter: bool = False,
+    network_isolation: bool = True,
 ) -> list[Process]:
     """The processes of a Procfile in its order, without those whose number is 0.
 
@@ -37,8 +42,9 @@ def read_processes(
         counts: numbers of processes, such as `web=2`; the default is 1.
         embedded_broker: start at most one broker; if false, none.
         engine_filter: start at most one filter before the engine; if false, none.
+        network_isolation: sandboxes have a network of their own.
 
-    A machine with workers has one door.
+    A machine with workers has one door, and in the sandboxes' own network one egress proxy.
 
     Raises:
         ServiceError: an item of `counts` is malformed, or names no process of the Procfile.
@@ -46,7 +52,13 @@ def read_processes(
     names = list(parse_procfile(procfile.read_text()).processes)
     numbers = dict.fromkeys(names, 1) | dict(_parse_count(text, names) for text in counts)
     has_workers = numbers.get(WORKER, 0) > 0
-    for name, is_wanted in ((BROKER, embedded_broker), (ENGINE_FILTER, engine_filter), (DOOR, has_workers)):
+    wanted = {
+        BROKER: embedded_broker,
+        ENGINE_FILTER: engine_filter,
+        DOOR: has_workers,
+        EGRESS_PROXY: has_workers and network_isolation,
+    }
+    for name, is_wanted in wanted.items():
         if name in numbers:
             numbers[name] = min(numbers[name], 1) if is_wanted else 0
     return [Process(name, number) for name, number in numbers.items() if number > 0]

@@ -34,7 +34,11 @@ def main(arguments: list[str]) -> None:
     settings = Settings()
     own_users = has_own_users(settings)
     processes = read_processes(
-        find_procfile(), arguments, embedded_broker=not settings.redis_url, engine_filter=own_users
+        find_procfile(),
+        arguments,
+        embedded_broker=not settings.redis_url,
+        engine_filter=own_users,
+        network_isolation=settings.network_isolation,
     )
     with hold_folder(settings):
         refuse_taken_ports(settings, processes)

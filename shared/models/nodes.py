@@ -104,7 +104,7 @@ class SandboxSpec(SQLModel, table=True):
     # Capabilities added back after all were dropped.
     capabilities: list[str] = Field(default_factory=list, sa_type=Json)
     runtime: str | None = Field(default=None, max_length=64)
-    # What its sandboxes reach outside their node (`shared.sandboxes.egress`): open, none, or networks.
+    # What its sandboxes reach outside their node (`shared.sandboxes.egress`): open, none, networks, names.
     egress: str = "open"
     # Size of a sandbox's disk; 0: no limit; empty: the worker's setting.
     disk_bytes: int | None = Field(default=None, sa_type=BigInteger)

@@ -1,5 +1,6 @@
-"""What sandboxes of a spec may reach outside their node: everything public, nothing, or a list of networks."""
+"""What sandboxes of a spec may reach outside their node: everything public, nothing, or networks and host names."""
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 
@@ -7,21 +8,28 @@ from shared.errors import Invalid
 from shared.settings import NEVER
 
 OPEN, NONE = "open", "none"
-MAX_NETWORKS = 64
+MAX_NETWORKS = MAX_NAMES = 64
+MAX_NAME = 253
+LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+# A name has a dot, and no number as its last label: that would be an address.
+NAME = re.compile(rf"(\*\.)?({LABEL}\.)+(?![0-9]+(:|$)){LABEL}(:[1-9][0-9]{{0,4}})?")
+HINT = "use none, or open, or IPv4 networks such as 203.0.113.0/24 and host names such as pypi.org or *.pypi.org:443"
 
 
 @dataclass(frozen=True)
 class Egress:
-    """The egress of a spec, as rules need it."""
+    """The egress of a spec, as rules and the proxy need it."""
 
     # Public addresses are reachable, and resolvers.
     is_open: bool = False
     # Reachable, private or not. They do not overlap.
     networks: tuple[IPv4Network, ...] = ()
+    # Reachable by the node's proxy: `name`, `*.name` for all names below it, each perhaps with `:port`.
+    names: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Egress:
-    """Read a spec's egress: `none`, `open`, IPv4 networks, or `open` and networks; comma-separated.
+    """Read a spec's egress: `none`, `open`, IPv4 networks and host names; comma-separated.
 
     Raises:
         Invalid: it is none of these.
@@ -29,10 +37,15 @@ def parse(text: str) -> Egress:
     if text == NONE:
         return Egress()
     items = [item.strip() for item in text.split(",")]
-    networks = [_network(item) for item in items if item != OPEN]
-    if len(networks) > MAX_NETWORKS:
-        raise Invalid(f"egress has {len(networks)} networks; at most {MAX_NETWORKS} are possible")
-    return Egress(OPEN in items, tuple(collapse_addresses(networks)))
+    names = tuple(dict.fromkeys(_name(item) for item in items if item != OPEN and _is_named(item)))
+    networks = [_network(item) for item in items if item != OPEN and not _is_named(item)]
+    if len(networks) > MAX_NETWORKS or len(names) > MAX_NAMES:
+        raise Invalid(
+            f"egress has {len(networks)} networks and {len(names)} names; at most {MAX_NETWORKS} of each are possible"
+        )
+    if OPEN in items and names:
+        raise Invalid(f"egress has open beside {names[0]!r}: open reaches all public addresses; leave one out")
+    return Egress(OPEN in items, tuple(collapse_addresses(networks)), names)
 
 
 def normalize(text: str) -> str:
@@ -42,16 +55,39 @@ def normalize(text: str) -> str:
         Invalid: see `parse`.
     """
     found = parse(text.strip().lower())
-    return ",".join([OPEN] * found.is_open + [*map(str, found.networks)]) or NONE
+    return ",".join([OPEN] * found.is_open + [*map(str, found.networks), *found.names]) or NONE
+
+
+def _is_named(text: str) -> bool:
+    """Whether it is meant as a name: it has a letter or an asterisk, and is no IPv6 address."""
+    return "." in text and any(each.isalpha() or each == "*" for each in text)
+
+
+def _name(text: str) -> str:
+    if len(text) > MAX_NAME or NAME.fullmatch(text) is None:
+        raise Invalid(f"invalid egress {text[:64]!r}: {_reason(text)}; {HINT}")
+    if int(text.partition(":")[2] or 0) > 65535:
+        raise Invalid(f"invalid egress {text[:64]!r}: a port is at most 65535")
+    return text
+
+
+def _reason(text: str) -> str:
+    if "/" in text:
+        return "a name has neither a scheme nor a path"
+    if not text.isascii():
+        return "write an international name in its ASCII form, xn--…"
+    if "*" in text.removeprefix("*."):
+        return "an asterisk stands for the first labels only"
+    if text.startswith("*.") and text.count(".") < 2:
+        return "this would be a whole top-level domain"
+    return "it is no host name"
 
 
 def _network(text: str) -> IPv4Network:
     try:
         network = IPv4Network(text)
     except ValueError as error:
-        raise Invalid(
-            f"invalid egress {text[:64]!r}: use none, or open and IPv4 networks such as 203.0.113.0/24 ({error})"
-        ) from None
+        raise Invalid(f"invalid egress {text[:64]!r}: {HINT} ({error})") from None
     if (denied := next((each for each in NEVER if network.subnet_of(each)), None)) is not None:
         raise Invalid(f"egress to {network} is not possible: {denied} is never reachable from a sandbox")
     return network

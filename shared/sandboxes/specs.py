@@ -10,13 +10,14 @@ from sqlmodel import Session, col, select
 from shared.db.database import Database
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec, UserSettings
-from shared.sandboxes import deadlines, due_deadlines
+from shared.sandboxes import deadlines, due_deadlines, egress
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, read_page
 from shared.sql.statements import all_columns, bind, bind_values, make_row
 from shared.states import Desired
 
-# Prefixes of the columns that don't affect a container: a change of these keeps the revision.
+# Prefixes of the columns that don't affect a container: a change of these keeps the revision. Of the egress host names
+# do, because programs are told of the proxy.
 UNREVISIONED = ("warm_", "wake_", "egress")
 READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == bind("spec_id"))
 
@@ -112,7 +113,8 @@ def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
         NotFound: there is no such spec.
     """
     spec = _lock(session, spec_id)
-    if any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(UNREVISIONED)):
+    revised = any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(UNREVISIONED))
+    if revised or _has_names(spec.egress) != _has_names(columns.get("egress", spec.egress)):
         spec.revision += 1
     for name, value in columns.items():
         setattr(spec, name, value)
@@ -165,6 +167,10 @@ def remove_spec(session: Session, spec_id: str) -> None:
     if session.exec(select(Sandbox.id).where(Sandbox.spec_id == spec_id).limit(1)).first() is not None:
         raise Conflict(f"sandboxes were made from {spec_id!r}")
     session.delete(spec)
+
+
+def _has_names(text: str) -> bool:
+    return bool(egress.parse(text).names)
 
 
 def _lock(session: Session, spec_id: str) -> SandboxSpec:

@@ -11,12 +11,15 @@ from tests.services.directories import REPOSITORY
 
 # Tools with which the scripts only read and write files.
 TOOLS = (
-    *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "find", "flock", "grep", "head", "mkdir", "mktemp"),
+    *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "find", "flock", "grep", "head", "ln", "mkdir", "mktemp"),
     *("numfmt", "realpath", "rm", "sed", "setsid", "sha256sum", "sleep", "sort", "tail", "tar", "tee", "timeout"),
     *("touch", "true", "xargs"),
 )
 # Paths of the real machine that the scripts write to or depend on.
-ELSEWHERE = ("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/usr/sbin/debootstrap", "/bin/busybox")
+ELSEWHERE = (
+    *("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/etc/systemd/system"),
+    *("/usr/sbin/debootstrap", "/bin/busybox"),
+)
 LOCK = "/tmp/aw-image-build.lock"
 ID = """
 case "$1" in

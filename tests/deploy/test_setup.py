@@ -111,6 +111,13 @@ class TestInstallPackages:
         file = machine.elsewhere("/etc/postgresql-common") / "createcluster.conf"
         assert file.read_text() == "create_main_cluster = false\n"
 
+    def test_squid_of_the_machine_is_not_started_if_it_comes_with_the_service(self, machine: Machine) -> None:
+        unit = machine.elsewhere("/etc/systemd/system") / "squid.service"
+        assert machine.run("install-packages", "postgresql", root=True).status == 0
+        assert not unit.exists()
+        assert machine.run("install-packages", "nftables", "squid", root=True).status == 0
+        assert unit.readlink() == Path("/dev/null")
+
 
 class TestEngine:
     def test_stopped_engine_without_root_is_reported_with_the_command(self, machine: Machine) -> None:

@@ -24,13 +24,15 @@ def test_users_are_created_by_root_one_time(machine: Machine) -> None:
     assert machine.calls("groupadd", "useradd") == [
         "groupadd --system aw",
         "groupadd --system aw-door",
+        "groupadd --system aw-egress",
         f"{CREATE.format('aw')} aw-api",
         f"{CREATE.format('aw')} aw-worker",
         f"{CREATE.format('aw-door')} aw-door",
+        f"{CREATE.format('aw-egress')} aw-egress",
     ]
     second = machine.run("users", root=True)
     assert (second.status, second.said) == (0, "")
-    assert len(machine.calls("groupadd", "useradd")) == 5
+    assert len(machine.calls("groupadd", "useradd")) == 7
 
 
 def test_others_than_root_create_none(machine: Machine) -> None:

@@ -16,7 +16,7 @@ from tests import effort
 from tests.integration.secret_search import family
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
-from tests.services.own_users import API, DOOR, GROUP, WORKER, launcher, run_as
+from tests.services.own_users import API, DOOR, EGRESS, GROUP, WORKER, launcher, run_as
 from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
 from tests.services.slots import is_unused, taken_slot
@@ -82,6 +82,7 @@ def test_processes_run_as_users_of_their_own(service: SupervisedService, engine:
     check_sandboxes(service, as_root)
     check_engine(service, engine)
     check_files(service)
+    check_egress_proxy(service, engine)
     check_restart(service, as_root)
 
 
@@ -143,6 +144,30 @@ def check_files(service: SupervisedService) -> None:
         found = {user for user in (API, WORKER, STRANGER) if run_as(user, "test", mode, str(path)).returncode == 0}
         assert (mode, path, found) == (mode, path, users)
         assert run_as(0, "test", mode, str(path)).returncode == 0
+
+
+def check_egress_proxy(service: SupervisedService, engine: PrivateEngine) -> None:
+    """Its user reads what the worker tells it, though it may not enter the folders above; programs use it unasked."""
+    command = str(Path(sys.executable).with_name("agent-workspace"))
+    subprocess.run(
+        [command, "specs", "set", IMAGE, "--egress", "allowed.invalid"],
+        env=service.environment,
+        check=True,
+        capture_output=True,
+        cwd=service.var,
+    )
+    with service.client() as client:
+        sandbox_id = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
+        eventually(lambda: owner_of(service, "squid") == {EGRESS})
+
+        def response(host: str) -> str:
+            return engine.docker("exec", f"aw-{sandbox_id}", "sh", "-c", f"wget -O- http://{host}/ 2>&1 || true")
+
+        # Allowed, and there is no such name.
+        eventually(lambda: "HTTP/1.1 50" in response("allowed.invalid"))
+        assert "HTTP/1.1 403" in response("other.invalid")
+        assert run_as(EGRESS, "test", "-r", str(service.var / "run" / "egress")).returncode != 0
+        assert client.delete(f"{SANDBOXES}/{sandbox_id}", params={"wait": 60}).is_success
 
 
 def check_restart(service: SupervisedService, sandbox_id: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.services.directories import REPOSITORY
 
-GROUP, API, WORKER, DOOR = 64100, 64101, 64102, 64103
+GROUP, API, WORKER, DOOR, EGRESS = 64100, 64101, 64102, 64103, 64104
 # Arguments: a folder for the mounts, closed folders with what is needed in each, "--", a command.
 SCRIPT = """
 set -eu
@@ -19,9 +19,11 @@ cp /etc/passwd /etc/group "$stage"
 sed -i '/^aw/d' "$stage/passwd" "$stage/group"
 echo "aw:x:{group}:" >>"$stage/group"
 echo "aw-door:x:{door}:" >>"$stage/group"
+echo "aw-egress:x:{egress}:" >>"$stage/group"
 echo "aw-api:x:{api}:{group}::/nonexistent:/usr/sbin/nologin" >>"$stage/passwd"
 echo "aw-worker:x:{worker}:{group}::/nonexistent:/usr/sbin/nologin" >>"$stage/passwd"
 echo "aw-door:x:{door}:{door}::/nonexistent:/usr/sbin/nologin" >>"$stage/passwd"
+echo "aw-egress:x:{egress}:{egress}::/nonexistent:/usr/sbin/nologin" >>"$stage/passwd"
 mount --bind "$stage/passwd" /etc/passwd
 mount --bind "$stage/group" /etc/group
 number=0
@@ -45,7 +47,7 @@ exec "$@"
 
 def launcher(stage: Path) -> list[str]:
     """A command that runs the command behind it on such a machine; `stage` is an empty folder."""
-    script = SCRIPT.format(group=GROUP, api=API, worker=WORKER, door=DOOR)
+    script = SCRIPT.format(group=GROUP, api=API, worker=WORKER, door=DOOR, egress=EGRESS)
     variables = [f"REPOSITORY={REPOSITORY}", f"PYTHONPATH={REPOSITORY}"]
     return ["unshare", "--mount", "env", *variables, "bash", "-c", script, "bash", str(stage), *_closed(), "--"]
 

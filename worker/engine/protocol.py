@@ -77,6 +77,9 @@ class NetworkPlace:
     host_address: str
     # Name servers; a container without any reaches none.
     resolvers: tuple[str, ...] = ()
+    # URL of the proxy for containers whose egress has host names, and what they reach without it.
+    proxy: str = ""
+    direct: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

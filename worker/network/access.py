@@ -1,6 +1,7 @@
 """What sandboxes may reach, from their specs, their owners' settings, and the model servers that operators allow."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from shared.crypto import Vault
 from shared.db.database import Session
@@ -8,33 +9,55 @@ from shared.nodes import model_servers
 from shared.sandboxes import egress, network_access
 from shared.sandboxes.network_access import NetworkRow
 from shared.settings import Settings
+from worker.network.proxy import Targets, targets
 from worker.network.rules import Allowed, element
 
 MAX_CACHED = 10_000
 
 
+@dataclass(frozen=True)
+class Access:
+    """What sandboxes may reach: by rules, and by the egress proxy."""
+
+    allowed: Allowed = field(default_factory=Allowed)
+    # By the address of a sandbox.
+    proxied: Mapping[str, Targets] = field(default_factory=dict)
+
+
 class AccessReader:
     """Reads what sandboxes may reach. The URLs in a user's settings are decrypted again when these change."""
 
-    def __init__(self, shared: Settings, vault: Vault) -> None:
+    def __init__(self, shared: Settings, vault: Vault, proxy: tuple[str, int]) -> None:
         self._node_address = shared.sandbox_gateway
+        self._proxy = proxy
         self._listed = frozenset(model_servers.read_setting(shared.model_servers))
         self._vault = vault
         # By owner: the version of the settings, and the servers that they name.
         self._named: dict[str, tuple[str, frozenset[str]]] = {}
+        # The model servers that sandboxes may reach, as of the last `read`.
+        self.model_servers = self._listed
 
-    def read(self, session: Session, rows: Mapping[str, NetworkRow]) -> Allowed:
-        """What the sandboxes at these addresses may reach."""
-        servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
+    def read(self, session: Session, rows: Mapping[str, NetworkRow], users_of_proxy: Collection[str] = ()) -> Access:
+        """What the sandboxes at these addresses may reach.
+
+        Args:
+            session: reads the database.
+            rows: sandboxes by their addresses.
+            users_of_proxy: the addresses of those whose programs were told to use the proxy.
+        """
+        self.model_servers = servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
         named = self._read_named(session, {row.owner_id for row in rows.values() if row.owner_id}) if servers else {}
         found = {address: egress.parse(row.egress) for address, row in rows.items()}
         of_owner = {address: servers & named.get(row.owner_id, frozenset()) for address, row in rows.items()}
-        return Allowed(
+        proxied = {address: targets(each, uses_proxy=address in users_of_proxy) for address, each in found.items()}
+        models = [(address, *each.split(":")) for address, servers in of_owner.items() for each in servers]
+        allowed = Allowed(
             sandboxes=frozenset(rows),
             open=frozenset(address for address, each in found.items() if each.is_open),
             networks=_elements((address, network) for address, each in found.items() for network in each.networks),
-            models=_elements((address, *each.split(":")) for address, servers in of_owner.items() for each in servers),
+            models=_elements([*models, *((address, *self._proxy) for address, each in proxied.items() if each)]),
         )
+        return Access(allowed, proxied)
 
     def _read_named(self, session: Session, owners: Collection[str]) -> dict[str | None, frozenset[str]]:
         versions = network_access.settings_versions(session, owners)

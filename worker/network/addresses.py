@@ -1,6 +1,7 @@
 """Names and addresses of a node's network, and the addresses that all of its sandboxes reach."""
 
 import hashlib
+import pwd
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from worker.network.rules import Place, element
 
 # The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
+PROXY_USER = "aw-egress"
 AUTO, NO_RESOLVERS = "auto", "none"
 MAX_RESOLVERS = 3
 
@@ -17,7 +19,15 @@ MAX_RESOLVERS = 3
 def make_place(shared: Settings, installation: str, node: str) -> Place:
     """The place of this node's sandboxes. The bridge's name has 13 characters; Linux allows 15."""
     digest = hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()
-    return Place(f"br-aw{digest[:8]}", shared.sandbox_network)
+    return Place(f"br-aw{digest[:8]}", shared.sandbox_network, find_proxy_user())
+
+
+def find_proxy_user() -> int | None:
+    """The number of the egress proxy's user; None if `deploy/users` has not created it."""
+    try:
+        return pwd.getpwnam(PROXY_USER).pw_uid
+    except KeyError:
+        return None
 
 
 def network_name(place: Place) -> str:

@@ -6,7 +6,7 @@ are missing, or can't be written, the node is closed to new sandboxes, and start
 
 import threading
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -26,8 +26,9 @@ from worker.engine.protocol import (
     NetworkRequest,
 )
 from worker.network import addresses
-from worker.network.access import AccessReader
+from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
+from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict
 from worker.network.rules import Allowed, Change, Place
 
@@ -49,6 +50,7 @@ class Parts:
     engine: Engine
     firewall: Firewall
     place: Place
+    proxy: EgressProxy
 
     @property
     def network(self) -> NetworkRequest:
@@ -67,71 +69,11 @@ def network_request(place: Place, installation: str) -> NetworkRequest:
     )
 
 
-class Isolation(Protocol):
-    """The network of a node's sandboxes, as the rest of the worker uses it."""
+class Located(NamedTuple):
+    """Where a sandbox is, and whether its programs were told to use the egress proxy."""
 
-    @property
-    def place(self) -> NetworkPlace | None:
-        """Where new containers are; None: on the engine's own bridge."""
-
-    def check(self) -> str | None:
-        """Return why the node takes no new sandboxes; None if it takes them."""
-
-    def require_rules(self) -> None:
-        """Check that a container may start.
-
-        Raises:
-            FirewallError: its rules would be missing.
-        """
-
-    def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Allow a running sandbox what its spec and its owner's settings say.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
-
-    def renew(self, sandbox: Sandbox) -> None:
-        """Do the same for a sandbox that was admitted before: its owner's settings may have changed just now.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
-
-    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Allow nothing more to the address of a container that was stopped or removed.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
-
-    def refresh(self) -> None:
-        """Compare network and rules with database and engine, and correct them."""
-
-
-class NoIsolation:
-    """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
-
-    place: NetworkPlace | None = None
-
-    def check(self) -> str | None:
-        """Nothing is missing."""
-        return None
-
-    def require_rules(self) -> None:
-        """Nothing is required."""
-
-    def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Everything is allowed."""
-
-    def renew(self, sandbox: Sandbox) -> None:
-        """Everything is allowed."""
-
-    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Nothing is withdrawn."""
-
-    def refresh(self) -> None:
-        """Nothing is compared."""
+    address: str
+    uses_proxy: bool
 
 
 class NetworkIsolation:
@@ -139,7 +81,7 @@ class NetworkIsolation:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._access = AccessReader(parts.shared, parts.vault)
+        self._access = AccessReader(parts.shared, parts.vault, parts.proxy.endpoint)
         self._problem: str | None = "the network rules are not written yet"
         # Whether a heartbeat has read the problem: a node whose rules were missing is closed for one at least.
         self._reported = True
@@ -152,7 +94,7 @@ class NetworkIsolation:
         # Addresses that were changed while a resync was deriving the rules: it leaves them to the next one.
         self._touched: set[str] = set()
         # By sandbox.
-        self._addresses: dict[str, str] = {}
+        self._located: dict[str, Located] = {}
         self._lock = threading.Lock()
 
     @property
@@ -160,12 +102,16 @@ class NetworkIsolation:
         """The network of new containers."""
         shared = self._parts.shared
         found = addresses.resolvers(self._parts.resolvers)
-        return NetworkPlace(self._parts.network.name, shared.sandbox_gateway, found)
+        servers = sorted({each.partition(":")[0] for each in self._access.model_servers})
+        direct = ("localhost", "127.0.0.1", "host.docker.internal", shared.sandbox_gateway, *servers)
+        return NetworkPlace(
+            self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
+        )
 
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
-        return self._problem
+        return self._problem or self._parts.proxy.problem
 
     def require_rules(self) -> None:
         """Check that the rules were there at the last resync, or are written since."""
@@ -175,18 +121,21 @@ class NetworkIsolation:
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to be there."""
         if address := observed.networks.get(self._parts.network.name):
-            is_new = self._addresses.get(sandbox.id) != address
-            self._addresses[sandbox.id] = address
-            self._allow(sandbox, address, is_new=is_new)
+            found = Located(address, PROXY_LABEL in observed.labels)
+            is_new = self._located.get(sandbox.id) != found
+            self._located[sandbox.id] = found
+            self._allow(sandbox, found, is_new=is_new)
 
     def renew(self, sandbox: Sandbox) -> None:
         """Write the elements of the sandbox's last known address."""
-        if (address := self._addresses.get(sandbox.id)) is not None:
-            self._allow(sandbox, address, is_new=False)
+        if (found := self._located.get(sandbox.id)) is not None:
+            self._allow(sandbox, found, is_new=False)
 
-    def _allow(self, sandbox: Sandbox, address: str, *, is_new: bool) -> None:
-        allowed = self._access_of(sandbox, address)
+    def _allow(self, sandbox: Sandbox, located: Located, *, is_new: bool) -> None:
+        access, address = self._access_of(sandbox, located), located.address
+        allowed = access.allowed
         with self._lock:
+            self._parts.proxy.allow(address, access.proxied.get(address, ()))
             known = self._known.of(frozenset({address}))
             if is_new:  # another worker may have left the address open
                 self._apply(Change(allowed, (known | Allowed(open=frozenset({address}))) - allowed), address)
@@ -197,15 +146,17 @@ class NetworkIsolation:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
         if not (address := observed.networks.get(self._parts.network.name)):
             return
-        allowed = self._access_of(sandbox, address)
+        allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
         with self._lock:
-            self._addresses.pop(sandbox.id, None)
+            self._located.pop(sandbox.id, None)
+            self._parts.proxy.allow(address, ())
             self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
 
-    def _access_of(self, sandbox: Sandbox, address: str) -> Allowed:
+    def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
+        address, uses_proxy = located
         with self._parts.database.reading() as session:
             row = network_access.of_sandbox(session, sandbox.id)
-            return self._access.read(session, {address: row} if row else {})
+            return self._access.read(session, {address: row} if row else {}, {address} if uses_proxy else ())
 
     def refresh(self) -> None:
         """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway."""
@@ -235,8 +186,10 @@ class NetworkIsolation:
         found = self._parts.firewall.read()
         if found is None and self._written:
             self._close("the network rules were missing or changed; they are written again")
-        wanted = self._derive()
+        access = self._derive()
+        wanted = access.allowed
         with self._lock:
+            self._parts.proxy.compare(access.proxied, self._touched)
             if found is None:
                 self._parts.firewall.write(wanted)
                 self._known = wanted
@@ -255,21 +208,21 @@ class NetworkIsolation:
             log.warning("network_rules_replaced", error=str(error))
             self._parts.firewall.write((found - change.remove) | change.add)
 
-    def _derive(self) -> Allowed:
+    def _derive(self) -> Access:
         parts, name = self._parts, self._parts.network.name
         listed = parts.engine.list_containers(parts.installation)
         at = {item.networks.get(name, ""): item.labels.get(SANDBOX_LABEL, "") for item in listed}
+        of_proxy = {item.networks.get(name, "") for item in listed if PROXY_LABEL in item.labels}
         with parts.database.reading() as session:
             rows = {row.id: row for row in network_access.on_node(session, parts.node)}
             running = {address: rows[sandbox] for address, sandbox in at.items() if address and sandbox in rows}
-            now = {row.id: address for address, row in running.items() if address not in self._touched}
-            self._addresses = {
-                sandbox: address for sandbox, address in self._addresses.items() if sandbox in rows
-            } | now
-            allowed = self._access.read(session, running)
+            untouched = {address: row for address, row in running.items() if address not in self._touched}
+            now = {row.id: Located(address, address in of_proxy) for address, row in untouched.items()}
+            self._located = {sandbox: each for sandbox, each in self._located.items() if sandbox in rows} | now
+            access = self._access.read(session, running, of_proxy)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
-        return allowed | Allowed(services=services, resolvers=resolvers)
+        return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
 
     def _apply(self, change: Change, address: str) -> None:
         self._parts.firewall.change(change)

@@ -45,6 +45,8 @@ class Place:
 
     bridge: str
     network: IPv4Network
+    # The egress proxy's; None: it has no user of its own.
+    proxy_user: int | None = None
 
     @property
     def gateway(self) -> str:
@@ -66,7 +68,7 @@ class Allowed:
     open: frozenset[str] = frozenset()
     # `sandbox . network`
     networks: frozenset[str] = frozenset()
-    # `sandbox . address . port` of model servers, at whatever address
+    # `sandbox . address . port` of model servers, at whatever address, and of the egress proxy
     models: frozenset[str] = frozenset()
 
     def __or__(self, other: "Allowed") -> "Allowed":
@@ -118,8 +120,10 @@ def ruleset(place: Place, allowed: Allowed) -> str:
     """Both tables, in one transaction that replaces those that are there."""
     sets = "".join(_set(name, elements) for name, elements in allowed.sets())
     local, denied = ", ".join(NOT_PUBLIC), ", ".join(map(str, NEVER))
-    text = TABLES.replace("  SETS\n", sets).replace("LOCAL", local).replace("DENIED", denied)
-    for name, value in {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}.items():
+    proxy = "" if place.proxy_user is None else OF_PROXY.replace("USER", str(place.proxy_user))
+    values = {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}
+    text = TABLES.replace("  SETS\n", sets).replace("  OF_PROXY\n", proxy)
+    for name, value in (values | {"LOCAL": local, "DENIED": denied}).items():
         text = text.replace(name, value)
     return removal(place) + text
 
@@ -218,6 +222,7 @@ table inet BRIDGE {
     ip saddr @open ip daddr != @local accept
     goto refuse
   }
+  OF_PROXY
 }
 table bridge BRIDGE {
   chain forward {
@@ -226,4 +231,18 @@ table bridge BRIDGE {
     arp saddr ip NETWORK drop
   }
 }
+"""
+# Whatever the proxy is made to do, it reaches public addresses only, and name servers, which may be private.
+OF_PROXY = """\
+  chain from_proxy {
+    ct direction reply accept
+    meta l4proto { tcp, udp } th dport 53 accept
+    ip daddr @denied goto refuse
+    ip daddr @local goto refuse
+    ip6 daddr != 2000::/3 goto refuse
+  }
+  chain output {
+    type filter hook output priority filter - 10; policy accept;
+    meta skuid USER jump from_proxy
+  }
 """

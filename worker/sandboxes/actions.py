@@ -16,7 +16,13 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
-from worker.sandboxes.container_spec import config_path, container_name, container_request
+from worker.sandboxes.container_spec import (
+    config_path,
+    container_name,
+    container_request,
+    is_outdated,
+    lacks_proxy,
+)
 from worker.sandboxes.planner import Action, Health
 from worker.sandboxes.status_writer import StatusWriter
 
@@ -97,6 +103,14 @@ class SandboxActions:
         if self._server.awaits_init() and not self._init_requested:
             return Health.AWAITING_INIT
         return self._server.probe(url, keys_confirmed=self._keys_confirmed)
+
+    def is_outdated(self, observed: ContainerStatus) -> bool:
+        """Whether another container is needed to run the sandbox."""
+        place = self._context.network.place
+        if place is None or is_outdated(observed, place):
+            return is_outdated(observed, place)
+        # Its processes have ended, so another environment costs nothing.
+        return observed.state == ContainerState.EXITED and lacks_proxy(observed, self._status_writer.spec(), place)
 
     def execute(self, action: Action, observed: ContainerStatus) -> None:
         """Execute one action.

@@ -6,8 +6,16 @@ import json
 from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
+from shared.sandboxes import egress
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest, ContainerStatus, ContainerSummary, NetworkPlace
+from worker.engine.protocol import (
+    ContainerRequest,
+    ContainerStatus,
+    ContainerSummary,
+    NetworkPlace,
+)
+from worker.network import proxy
+from worker.network.proxy import PROXY_LABEL
 
 NAME_PREFIX = "aw-"
 # Of the networks of isolated sandboxes.
@@ -54,6 +62,11 @@ def is_outdated(found: ContainerStatus | ContainerSummary, place: NetworkPlace |
     return found.is_published or (bool(found.networks) and own != ({place.name} if place else set()))
 
 
+def lacks_proxy(found: ContainerStatus, spec: SandboxSpec, place: NetworkPlace | None) -> bool:
+    """Whether the environment of a container was made before its spec's egress had host names."""
+    return PROXY_LABEL not in found.labels and bool(_proxy_variables(spec, place))
+
+
 def container_request(
     sandbox: Sandbox,
     spec: SandboxSpec,
@@ -68,12 +81,13 @@ def container_request(
         network: where it is; None: on the engine's own bridge.
         disk_bytes: the size of its disk if the spec has none; 0: no limit.
     """
+    proxied = _proxy_variables(spec, network)
     return ContainerRequest(
         name=container_name(sandbox.id),
         image=spec.id,
         command=spec.command,
-        env=_environment(spec),
-        labels=labels_of(sandbox, installation),
+        env=proxied | _environment(spec),
+        labels=labels_of(sandbox, installation) | ({PROXY_LABEL: network.proxy} if network and proxied else {}),
         working_dir=spec.working_dir,
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
@@ -140,3 +154,11 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
     ports = {name: str(port) for name, port in spec.ports.items()}
     # The boot must not wait for a network: the package has a copy of the price list.
     return {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **ports, **spec.env, CONFIG_ENV: CONFIG_PATH}
+
+
+def _proxy_variables(spec: SandboxSpec, network: NetworkPlace | None) -> dict[str, str]:
+    """The variables that name the proxy; none if the spec's egress has no host names."""
+    if network is None or not network.proxy:
+        return {}
+    found = egress.parse(spec.egress)
+    return proxy.environment(network.proxy, (*network.direct, *map(str, found.networks))) if found.names else {}

@@ -21,7 +21,6 @@ from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, 
 from worker.lease_runner import Retry, run_leased, taking_place
 from worker.sandboxes.actions import Overtaken, SandboxActions
 from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
-from worker.sandboxes.container_spec import is_outdated
 from worker.sandboxes.planner import FINAL_ACTIONS, Action, plan
 from worker.sandboxes.rescheduling import reschedule
 from worker.sandboxes.status_writer import DEFECT, StatusWriter
@@ -229,7 +228,7 @@ class SandboxReconciler:
             unapplied=self._actions.unapplied,
             health=self._actions.probe(observed),
             has_volume=observed.has_volume,
-            is_outdated=self._sandbox.desired == Desired.RUNNING and is_outdated(observed, self._context.network.place),
+            is_outdated=self._sandbox.desired == Desired.RUNNING and self._actions.is_outdated(observed),
         )
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:

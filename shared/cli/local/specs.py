@@ -58,8 +58,9 @@ Egress = Annotated[
     str | None,
     typer.Option(
         metavar="WHERE",
-        help="What sandboxes reach outside their node: none, or open (public addresses), IPv4 networks or both, "
-        "comma-separated. Applies to running sandboxes, too.",
+        help="What sandboxes reach outside their node: none, or open (public addresses), IPv4 networks or both, or "
+        "networks and host names (pypi.org, *.pypi.org, git.example.org:8443), comma-separated. Applies to running "
+        "sandboxes, too.",
     ),
 ]
 specs = typer.Typer(help="Manage sandbox specs. The first spec is the default.", no_args_is_help=True)

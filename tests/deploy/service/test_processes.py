@@ -51,6 +51,8 @@ def test_engine_filter_is_started_where_it_is_needed(is_started: bool) -> None:
 
 def test_procfile_of_the_repository_is_read() -> None:
     found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True)
-    assert {process.name for process in found} == {"broker", "web", "door", "worker", "flower"}
+    assert {process.name for process in found} == {"broker", "web", "door", "egress-proxy", "worker", "flower"}
     without = read_processes(REPOSITORY / "Procfile", ["worker=0"], embedded_broker=True)
-    assert "door" not in {process.name for process in without}
+    assert not {"door", "egress-proxy"} & {process.name for process in without}
+    bare = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True, network_isolation=False)
+    assert "egress-proxy" not in {process.name for process in bare}

@@ -21,12 +21,14 @@ from worker.engine.protocol import ContainerRequest, ContainerStatus
 from worker.network.addresses import make_place
 from worker.network.firewall import LocalFirewall
 from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.proxy import EgressProxy
 from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH, container_name
 
 NETWORK = IPv4Network("10.99.0.0/24")
 NODE, NODE_ON_LAN, LAN = "10.99.0.1", "192.168.77.1", "192.168.77.2"
 PUBLIC, METADATA, SHARED, OTHER_LAN = "8.8.8.8", "169.254.169.254", "100.64.9.9", "10.50.0.5"
 AROUND = (PUBLIC, METADATA, SHARED, OTHER_LAN)
+EGRESS_PORT = 3003
 SERVICE, OTHER, WEB, MODEL, DNS, AGENT = 3000, 2222, 80, 8001, 53, 8000
 OPEN, CLOSED, LISTED = "open:1", "closed:1", "listed:1"
 # What a sandbox may try, by name.
@@ -120,8 +122,9 @@ def make_isolation(node: Namespace, client: DiskEngine, database: Database, reso
     shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
+    proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT)
     return NetworkIsolation(
-        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place)
+        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
     )
 
 

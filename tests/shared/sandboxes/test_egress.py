@@ -10,17 +10,19 @@ from shared.sandboxes import egress
 
 
 @pytest.mark.parametrize(
-    ("text", "stored", "is_open", "networks"),
+    ("text", "stored", "is_open", "networks", "names"),
     [
-        ("open", "open", True, []),
-        (" NONE ", "none", False, []),
-        ("10.1.0.0/16, 10.1.2.0/24,8.8.8.8", "8.8.8.8/32,10.1.0.0/16", False, ["8.8.8.8/32", "10.1.0.0/16"]),
-        ("192.168.7.9/32,open", "open,192.168.7.9/32", True, ["192.168.7.9/32"]),
+        ("open", "open", True, [], []),
+        (" NONE ", "none", False, [], []),
+        ("10.1.0.0/16, 10.1.2.0/24,8.8.8.8", "8.8.8.8/32,10.1.0.0/16", False, ["8.8.8.8/32", "10.1.0.0/16"], []),
+        ("192.168.7.9/32,open", "open,192.168.7.9/32", True, ["192.168.7.9/32"], []),
+        ("PyPI.org, *.x-1.org:8443,pypi.org", "pypi.org,*.x-1.org:8443", False, [], ["pypi.org", "*.x-1.org:8443"]),
+        ("a.b,10.1.0.0/16", "10.1.0.0/16,a.b", False, ["10.1.0.0/16"], ["a.b"]),
     ],
 )
-def test_egress_is_read(text: str, stored: str, is_open: bool, networks: list[str]) -> None:
+def test_egress_is_read(text: str, stored: str, is_open: bool, networks: list[str], names: list[str]) -> None:
     assert egress.normalize(text) == stored
-    assert egress.parse(stored) == egress.Egress(is_open, tuple(map(IPv4Network, networks)))
+    assert egress.parse(stored) == egress.Egress(is_open, tuple(map(IPv4Network, networks)), tuple(names))
 
 
 @pytest.mark.parametrize(
@@ -31,15 +33,39 @@ def test_egress_is_read(text: str, stored: str, is_open: bool, networks: list[st
         "none,10.0.0.0/8",
         "10.0.0.1/8",
         "::/0",
-        "pypi.org",
+        "localhost",
         "169.254.169.254/32",
         "127.0.0.1",
         "224.0.0.0/4",
+        "1.2.3.4:80",
+        "0x7f.1",
+        "a_b.org",
+        "pypi.org.",
+        "pypi.org:0",
+        f"{'a' * 64}.org",
+        f"{'a.' * 126}org",
         ",".join(f"10.0.{number}.0/24" for number in range(65)),
+        ",".join(f"a{number}.org" for number in range(65)),
     ],
 )
 def test_other_egress_is_rejected(text: str) -> None:
     with pytest.raises(Invalid, match="egress"):
+        egress.normalize(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("https://pypi.org/simple", "neither a scheme nor a path"),
+        ("a.*.org", "the first labels only"),
+        ("*.org", "a whole top-level domain"),
+        ("münchen.de", "xn--"),
+        ("pypi.org:65536", "at most 65535"),
+        ("open,pypi.org", "leave one out"),
+    ],
+)
+def test_error_says_what_is_wrong_with_a_name(text: str, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason):
         egress.normalize(text)
 
 

@@ -12,6 +12,7 @@ from worker.context import WorkerContext
 from worker.network import isolation as module
 from worker.network.addresses import make_place
 from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.proxy import EgressProxy
 
 
 @pytest.fixture
@@ -19,7 +20,18 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
     """The isolation, and a worker that uses it; the machine has no routes."""
     monkeypatch.setattr(module, "find_conflict", lambda _: None)
     firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
+    proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003)
     parts = Parts(
-        settings, NODE_ID, "9.9.9.9", 3001, INSTALLATION, context.database, context.vault, engine, firewall, place
+        settings,
+        NODE_ID,
+        "9.9.9.9",
+        3001,
+        INSTALLATION,
+        context.database,
+        context.vault,
+        engine,
+        firewall,
+        place,
+        proxy,
     )
     return Scene(context, engine, firewall, NetworkIsolation(parts))

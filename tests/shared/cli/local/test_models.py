@@ -27,4 +27,8 @@ def test_egress_of_a_spec_is_open_until_it_is_changed(migrated: Cli, database: D
     with database.reading() as session:
         first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
     assert (first.egress, first.revision, second.egress) == ("open,10.1.0.0/16", 1, "none")
-    assert_complains(migrated("specs", "set", "own:1", "--egress", "pypi.org"), "invalid egress")
+    assert_complains(migrated("specs", "set", "own:1", "--egress", "https://pypi.org"), "neither a scheme nor a path")
+    assert migrated("specs", "set", "own:1", "--egress", "*.PyPI.org").status == 0
+    with database.reading() as session:
+        assert (first := specs.get_spec(session, "own:1")).egress == "*.pypi.org"
+    assert first.revision == 2, "containers that are created from now on are told of the proxy"

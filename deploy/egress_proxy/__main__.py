@@ -1,0 +1,115 @@
+"""`python -m deploy.egress_proxy`: run this node's egress proxy in the foreground.
+
+It waits until a sandbox needs it: until the worker's folder has a file, and the sandboxes' network is there. Then it
+becomes Squid, as a user of its own if root starts it. Squid inherits the folder, open, and its program for decisions:
+that user can enter no other folder of the service.
+"""
+
+import errno
+import os
+import pwd
+import shutil
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from deploy.egress_proxy import configuration, decisions
+from deploy.egress_proxy.configuration import EgressProxy
+from shared.settings import Settings
+from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
+from worker.settings import WorkerSettings
+
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+# Pause between two looks whether a sandbox needs the proxy.
+SECONDS = 1.0
+
+
+def main() -> None:
+    """Wait, and become Squid."""
+    shared, settings = Settings(), WorkerSettings()
+    try:
+        squid, python = find_program("squid"), find_program("python3")
+        identity = _identity()
+        address, folder = shared.sandbox_gateway, shared.egress_folder
+        while not (_is_needed(folder) and _is_own(address)):
+            time.sleep(SECONDS)
+        opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        asked = f"{python} -I {_of_parent(_in_memory(Path(decisions.__file__).read_text()))} {_of_parent(opened)}"
+        proxy = EgressProxy(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
+    except (OSError, ValueError) as error:
+        sys.exit(f"egress-proxy: {error}")
+    file = _in_memory(configuration.write(proxy))
+    os.set_inheritable(opened, True)  # noqa: FBT003 - a positional-only parameter
+    os.chdir("/")  # Squid's user may not enter this folder
+    command = [*identity, squid, "-N", "-d0", "-f", f"/dev/fd/{file}"]
+    os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        FileNotFoundError: it is missing.
+    """
+    if (found := shutil.which(name, path=PATH)) is None:
+        raise FileNotFoundError(f"{name} is missing; install it with deploy/setup, or: apt-get install {name}")
+    return found
+
+
+def _is_needed(folder: Path) -> bool:
+    with suppress(OSError):
+        return any(not path.name.startswith(".") for path in folder.iterdir())
+    return False
+
+
+def _is_own(address: str) -> bool:
+    """Whether the address is one of this machine: it is when the engine has created the sandboxes' network."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return False
+            raise
+        return True
+
+
+def _name_servers(setting: str) -> tuple[str, ...]:
+    return () if setting in (AUTO, NO_RESOLVERS) else resolvers(setting)
+
+
+def _in_memory(text: str) -> int:
+    file = os.memfd_create("egress-proxy", 0)
+    os.write(file, text.encode())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _of_parent(descriptor: int) -> str:
+    """The path of a descriptor that Squid inherits, for a program that Squid starts: its parent has this process's id.
+
+    Squid closes descriptors for such programs.
+    """
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _identity() -> list[str]:
+    """The command that gives up root's rights.
+
+    Raises:
+        ValueError: there is no user to run as.
+    """
+    if os.geteuid() != 0:
+        return []
+    try:
+        user = pwd.getpwnam(PROXY_USER)
+    except KeyError:
+        raise ValueError(f"the user {PROXY_USER} does not exist: create it with deploy/users") from None
+    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
+    return ["setpriv", "--pdeathsig=TERM", *identity, "--"]
+
+
+if __name__ == "__main__":
+    main()

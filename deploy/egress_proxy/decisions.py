@@ -1,0 +1,62 @@
+"""The program that Squid asks whether a sandbox may reach a host: decisions.py FOLDER PORT...
+
+It runs as the proxy's user, by the system's Python, and without the rest of this service. FOLDER has a file for each
+sandbox's address (`worker.network.proxy`), and is read for each question: what is allowed now is what counts. PORTs are
+those of names without one. To Squid it is a program that may rewrite URLs (`url_rewrite_program`): it asks for each
+request, and the answer is a note that its rules read.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from urllib.parse import unquote
+
+MAX_BYTES = 64 * 1024
+ANYTHING = "*"
+
+
+def main(folder: Path, ports: Sequence[str]) -> None:
+    """Answer each line of the standard input: `NUMBER URL SANDBOX HOST PORT`."""
+    for line in sys.stdin:
+        number, *question = line.split()
+        sys.stdout.write(f"{number} OK allowed={'yes' if _is_allowed(folder, ports, question[-3:]) else 'no'}\n")
+        sys.stdout.flush()
+
+
+def matches(target: str, host: str, port: str, ports: Sequence[str]) -> bool:
+    """Whether a line of a sandbox's file allows a host, in small letters, and a port."""
+    name, _, own = target.partition(":")
+    if port not in ((own,) if own else ports):
+        return False
+    if name == ANYTHING:
+        return True
+    if name.startswith("*."):
+        return host.endswith(name[1:]) and host != name[1:]
+    return _is_in(host, name) if "/" in name else host == name
+
+
+def _is_allowed(folder: Path, ports: Sequence[str], question: Sequence[str]) -> bool:
+    try:
+        sandbox, host, port = map(unquote, question)
+        listed = _read(folder / str(IPv4Address(sandbox)))
+    except (OSError, ValueError):
+        return False
+    host = host.lower().removesuffix(".")
+    return any(matches(target, host, port, ports) for target in listed)
+
+
+def _read(file: Path) -> Iterable[str]:
+    with file.open(encoding="ascii") as opened:
+        return opened.read(MAX_BYTES).split()
+
+
+def _is_in(host: str, network: str) -> bool:
+    try:
+        return IPv4Address(host) in IPv4Network(network)
+    except ValueError:
+        return False
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

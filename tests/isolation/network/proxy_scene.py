@@ -1,0 +1,177 @@
+"""A node with an egress proxy, two sandboxes, and what is outside; all are network namespaces, without any engine."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from shared.sandboxes import egress
+from tests.isolation.network import outside
+from tests.services import processes
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.namespaces import Namespace, running_namespace
+from tests.waiting import eventually
+from worker.network import proxy
+from worker.network.addresses import find_proxy_user
+from worker.network.firewall import LocalFirewall
+from worker.network.proxy import EgressProxy
+from worker.network.rules import Allowed, Place, element
+
+NETWORK = IPv4Network("10.98.0.0/24")
+NODE, NAMED, OTHER = "10.98.0.1", "10.98.0.5", "10.98.0.6"
+NODE_ON_LAN, LAN = "192.168.78.1", "192.168.78.2"
+PUBLIC, PUBLIC_6, METADATA = "8.8.8.8", "2600::8", "169.254.169.254"
+PORT, SERVICE = 3003, 3001
+EGRESS = "good.example,*.wild.example,port.example:8443,*.bad.example"
+# What the names of the tests stand for, one list for each answer.
+NAMES: dict[str, list[list[str]]] = {
+    "good.example": [[PUBLIC]],
+    "deep.below.wild.example": [[PUBLIC]],
+    "wild.example": [[PUBLIC]],
+    "port.example": [[PUBLIC]],
+    "other.example": [[PUBLIC]],
+    "both.wild.example": [[PUBLIC, PUBLIC_6]],
+    "loopback.bad.example": [["127.0.0.1"]],
+    "metadata.bad.example": [[METADATA]],
+    "lan.bad.example": [[LAN]],
+    "node.bad.example": [[NODE]],
+    "neighbour.bad.example": [[OTHER]],
+    "any.bad.example": [["0.0.0.0"]],
+    "loopback6.bad.example": [["::1"]],
+    "local6.bad.example": [["fd00::1"]],
+    "mapped.bad.example": [["::ffff:127.0.0.1"]],
+    "translated.bad.example": [["64:ff9b::a9fe:a9fe"]],
+    "mixed.bad.example": [[PUBLIC, "127.0.0.1"]],
+    # Public when it is checked; another address for a second question.
+    "rebinding.bad.example": [[PUBLIC], [LAN]],
+}
+PLACE = Place("br-awproxy", NETWORK, find_proxy_user())
+
+
+@dataclass(frozen=True)
+class ProxyScene:
+    """The node, its sandboxes, and what the name server was asked."""
+
+    node: Namespace
+    named: Namespace
+    other: Namespace
+    firewall: LocalFirewall
+    proxy: EgressProxy
+    asked: Path
+
+    def send(self, *texts: str) -> list[str]:
+        """What the proxy answers to the sandbox."""
+        return exchange(self.named, NODE, PORT, texts)
+
+    def set_egress(self, text: str, *, uses_proxy: bool = True) -> None:
+        """Do what a worker does when the egress of a sandbox's spec has changed."""
+        found = proxy.targets(egress.parse(text), uses_proxy=uses_proxy)
+        self.proxy.allow(NAMED, found)
+        self.firewall.write(allowed(is_proxied=bool(found)))
+
+    def names_asked(self) -> set[str]:
+        """The names that the name server was asked for."""
+        return set(self.asked.read_text().split())
+
+
+def allowed(*, is_proxied: bool) -> Allowed:
+    """The rules: one sandbox may ask the proxy, both may reach the service."""
+    return Allowed(
+        services=frozenset({element(NODE, SERVICE)}),
+        sandboxes=frozenset({NAMED, OTHER}),
+        models=frozenset({element(NAMED, NODE, PORT)}) if is_proxied else frozenset(),
+    )
+
+
+# Reads texts. Sends each by a connection of its own, and writes what is answered until the other side closes, or says
+# nothing for some seconds. It waits for an answer at each `<pause>`.
+EXCHANGE = """
+import json, socket, sys
+from concurrent.futures import ThreadPoolExecutor
+def exchange(text):
+    found, parts = b"", text.encode().split(b"<pause>")
+    try:
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5) as plug:
+            for part in parts[:-1]:
+                plug.sendall(part)
+                found += plug.recv(65536)
+            plug.sendall(parts[-1])
+            while data := plug.recv(65536):
+                found += data
+    except OSError:
+        pass
+    return found.decode(errors="replace")
+with ThreadPoolExecutor(64) as threads:
+    json.dump(list(threads.map(exchange, json.load(sys.stdin))), sys.stdout)
+"""
+
+
+def exchange(
+    place: Namespace, address: str, port: int, texts: Sequence[str], identity: Sequence[str] = ()
+) -> list[str]:
+    """What a server answers to each of these texts, asked at the same time. Empty: no connection, or none any more."""
+    command = (*identity, "python3", "-IS", "-c", EXCHANGE, address, str(port))
+    found: list[str] = json.loads(place.run(*command, text=json.dumps(texts)))
+    return found
+
+
+@contextmanager
+def open_proxy_scene() -> Iterator[ProxyScene]:
+    """The scene, until the end of the block; the proxy listens."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(short_directory("proxy"))
+        node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
+        _connect(node, around, named, other)
+        asked = directory / "asked"
+        command = [*around.command, sys.executable, outside.__file__, str(asked), json.dumps(NAMES)]
+        stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
+        scene = ProxyScene(
+            node,
+            named,
+            other,
+            LocalFirewall(PLACE, node.command),
+            EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT),
+            asked,
+        )
+        variables = {"AW_VAR_DIR": directory, "AW_SANDBOX_ADDRESSES": NETWORK, "AW_SANDBOX_DNS": LAN}
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        run = [*node.command, "env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", "deploy.egress_proxy"]
+        stack.callback(processes.stop, processes.start(run, directory / "proxy.log"))
+        scene.set_egress(EGRESS)
+        eventually(lambda: scene.node.probe([("tcp", NODE, PORT)]) == [True], deadline_seconds=60)
+        yield scene
+
+
+def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[bytes]":
+    server = processes.start(command, log)
+    eventually(lambda: word in log.read_text(), deadline_seconds=30)
+    return server
+
+
+def _connect(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
+    node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
+    node.run("ip", "address", "add", f"{NODE}/24", "dev", PLACE.bridge)
+    node.run("ip", "link", "set", PLACE.bridge, "up")
+    node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+    for number, (place, address) in enumerate(((named, NAMED), (other, OTHER))):
+        _link(node, f"sandbox{number}", place, address)
+        node.run("ip", "link", "set", f"sandbox{number}", "master", PLACE.bridge, "up")
+        place.run("ip", "route", "add", "default", "via", NODE)
+    _link(node, "lan0", around, LAN)
+    node.run("ip", "address", "add", f"{NODE_ON_LAN}/24", "dev", "lan0")
+    node.run("ip", "link", "set", "lan0", "up")
+    node.run("ip", "route", "add", "default", "via", LAN)
+    for address in (PUBLIC, METADATA):
+        around.run("ip", "address", "add", f"{address}/32", "dev", "lo")
+    around.run("ip", "route", "add", str(NETWORK), "via", NODE_ON_LAN)
+
+
+def _link(node: Namespace, device: str, place: Namespace, address: str) -> None:
+    ends = (device, "netns", node.path.name, "type", "veth", "peer", "eth0", "netns", place.path.name)
+    subprocess.run(["ip", "link", "add", *ends], check=True, capture_output=True)
+    place.run("ip", "address", "add", f"{address}/24", "dev", "eth0")
+    place.run("ip", "link", "set", "eth0", "up")

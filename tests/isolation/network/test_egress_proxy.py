@@ -1,0 +1,211 @@
+"""What a sandbox reaches by the egress proxy. Each attack has a control: the same request to a name that is allowed."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.isolation.network.proxy_scene import (
+    EGRESS,
+    LAN,
+    METADATA,
+    NAMED,
+    NODE,
+    PORT,
+    PUBLIC,
+    ProxyScene,
+    exchange,
+    open_proxy_scene,
+)
+from worker.network.addresses import PROXY_USER
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[ProxyScene]:
+    with open_proxy_scene() as found:
+        yield found
+
+
+def get(url: str, host: str = "good.example") -> str:
+    return f"GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+
+
+def connect(target: str) -> str:
+    """A tunnel, and a request in it."""
+    return f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n<pause>GET /inside HTTP/1.1\r\n\r\n"
+
+
+ALLOWED = {
+    "a name": get("http://good.example/x"),
+    "a name in capitals, with a dot": get("http://GOOD.Example./x"),
+    "a tunnel": connect("good.example:443"),
+    "a name below a wildcard": connect("deep.below.wild.example:443"),
+    "a name at a port of its own": get("http://port.example:8443/x"),
+}
+REFUSED = {
+    "another name": get("http://other.example/x"),
+    "a tunnel to another name": connect("other.example:443"),
+    "the name of a wildcard itself": get("http://wild.example/x"),
+    "a name that ends like an allowed one": get("http://evilgood.example/x"),
+    "a name that begins like an allowed one": get("http://good.example.other.example/x"),
+    "a name before an @": get("http://good.example@other.example/x"),
+    "an encoded name": get("http://%6fther.example/x"),
+    "another port": connect("good.example:2222"),
+    "a port that only another name has": get("http://good.example:8443/x"),
+    "the usual port of a name with another one": get("http://port.example/x"),
+    "a public address": get(f"http://{PUBLIC}/x"),
+    "a tunnel to a public address": connect(f"{PUBLIC}:443"),
+    "an address as a number": connect("134744072:443"),
+    "an address of IPv6": connect(f"[::ffff:{PUBLIC}]:443"),
+    "metadata": get(f"http://{METADATA}/x"),
+    "the node": connect(f"{NODE}:443"),
+    "the proxy itself": get(f"http://{NODE}:{PORT}/x"),
+    "the proxy's manager": get("http://egress-proxy:3003/squid-internal-mgr/info"),
+    "the proxy's manager by its own scheme": get("cache_object://localhost/info"),
+    "a host in the header only": get("/x"),
+    "an allowed host in the header": get("http://other.example/x", host="good.example"),
+    "FTP": get("ftp://good.example/x"),
+    "a name of the machine": connect("localhost:443"),
+    "loopback": connect("loopback.bad.example:443"),
+    "metadata by a name": get("http://metadata.bad.example/x"),
+    "the LAN by a name": get("http://lan.bad.example/x"),
+    "the node by a name": connect("node.bad.example:443"),
+    "a neighbour by a name": connect("neighbour.bad.example:443"),
+    "all addresses": connect("any.bad.example:443"),
+    "loopback by IPv6": connect("loopback6.bad.example:443"),
+    "a local address of IPv6": connect("local6.bad.example:443"),
+    "loopback as an IPv6 address": connect("mapped.bad.example:443"),
+    "metadata through a translation": connect("translated.bad.example:443"),
+    "a name with a public and another address": get("http://mixed.bad.example/x"),
+}
+
+
+# The proxy resolves these names, and refuses them by their addresses.
+BY_ADDRESS = [name for name, text in REFUSED.items() if ".bad.example" in text]
+# A request behind another one.
+FIRST, SECOND = get("http://good.example/one").replace("Connection: close\r\n", ""), get("http://other.example/two")
+POST = f"POST http://good.example/one HTTP/1.1\r\nHost: good.example\r\nContent-Length: {len(SECOND)}\r\n"
+BEHIND = {
+    "in the same connection": f"{FIRST}<pause>{SECOND}",
+    "at the same time": f"{FIRST}{SECOND}",
+    "behind chunks": f"{POST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{SECOND}",
+    "in a body": f"{POST}\r\n{SECOND}",
+}
+CONTROL = "a name"
+
+
+@pytest.fixture(scope="module")
+def answers(scene: ProxyScene) -> dict[str, str]:
+    """What is answered to each request."""
+    asked = ALLOWED | REFUSED | BEHIND
+    return dict(zip(asked, scene.send(*asked.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_is_listed_is_reached(answers: dict[str, str], name: str) -> None:
+    assert reached(answers[name])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nothing_else_is_reached(answers: dict[str, str], name: str) -> None:
+    assert reached(answers[CONTROL])
+    assert re.match(r"HTTP/1\.[01] 4\d\d ", answers[name]), answers[name][:200]
+    assert not reached(answers[name])
+
+
+@pytest.mark.parametrize("name", BY_ADDRESS)
+def test_names_are_refused_by_their_addresses_before_a_connection(answers: dict[str, str], name: str) -> None:
+    assert answers[name].startswith("HTTP/1.1 403 ")
+
+
+def test_name_that_does_not_exist_is_no_refusal(scene: ProxyScene) -> None:
+    [answered] = scene.send(connect("nowhere.bad.example:443"))
+    assert answered.startswith("HTTP/1.1 5")
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_request_behind_another_one_is_decided_apart(answers: dict[str, str], name: str) -> None:
+    assert "/two HTTP" not in answers[name]
+    assert "/one HTTP" in answers["in the same connection"], "the control"
+
+
+def test_second_answer_of_a_name_server_is_not_believed(scene: ProxyScene) -> None:
+    """The address that was checked is the one that is connected to."""
+    for _ in range(3):
+        assert all(map(reached, scene.send(get("http://rebinding.bad.example/x"))))
+
+
+def test_servers_see_the_name_of_the_url_and_nothing_of_the_sandbox(scene: ProxyScene) -> None:
+    [answered] = scene.send(get("http://good.example/x", host="other.example"))
+    assert "Host: good.example" in answered
+    assert "other.example" not in answered
+    assert not re.search(rf"{re.escape(NAMED)}|forwarded|via:", answered, re.IGNORECASE)
+
+
+def test_names_that_are_refused_are_not_looked_up(scene: ProxyScene) -> None:
+    hosts = ("carried-out.other.example", "carried-out.evil", "carried-out")
+    scene.send(*(connect(f"{host}:443") for host in hosts), *(get(f"http://{host}/") for host in hosts))
+    scene.send(get("http://carried.wild.example/"))
+    asked = scene.names_asked()
+    assert "carried.wild.example" in asked, "the control"
+    assert not {name for name in asked if name.startswith("carried-out")}
+
+
+def test_only_the_sandbox_reaches_the_proxy_and_it_reaches_nothing_else(scene: ProxyScene) -> None:
+    tried = [("tcp", NODE, PORT), ("tcp", PUBLIC, 80), ("tcp", LAN, 80), ("tcp", LAN, 53), ("udp", LAN, 53)]
+    assert scene.named.probe(tried) == [True, False, False, False, False]
+    assert scene.other.probe(tried[:2]) == [False, False]
+    scene.other.run("ip", "address", "add", f"{NAMED}/32", "dev", "lo")
+    as_named = scene.other.run("python3", "-IS", "-c", BORROWED, NODE, str(PORT), NAMED)
+    assert as_named == "refused", "with the address of the other sandbox"
+    # The node itself has no file in the folder, and so no names.
+    [answered] = exchange(scene.node, NODE, PORT, [ALLOWED[CONTROL]])
+    assert answered.startswith("HTTP/1.1 403 ")
+
+
+# Connects from an address that another machine has as well.
+BORROWED = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), 2, (sys.argv[3], 0))
+except OSError:
+    sys.stdout.write("refused")
+"""
+
+
+def test_proxy_s_user_reaches_public_addresses_only(scene: ProxyScene) -> None:
+    """Whatever the proxy is made to do."""
+    as_proxy = ["setpriv", f"--reuid={PROXY_USER}", "--clear-groups", "env", "PATH=/usr/bin"]
+    for address, is_public in ((PUBLIC, True), (LAN, False), (METADATA, False)):
+        text = "GET /x HTTP/1.1\r\n\r\n"
+        assert all(map(reached, exchange(scene.node, address, 80, [text]))), "the control"
+        assert all(map(reached, exchange(scene.node, address, 80, [text], as_proxy))) == is_public
+
+
+def test_change_takes_effect_while_the_sandbox_runs(scene: ProxyScene) -> None:
+    texts = (ALLOWED[CONTROL], REFUSED["another name"], REFUSED["a public address"], REFUSED["metadata by a name"])
+
+    def found(egress: str) -> list[bool]:
+        scene.set_egress(egress)
+        return [reached(answered) for answered in scene.send(*texts)]
+
+    try:
+        assert found("other.example") == [False, True, False, False]
+        assert found("8.8.0.0/16") == [False, False, True, False]
+        assert found("open") == [True, True, True, False]
+        assert found("none") == [False, False, False, False]
+        assert scene.send(texts[0]) == [""], "not even the proxy is reached"
+    finally:
+        assert found(EGRESS) == [True, False, False, False]
+
+
+def test_request_with_a_large_head_is_refused(scene: ProxyScene) -> None:
+    large = f"\r\nX-Large: {'x' * 70_000}\r\n\r\n"
+    [answered, control] = scene.send(ALLOWED[CONTROL].replace("\r\n\r\n", large), ALLOWED[CONTROL])
+    assert not reached(answered)
+    assert reached(control)
+
+
+def reached(answered: str) -> bool:
+    """Whether a server outside has answered: with the head of the request that it received."""
+    return re.search(r"^GET /(x|inside) HTTP", answered, re.MULTILINE) is not None

@@ -1,0 +1,164 @@
+"""What the egress proxy is told of sandboxes, and what their programs are told of the proxy."""
+
+import os
+import socket
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.egress_proxy.decisions import matches
+from shared.models import Sandbox, SandboxSpec
+from shared.nodes import model_servers
+from shared.sandboxes import specs
+from shared.states import Desired
+from tests.factories import Person
+from tests.fakes.engine import IMAGE
+from tests.worker.network.scene import Scene
+from tests.worker.scenes import row, running, set_desired
+from worker.network.firewall import FirewallError
+from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+NAMES = "10.1.0.0/16,pypi.org,*.pypi.org:8443"
+TOLD = ["pypi.org", "*.pypi.org:8443", "10.1.0.0/16"]
+PROXY = "http://10.213.0.1:3003"
+
+
+def set_egress(scene: Scene, egress: str) -> None:
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": egress})
+    scene.isolation.refresh()
+
+
+def told(scene: Scene) -> dict[str, list[str]]:
+    """The folder's files: what each sandbox's address reaches."""
+    folder = scene.isolation._parts.shared.egress_folder
+    return {path.name: path.read_text().splitlines() for path in folder.iterdir()} if folder.exists() else {}
+
+
+def environment(scene: Scene, sandbox_id: str) -> dict[str, str]:
+    return scene.engine.containers[container_name(sandbox_id)].request.env
+
+
+def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: Person) -> None:
+    with scene.context.database.transaction() as session:
+        model_servers.allow(session, "192.168.1.20:8000")
+    set_egress(scene, NAMES)
+    sandbox_id = running(scene.context, user)
+    address, found = scene.address(sandbox_id), environment(scene, sandbox_id)
+    assert {found[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy")} == {PROXY}
+    direct = "localhost,127.0.0.1,host.docker.internal,10.213.0.1,192.168.1.20,10.1.0.0/16"
+    assert (found["NO_PROXY"], found["no_proxy"]) == (direct, direct)
+    assert told(scene) == {address: TOLD}
+    assert scene.rules.models == {f"{address} . 10.213.0.1 . 3003"}
+    assert not scene.rules.open
+    with scene.context.database.reading() as session:
+        assert session.get_one(SandboxSpec, IMAGE).revision == 2, "warm sandboxes without variables are removed"
+
+    set_desired(scene.context, sandbox_id, Desired.STOPPED)
+    reconcile(scene.context, sandbox_id)
+    assert (told(scene), scene.rules.models) == ({}, frozenset())
+
+
+@pytest.mark.parametrize(("egress", "after"), [("open", ["*"]), ("10.2.0.0/16", ["10.2.0.0/16"]), ("none", None)])
+def test_change_reaches_running_sandboxes(scene: Scene, user: Person, egress: str, after: list[str] | None) -> None:
+    """Programs that were told of the proxy go on asking it, also for what they could reach without it."""
+    set_egress(scene, NAMES)
+    address = scene.address(running(scene.context, user))
+    set_egress(scene, egress)
+    assert told(scene) == ({address: after} if after else {})
+    assert scene.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
+
+
+def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: Person) -> None:
+    scene.isolation.refresh()
+    sandbox_id = running(scene.context, user)
+    assert (told(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
+    set_egress(scene, NAMES)
+    assert told(scene) == {scene.address(sandbox_id): TOLD}, "it may ask at once"
+    for before, is_told in ((Desired.PAUSED, False), (Desired.STOPPED, True)):
+        for desired in (before, Desired.RUNNING):
+            set_desired(scene.context, sandbox_id, desired)
+            reconcile(scene.context, sandbox_id)
+        assert ("HTTP_PROXY" in environment(scene, sandbox_id)) == is_told
+        assert row(scene.context, Sandbox, sandbox_id).status == Desired.RUNNING
+    assert PROXY_LABEL in scene.engine.containers[container_name(sandbox_id)].request.labels
+
+
+def test_node_is_closed_while_its_proxy_is_needed_and_away(scene: Scene, user: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        listening = EgressProxy(scene.isolation._parts.shared.egress_folder, *server.getsockname())
+        scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
+        for _ in range(MAX_UNANSWERED):
+            set_egress(scene, NAMES)
+        running(scene.context, user)
+        for _ in range(MAX_UNANSWERED):
+            scene.isolation.refresh()
+        assert scene.isolation.check() is None
+    scene.isolation.refresh()
+    assert scene.isolation.check() is None, "it may be starting"
+    scene.isolation.refresh()
+    assert "nothing listens on 127.0.0.1" in str(scene.isolation.check())
+    set_egress(scene, "open")
+    set_egress(scene, "none")
+    assert scene.isolation.check() is None, "no sandbox needs it"
+
+
+def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
+    set_egress(scene, NAMES)
+    running(scene.context, user)
+    folder = scene.isolation._parts.shared.egress_folder
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    folder.write_text("no folder")
+    scene.isolation.refresh()
+    assert "can't be written" in str(scene.isolation.check())
+
+
+def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
+    proxy = EgressProxy(tmp_path / "run" / "10.9.0.1", "127.0.0.1", 1)
+    before = os.umask(0o077)
+    try:
+        proxy.allow("10.9.0.2", ("a.org", "b.org"))
+    finally:
+        os.umask(before)
+    [file] = (tmp_path / "run" / "10.9.0.1").iterdir()
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o644, 0o755)
+    inode = file.stat().st_ino
+    proxy.allow("10.9.0.2", ("a.org", "b.org"))
+    assert file.stat().st_ino == inode, "it was not written again"
+    proxy.compare({"10.9.0.3": ("c.org",)}, kept=["10.9.0.2"])
+    assert {each.name for each in file.parent.iterdir()} == {"10.9.0.2", "10.9.0.3"}
+    proxy.compare({}, kept=[])
+    assert not list(file.parent.iterdir())
+    file.mkdir()
+    with pytest.raises(FirewallError, match="can't be written"):
+        proxy.allow("10.9.0.2", ())
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "port", "is_allowed"),
+    [
+        ("a.org", "a.org", "443", True),
+        ("a.org", "a.org", "8443", False),
+        ("a.org", "b.a.org", "443", False),
+        ("a.org:8443", "a.org", "8443", True),
+        ("a.org:8443", "a.org", "443", False),
+        ("*.a.org", "c.b.a.org", "80", True),
+        ("*.a.org", "a.org", "80", False),
+        ("*.a.org", ".a.org", "80", False),
+        ("*.a.org", "ba.org", "80", False),
+        ("10.1.0.0/16", "10.1.2.3", "443", True),
+        ("10.1.0.0/16", "10.2.2.3", "443", False),
+        ("10.1.0.0/16", "10.1", "443", False),
+        ("10.1.0.0/16", "a.org", "443", False),
+        ("*", "a.org", "443", True),
+        ("*", "a.org", "22", False),
+    ],
+)
+def test_host_and_port_are_matched(target: str, host: str, port: str, is_allowed: bool) -> None:
+    assert matches(target, host, port, ("80", "443")) is is_allowed

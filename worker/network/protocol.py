@@ -1,0 +1,73 @@
+"""The network of a node's sandboxes, as the rest of the worker uses it."""
+
+from typing import Protocol
+
+from shared.models import Sandbox
+from worker.engine.protocol import ContainerStatus, NetworkPlace
+
+
+class Isolation(Protocol):
+    """The network of a node's sandboxes, as the rest of the worker uses it."""
+
+    @property
+    def place(self) -> NetworkPlace | None:
+        """Where new containers are; None: on the engine's own bridge."""
+
+    def check(self) -> str | None:
+        """Return why the node takes no new sandboxes; None if it takes them."""
+
+    def require_rules(self) -> None:
+        """Check that a container may start.
+
+        Raises:
+            FirewallError: its rules would be missing.
+        """
+
+    def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+        """Allow a running sandbox what its spec and its owner's settings say.
+
+        Raises:
+            FirewallError: the rules can't be written.
+        """
+
+    def renew(self, sandbox: Sandbox) -> None:
+        """Do the same for a sandbox that was admitted before: its owner's settings may have changed just now.
+
+        Raises:
+            FirewallError: the rules can't be written.
+        """
+
+    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+        """Allow nothing more to the address of a container that was stopped or removed.
+
+        Raises:
+            FirewallError: the rules can't be written.
+        """
+
+    def refresh(self) -> None:
+        """Compare network and rules with database and engine, and correct them."""
+
+
+class NoIsolation:
+    """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
+
+    place: NetworkPlace | None = None
+
+    def check(self) -> str | None:
+        """Nothing is missing."""
+        return None
+
+    def require_rules(self) -> None:
+        """Nothing is required."""
+
+    def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+        """Everything is allowed."""
+
+    def renew(self, sandbox: Sandbox) -> None:
+        """Everything is allowed."""
+
+    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+        """Nothing is withdrawn."""
+
+    def refresh(self) -> None:
+        """Nothing is compared."""

@@ -1,0 +1,107 @@
+"""What the node's egress proxy lets sandboxes reach, in a folder with one file for each of their addresses.
+
+The proxy (`deploy.egress_proxy`) reads the file of the address that asks, so a change needs neither a restart nor a
+reload. Without a file nothing is reached.
+"""
+
+import os
+import socket
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from shared.sandboxes.egress import Egress
+from worker.network.firewall import FirewallError
+
+# Of containers whose environment names the proxy.
+PROXY_LABEL = "agent-workspace.egress-proxy"
+# Each line is one; so is each address of a network in the list, for programs that ask the proxy for it.
+Targets = tuple[str, ...]
+# Everything that is public.
+ANYTHING = "*"
+DRAFT = "."
+CONNECT_SECONDS = 1.0
+# Comparisons in a row that find no proxy before that is a problem: a proxy starts when it is first needed.
+MAX_UNANSWERED = 2
+
+
+def targets(egress: Egress, *, uses_proxy: bool) -> Targets:
+    """What a sandbox reaches by the proxy.
+
+    Args:
+        egress: of its spec.
+        uses_proxy: its programs were told to use the proxy. What they reach without it, they then reach by it, too.
+    """
+    if not (egress.names or uses_proxy):
+        return ()
+    return (ANYTHING,) if egress.is_open else (*egress.names, *map(str, egress.networks))
+
+
+def environment(url: str, direct: Iterable[str]) -> dict[str, str]:
+    """The variables that make programs use a proxy, but for these hosts. Programs differ in how they spell them."""
+    found = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "NO_PROXY": ",".join(direct)}
+    return {spelt: value for name, value in found.items() for spelt in (name, name.lower())}
+
+
+class EgressProxy:
+    """The folder, and whether the proxy listens."""
+
+    def __init__(self, folder: Path, address: str, port: int) -> None:
+        self._folder = folder
+        self.endpoint = (address, port)
+        self.url = f"http://{address}:{port}"
+        self._unanswered = 0
+
+    @property
+    def problem(self) -> str | None:
+        """Why host names are not reached, as of the last comparisons."""
+        if self._unanswered < MAX_UNANSWERED:
+            return None
+        return "egress to host names: nothing listens on {}:{}; see the log of egress-proxy".format(*self.endpoint)
+
+    def allow(self, address: str, found: Targets) -> None:
+        """Replace what a sandbox reaches. Safe to repeat.
+
+        Raises:
+            FirewallError: the folder can't be written.
+        """
+        path = self._folder / address
+        try:
+            if not found:
+                path.unlink(missing_ok=True)
+            elif self._read(path) != found:
+                self._write(path, found)
+        except OSError as error:
+            raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
+
+    def compare(self, wanted: Mapping[str, Targets], kept: Collection[str]) -> None:
+        """Correct the folder, but for the addresses that are to be kept, and look whether the proxy listens.
+
+        Raises:
+            FirewallError: the folder can't be written.
+        """
+        listed = {path.name for path in self._folder.iterdir()} if self._folder.is_dir() else set()
+        for address in {name for name in listed if not name.startswith(DRAFT)} | set(wanted):
+            if address not in kept:
+                self.allow(address, wanted.get(address, ()))
+        self._unanswered = self._unanswered + 1 if any(wanted.values()) and not self._listens() else 0
+
+    def _write(self, path: Path, found: Targets) -> None:
+        if not self._folder.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.chmod(0o755)  # the proxy's user may enter it, and read the files
+        draft = path.with_name(f"{DRAFT}{path.name}-{os.getpid()}")
+        draft.write_text("".join(f"{each}\n" for each in found))
+        draft.chmod(0o644)
+        draft.replace(path)
+
+    def _listens(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(self.endpoint, CONNECT_SECONDS).close()
+            return True
+        return False
+
+    def _read(self, path: Path) -> Targets:
+        with suppress(OSError):
+            return tuple(path.read_text().splitlines())
+        return ()
