@@ -69,7 +69,7 @@ main(["migrate"])
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "['broker', 'web', 'door', 'worker', 'flower']" in done.stdout
+    assert "['broker', 'web', 'door', 'egress-proxy', 'worker', 'flower']" in done.stdout
     assert (folder / "var" / "agent-workspace.db").stat().st_size
 
 
