@@ -2,10 +2,10 @@
 
 import sys
 import time
-import urllib.request
 
 from deploy.service.flower_login import USER, password_file
-from deploy.service.ports import ANY_ADDRESS, flower_port
+from deploy.service.health import is_ready, local_url
+from deploy.service.ports import flower_port
 from shared.reasons import more
 from shared.settings import Settings
 
@@ -20,23 +20,6 @@ def main() -> None:
         text = f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause."
         sys.exit(f"{text} {more('the-api-is-not-ready-after-120-s')}")
     print(_banner(settings), flush=True)
-
-
-def local_url(settings: Settings) -> str:
-    """The API's URL on this machine."""
-    address = ANY_ADDRESS.get(settings.host, settings.host)
-    return f"http://[{address}]:{settings.port}" if ":" in address else f"http://{address}:{settings.port}"
-
-
-def is_ready(url: str) -> bool:
-    """Whether the API at this URL is ready, within seconds."""
-    # The API on this machine is reached without a proxy.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        opener.open(f"{url}/ready", timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 def _becomes_ready(url: str) -> bool:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable
 
 from deploy.service.errors import ServiceError
+from deploy.service.health import ANY_ADDRESS
 from deploy.service.processes import Process
 from shared.settings import Settings
 from worker.settings import WorkerSettings
@@ -12,7 +13,6 @@ from worker.settings import WorkerSettings
 FLOWER_PORT = 5555
 # Of the troubleshooting page.
 ENTRY = "a-port-is-in-use"
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
 def refuse_taken_ports(settings: Settings, processes: Iterable[Process]) -> None:

@@ -17,9 +17,9 @@ from xmlrpc.client import Fault, ServerProxy
 from rich.console import Console
 from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped]
 
-from deploy.service.announce import local_url
 from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
+from deploy.service.health import local_url
 from deploy.service.owners import hand_over, is_handed_over
 from shared.settings import Settings
 

@@ -90,6 +90,8 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
     docker(first, "node", "update", *labels, "first")
     docker(first, "secret", "create", "agent-workspace-password", "-", text=PASSWORD)
     docker(first, "secret", "create", "agent-workspace-env", "-", text=settings_of(first))
+    for machine in machines:
+        (first.folder / f"{machine.namespace.name}.sock").symlink_to(machine.socket)
     stack = ["--resolve-image", "never", "--compose-file", str(DEPLOY / "swarm" / "stack.yaml"), "agent-workspace"]
     docker(first, "stack", "deploy", *stack)
     try:
@@ -143,7 +145,9 @@ def run_compose(transcript: Transcript, environment: Mapping[str, str], *words: 
 def run_docker(transcript: Transcript, machine: Machine, *words: str, text: str | None = None) -> str:
     command = ["docker", "--host", machine.engine.host, *words]
     shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
-    return transcript.run(shown, command, environment=os.environ | images_of(machine), text=text)
+    # The machines have one file system, and so no common path of their engines' sockets. Swarm fills in the name.
+    socket = {"ENGINE_SOCKET": str(machine.folder / "{{.Node.Hostname}}.sock")}
+    return transcript.run(shown, command, environment=os.environ | images_of(machine) | socket, text=text)
 
 
 def health_of(machine: Machine, name: str) -> list[str]:
