@@ -72,8 +72,7 @@ class Settings(BaseSettings):
     database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the var directory")
     redis_url: str = Field("", description="Broker URL; empty: the embedded broker's socket in the var directory")
     secret_keys: SecretStr = Field(
-        SecretStr(""),
-        description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key",
+        SecretStr(""), description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key"
     )
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
@@ -87,8 +86,7 @@ class Settings(BaseSettings):
         "docker0's without isolation",
     )
     model_servers: str = Field(
-        "",
-        description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated",
+        "", description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated"
     )
     web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
@@ -154,18 +152,13 @@ class Settings(BaseSettings):
     quota_event_bytes: int = Field(0, ge=0, description="Max bytes of stored events of a user; 0: no limit")
     wake_seconds: float = Field(60.0, gt=0, description="Max time that a request waits for its sandbox to run, seconds")
     wake_max_waiting: int = renamed(
-        "WAKE_MOST_HELD",
-        "WAKE_MAX_WAITING",
-        1000,
-        ge=0,
-        description="Max waiting requests in each API process",
+        "WAKE_MOST_HELD", "WAKE_MAX_WAITING", 1000, ge=0, description="Max waiting requests in each API process"
     )
     cors_origins: str = Field(
         "", description="Origins of websites that may call the API from a browser, comma-separated; empty: none"
     )
     git_hosts: str = Field(
-        "",
-        description="Git hosts that may be private or without https, comma-separated, optionally with a port",
+        "", description="Git hosts that may be private or without https, comma-separated, optionally with a port"
     )
     traces_url: str = Field(
         "", description="OTLP receiver for traces, as `http://127.0.0.1:4318/v1/traces`; empty: no traces"
