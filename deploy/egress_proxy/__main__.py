@@ -1,8 +1,8 @@
 """`python -m deploy.egress_proxy`: run this node's egress proxy in the foreground.
 
-It waits until a sandbox needs it: until the worker's folder has a file, and the sandboxes' network is there. Then it
-becomes Squid, as a user of its own if root starts it. Squid inherits the folder, open, and its program for decisions:
-that user can enter no other folder of the service.
+It waits until a sandbox needs it, which is when the worker's folder has a file, and until the sandboxes' network is
+there. Then it becomes Squid, as a user of its own if root starts it. Squid inherits the folder, open, and its program
+for decisions: that user can enter no other folder of the service.
 """
 
 import errno
@@ -22,19 +22,22 @@ from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
 from worker.settings import WorkerSettings
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# Pause between two looks whether a sandbox needs the proxy.
+# Pause between two looks for the sandboxes' network.
 SECONDS = 1.0
+# Waits for a file in the folder, and becomes the command behind it. Most nodes need no proxy, and a shell takes 2 MB.
+WAIT = 'while :; do for file in "$0"/*; do if [ -e "$file" ]; then exec "$@"; fi; done; sleep 1; done'
 
 
 def main() -> None:
     """Wait, and become Squid."""
     shared, settings = Settings(), WorkerSettings()
     try:
-        squid, python = find_program("squid"), find_program("python3")
-        identity = _identity()
         address, folder = shared.sandbox_gateway, shared.egress_folder
-        while not (_is_needed(folder) and _is_own(address)):
+        if not _is_needed(folder):
+            os.execv("/bin/sh", ["sh", "-c", WAIT, str(folder), sys.executable, "-m", "deploy.egress_proxy"])  # noqa: S606
+        while not _is_own(address):
             time.sleep(SECONDS)
+        squid, python, identity = find_program("squid"), find_program("python3"), _identity()
         opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         asked = f"{python} -I {_of_parent(_in_memory(Path(decisions.__file__).read_text()))} {_of_parent(opened)}"
         proxy = EgressProxy(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
