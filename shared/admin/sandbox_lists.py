@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import literal_column
+from sqlalchemy import and_, literal_column
 from sqlmodel import Session, col, select
 
 from shared.errors import NotFound
@@ -26,7 +26,11 @@ MAX_RELATED = 20
 BY_AGE = Order(col(Sandbox.created_at), col(Sandbox.id), descending=True)
 BY_END = Order(col(Sandbox.settled_at), col(Sandbox.id), descending=True)
 # In the same words as the indexes: with a parameter the database could not use them.
-ENDED = {status: col(Sandbox.status) == literal_column(f"'{status}'") for status in (Status.ERROR, Status.DELETED)}
+IS_LISTED = col(Sandbox.settled_at).is_not(None)
+ENDED = {
+    status: and_(col(Sandbox.status) == literal_column(f"'{status}'"), IS_LISTED)
+    for status in (Status.ERROR, Status.DELETED)
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def _window(which: SandboxFilter, owner_id: str | None, order: Order, page_id: s
 def _indexed(which: SandboxFilter, owner_id: str | None) -> Any:
     if which.status in ENDED:
         return ENDED[which.status]
-    return col(Sandbox.owner_id) == owner_id if owner_id else is_there()
+    return col(Sandbox.owner_id) == owner_id if owner_id else and_(is_there(), IS_LISTED)
 
 
 def _matching(window: Any, which: SandboxFilter, owner_id: str | None, order: Order) -> Any:

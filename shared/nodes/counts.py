@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlmodel import Session, col, func, select
 
 from shared.models import Node, Sandbox
-from shared.models.sandboxes import IS_UNRECONCILED
+from shared.models.sandboxes import IS_COUNTED, IS_UNRECONCILED
 
 
 class Counted(NamedTuple):
@@ -37,7 +37,7 @@ class CountedNode(NamedTuple):
 def count_by_status(session: Session) -> list[Counted]:
     """Count the sandboxes that exist. The cost grows with their number: 100,000 take some hundredths of a second."""
     groups = (col(Sandbox.node_id), col(Sandbox.status), col(Sandbox.reason))
-    statement = select(*groups, func.count()).where(text("status != 'DELETED'")).group_by(*groups)
+    statement = select(*groups, func.count()).where(text(IS_COUNTED)).group_by(*groups)
     return [
         Counted(node or "", status, reason or "", number) for node, status, reason, number in session.exec(statement)
     ]

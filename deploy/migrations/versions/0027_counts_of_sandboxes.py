@@ -8,12 +8,12 @@ down_revision = "0026"
 branch_labels = None
 depends_on = None
 
-EXISTS = "status != 'DELETED'"
+IS_COUNTED = "status != 'DELETED' AND coalesce(node_id, '') >= ''"
 IS_UNRECONCILED = "generation != observed_generation AND status != 'DELETED'"
 
 
 def upgrade() -> None:
-    _create("ix_sandbox_counts", ["node_id", "status", "reason"], EXISTS)
+    _create("ix_sandbox_counts", ["node_id", "status", "reason"], IS_COUNTED)
     _create("ix_sandbox_unreconciled", ["updated_at"], IS_UNRECONCILED)
 
 

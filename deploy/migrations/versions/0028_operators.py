@@ -9,9 +9,9 @@ branch_labels = None
 depends_on = None
 
 INDEXES = (
-    ("ix_sandbox_by_age", "created_at", "status != 'DELETED'"),
-    ("ix_sandbox_failed", "settled_at", "status = 'ERROR'"),
-    ("ix_sandbox_gone", "settled_at", "status = 'DELETED'"),
+    ("ix_sandbox_by_age", "created_at", "status != 'DELETED' AND settled_at IS NOT NULL"),
+    ("ix_sandbox_failed", "settled_at", "status = 'ERROR' AND settled_at IS NOT NULL"),
+    ("ix_sandbox_gone", "settled_at", "status = 'DELETED' AND settled_at IS NOT NULL"),
 )
 
 

@@ -34,6 +34,8 @@ DETAILS = (
 TASK = ("status", "reason", "detail", "sandbox_id")
 FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
 SECONDS = 600.0
+# The service answers as soon as a worker has ended the start.
+CANCEL_SECONDS = 30
 FOLLOW_SECONDS = 1.0
 # An agent that was just sent a message still shows how it ended before.
 QUIET_POLLS = 4
@@ -146,7 +148,7 @@ def cancel(conversation_id: Id) -> None:
         try:
             conversation = service.get(f"{PATH}/{hex_id}")
         except Missing:
-            service.post(f"{TASKS}/{_find_task(service, hex_id)['id']}/cancel", wait=30)
+            service.post(f"{TASKS}/{_find_task(service, hex_id)['id']}/cancel", wait=CANCEL_SECONDS)
             typer.echo("the start is cancelled")
             return
         if conversation["sandbox_status"] != "RUNNING":

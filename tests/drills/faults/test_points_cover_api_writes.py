@@ -34,6 +34,8 @@ SPEAKERS: Mapping[str, str] = {
     "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
     "api/git/http_client.py": "git hosts are only read",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
+    "api/web/admin/flower.py": "Flower's own pages; it is started with `read_only`",
+    "shared/cli/remote/service.py": "the command line on a user's machine: its requests are the API's",
     "api/agent_server/transport.py": "connections of `api.agent_server.client` and `api.sandbox_proxy.http`",
     "shared/agent_server/door.py": "only the names of errors",
     "shared/agent_server/limits.py": "only the name of an error",

@@ -186,8 +186,11 @@ MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
         (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
         (r"\.commit\(", {"shared/cli/local/installation.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
-        (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py"}),
-        (r"\bhttpx\.AsyncClient\(", {"api/agent_server/client.py", "api/git/http_client.py"}),
+        (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py", "shared/cli/remote/service.py"}),
+        (
+            r"\bhttpx\.AsyncClient\(",
+            {"api/agent_server/client.py", "api/git/http_client.py", "api/web/admin/flower.py"},
+        ),
     ],
 )
 def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:

@@ -1,7 +1,9 @@
 """The remote command line against the API in this process, or against scripted answers."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -20,7 +22,10 @@ Handler = Callable[[httpx.Request], httpx.Response]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run a command in this process, on a machine without a context."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    # In these modules alone: other threads sleep, too.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: None)
+    for module in ("conversations", "login", "waiting"):
+        monkeypatch.setattr(f"shared.cli.remote.{module}.time", clock)
 
     def run(*arguments: str) -> Answer:
         with pytest.raises(SystemExit) as ended:

@@ -38,7 +38,8 @@ def test_conversations_are_listed_shown_and_downloaded(alice: Cli, conversation:
 
 
 @pytest.mark.usefixtures("model_key", "node", "spec")
-def test_conversation_is_started_and_its_start_cancelled(alice: Cli) -> None:
+def test_conversation_is_started_and_its_start_cancelled(alice: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.cli.remote.conversations.CANCEL_SECONDS", 1)  # no worker runs
     started = alice("conversations", "start", "-m", "Hello", "--repo", "a/b", "--no-wait")
     assert started.status == 0
     conversation_id = started.out.strip()

@@ -1,8 +1,10 @@
 """Logins and contexts: a key of its own for a machine, in a file that other users cannot read."""
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -30,7 +32,8 @@ def approving(
         form = {"user_code": found[1], "decision": "approve", "api_key": user.key}
         assert client.post("/oauth/device/verify", data=form).status_code == 200
 
-    monkeypatch.setattr("shared.cli.remote.login.time.sleep", approve)
+    # In this module alone: other threads sleep, too.
+    monkeypatch.setattr("shared.cli.remote.login.time", SimpleNamespace(monotonic=time.monotonic, sleep=approve))
     return shown
 
 
