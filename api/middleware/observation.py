@@ -7,6 +7,7 @@ from time import perf_counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.middleware.request_body import WEBHOOKS
 from api.paths import SANDBOX_PATH_PREFIX
 from shared.observability import correlation, metrics
 
@@ -50,7 +51,9 @@ class RequestObservation:
             await self._trace(scope, receive, send_observed)
 
     async def _trace(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, headers = _method(scope), dict(Headers(scope=scope))
+        # A sandbox must not add spans to traces of others.
+        headers = {} if scope["path"].startswith(WEBHOOKS) else dict(Headers(scope=scope))
+        method = _method(scope)
         with correlation.span(method, "server", headers, request_id=correlation.request_id.get()) as span:
             try:
                 await self._app(scope, receive, send)

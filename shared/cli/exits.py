@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from shared.cli.output import cell_text
 from shared.errors import Forbidden, NotFound, Unauthenticated, WorkspaceError
 from shared.reasons import more
 
@@ -31,12 +32,16 @@ def exit_status(error: Exception) -> int:
 
 
 def error_text(error: Exception, name: str) -> str:
-    """One line about an error, without values that may be secret.
+    """One line about an error, without values that may be secret, and without characters that control a terminal.
 
     Args:
         error: what ended the command.
         name: the program's.
     """
+    return cell_text(_line(error, name))
+
+
+def _line(error: Exception, name: str) -> str:
     from pydantic import ValidationError  # noqa: PLC0415 - slow to import
 
     if isinstance(error, ValidationError):

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -25,6 +27,7 @@ class OpenTelemetryTracer:
 
     def __init__(self, service: str, processor: SpanProcessor) -> None:
         provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
+        provider.sampler = _OwnDecision(provider.sampler)
         provider.add_span_processor(processor)
         self._tracer = provider.get_tracer("agent-workspace")
 
@@ -53,6 +56,24 @@ class OpenTelemetryTracer:
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers)
         return headers
+
+
+class _OwnDecision(Sampler):
+    """Samples by a rule for traces that begin here: whether its requests are sampled is not a client's choice."""
+
+    def __init__(self, rule: Sampler) -> None:
+        self._rule = rule
+
+    def should_sample(
+        self, parent_context: Context | None, trace_id: int, *arguments: Any, **options: Any
+    ) -> SamplingResult:
+        """Decide as the rule does, but without a parent in another process, whose flags the client may have chosen."""
+        is_remote = trace.get_current_span(parent_context).get_span_context().is_remote
+        return self._rule.should_sample(Context() if is_remote else parent_context, trace_id, *arguments, **options)
+
+    def get_description(self) -> str:
+        """Name the rule."""
+        return self._rule.get_description()
 
 
 def send_traces(url: str, service: str) -> None:

@@ -115,6 +115,15 @@ def parent_of(spans: dict[str, ReadableSpan], span: ReadableSpan) -> str | None:
     return ids.get(span.parent.span_id) if span.parent else None
 
 
+@pytest.mark.parametrize(("path", "continues"), [("/health", True), ("/api/v1/webhooks/conversations", False)])
+def test_client_does_not_choose_whether_it_is_sampled_and_a_sandbox_joins_no_trace(
+    api_context: Context, exporter: InMemorySpanExporter, path: str, continues: bool
+) -> None:
+    TestClient(create_app(api_context)).get(path, headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"})
+    [span] = exporter.get_finished_spans()
+    assert (f"{span.context.trace_id:032x}" == TRACE) == continues
+
+
 def test_error_of_a_span_is_its_type_alone(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(ValueError, match="secret"), correlation.span("work"):
         raise ValueError("secret")

@@ -69,7 +69,7 @@ async def find_admin(request: Request) -> Admin | None:
         return None
     check_origin(request)
     if not await run_in_threadpool(_is_admin, context, holder.id):
-        raise Forbidden(f"this page is for admins, and {holder.name} is none")
+        raise Forbidden(f"this page is for admins, and {holder.name} is not one")
     if holder.use_is_stale:
         await context.key_uses.note(holder.key_id)
     caller.set(holder.id)

@@ -18,6 +18,7 @@ from api.request.context import ContextDep
 from api.request.session_cookie import own_origin
 from api.web.admin.access import AdminRoute
 from api.web.pages import show_page
+from shared.errors import NotFound
 from shared.settings import FLOWER_USER, Settings
 
 router = APIRouter(prefix="/admin/flower", route_class=AdminRoute, include_in_schema=False)
@@ -46,7 +47,13 @@ async def go_to_flower() -> Response:
 
 @router.api_route("/{path:path}", methods=["GET", "POST"])
 async def pass_on(request: Request, context: ContextDep) -> Response:
-    """Pass a request on to Flower, and its response back."""
+    """Pass a request on to Flower, and its response back.
+
+    Raises:
+        NotFound: a segment of the path is `.` or `..`, which the client would resolve to a path outside of Flower's.
+    """
+    if not {".", ".."}.isdisjoint(request.scope["path"].split("/")):
+        raise NotFound("page", request.scope["path"], by="path")
     client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_trust())
     try:
         response = await client.send(await _ask(client, request, context.settings), stream=True)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from shared.cli.output import NAME
+from shared.cli.output import NAME, cell_text
 from shared.cli.remote import contexts
 from shared.cli.remote.contexts import Context
 from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, opened, remote
@@ -53,7 +53,7 @@ def log_out() -> None:
         with opened() as service:
             service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
     except WorkspaceError as error:
-        typer.echo(f"warning: the key was not revoked: {error}", err=True)
+        typer.echo(f"warning: the key was not revoked: {cell_text(error)}", err=True)
     contexts.save(contexts.load().remove(name))
     typer.echo(f"logged out of {name}")
 
@@ -72,8 +72,8 @@ def _ask_device(url: str) -> str:
         if "device_code" not in codes:
             raise Invalid(f"{url} has no device login")
         typer.echo(
-            f"Open {codes['verification_uri_complete']}\nand approve the request, if the page shows the code "
-            f"{codes['user_code']}. Waiting ...",
+            f"Open {cell_text(codes['verification_uri_complete'])}\nand approve the request, if the page shows "
+            f"the code {cell_text(codes['user_code'])}. Waiting ...",
             err=True,
         )
         return _poll(service, codes["device_code"], float(codes["interval"]), float(codes["expires_in"]))

@@ -1,9 +1,10 @@
 """`agent-workspace sandboxes`: the commands for the caller's sandboxes."""
 
 import shlex
+import sys
 import uuid
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -101,8 +102,8 @@ def execute(
     path = f"/sandbox/{read_id(sandbox_id)}/api/bash/execute_bash_command"
     with opened() as service:
         outcome = service.request("POST", path, body=body, seconds=timeout + ANSWER_SECONDS)
-    typer.echo(outcome.get("stdout") or "", nl=False)
-    typer.echo(outcome.get("stderr") or "", nl=False, err=True)
+    typer.echo(_printable(outcome.get("stdout"), sys.stdout), nl=False)
+    typer.echo(_printable(outcome.get("stderr"), sys.stderr), nl=False, err=True)
     if outcome["exit_code"] == NO_EXIT_CODE:
         raise TimedOut(f"the command did not end within {timeout} s, or could not be started")
     raise typer.Exit(int(outcome["exit_code"]) & 0xFF)
@@ -180,6 +181,12 @@ def await_status(service: Service, sandbox_id: str, status: Awaited, seconds: fl
         return sandbox["status"] == status or None
 
     wait_for(reached, seconds, f"{status} of the sandbox {hex_id}")
+
+
+def _printable(output: str | None, stream: TextIO) -> str:
+    """What a command has written: unchanged for a program, and without what controls a terminal for a person."""
+    text = output or ""
+    return cell_text(text.replace("\r\n", "\n").expandtabs()) if stream.isatty() else text
 
 
 def _read(service: Service, sandbox_id: str) -> dict[str, Any] | None:

@@ -106,8 +106,8 @@ class Service:
             method, path, params=chosen, json=body, headers=dict(headers or {}), timeout=timeout
         )
         with self._translated(), request as response:
-            if response.is_error:
-                raise _error_of(response.status_code, _read(response))
+            if not response.is_success:
+                raise _error_of(response, _read(response))
             yield response
 
     def settle(
@@ -129,8 +129,8 @@ class Service:
         """The JSON that a form is answered with, also if it is an OAuth error (a 400)."""
         with self._translated(), self._http.stream("POST", path, data=dict(fields)) as response:
             text = _read(response)
-            if response.is_error and response.status_code != 400:
-                raise _error_of(response.status_code, text)
+            if not response.is_success and response.status_code != 400:
+                raise _error_of(response, text)
         answer: dict[str, Any] = json.loads(text)
         return answer
 
@@ -250,9 +250,14 @@ def _read(response: "httpx.Response") -> bytes:
     return bytes(body)
 
 
-def _error_of(status: int, body: bytes) -> WorkspaceError:
-    text = _detail(body) or f"status {status}"
-    match status:
+def _error_of(response: "httpx.Response", body: bytes) -> WorkspaceError:
+    text = _detail(body) or f"status {response.status_code}"
+    if response.has_redirect_location:
+        # Not followed: the key is for the host that the user named.
+        place = response.url.join(response.headers["Location"])
+        target = f"{place.scheme}://{place.netloc.decode()}"
+        return Unavailable(f"{response.url.host} redirects to {target}: log in with that URL")
+    match response.status_code:
         case 401:
             return Unauthenticated(f"the service does not accept your key: log in again with `{NAME} login`")
         case 403:

@@ -32,7 +32,7 @@ def test_pages_are_for_operators(client: TestClient, user: Person, page: str) ->
     assert client.get(f"/admin{page}", headers=user.headers).status_code == 303  # a key is no login
     sign_in(client, user)
     answer = client.get(f"/admin{page}")
-    assert (answer.status_code, "alice is none" in answer.text) == (403, True)
+    assert (answer.status_code, "alice is not one" in answer.text) == (403, True)
 
 
 @pytest.mark.usefixtures("user")

@@ -36,6 +36,8 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
             assert client.post("/admin/flower/tasks/datatable", data={"draw": "1"}, headers=ORIGIN).status_code == 200
             assert client.post("/admin/flower/tasks/datatable", headers={"Origin": "null"}).status_code == 403
             assert client.delete("/admin/flower/task/a", headers=ORIGIN).status_code == 405
+            for outside in ("%2e%2e/metrics", "..%2fmetrics", "%2E/x", "task/%2e%2e"):
+                assert client.get(f"/admin/flower/{outside}").status_code == 404
     assert (answer.status_code, answer.text, "set-cookie" in answer.headers) == (200, "<p>jobs</p>", False)
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     get, post = server.asked

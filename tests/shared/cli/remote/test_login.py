@@ -97,6 +97,29 @@ def test_file_that_others_can_read_is_refused(served: Cli, tmp_path: Path) -> No
     assert "malformed" in served("context", "list").err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("conversations", "send", "a" * 32, "Hello"),
+        ("conversations", "download", "a" * 32, "-o", "out.zip"),
+        ("login", URL, "--with-key"),
+        ("login", URL),
+    ],
+)
+def test_redirect_is_an_error_and_leaves_nothing_behind(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
+
+    def redirect(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(308, headers={"Location": f"https://elsewhere.test{request.url.path}"})
+
+    answer = scripted(redirect)(*command)
+    assert (answer.status, "redirects to https://elsewhere.test: log in" in answer.err) == (1, True), answer
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_service_that_cannot_be_used_is_one_line(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,18 +1,20 @@
 """`sandboxes`: the caller's sandboxes, through the API."""
 
 import json
+import sys
 from collections.abc import Callable
 
 import httpx
 import pytest
 
+from shared.cli.output import CONTROLS
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, rows
-from tests.shared.cli.remote.conftest import Handler
+from tests.shared.cli.remote.conftest import URL, Handler
 
 BODY = {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}
 
@@ -75,3 +77,31 @@ def test_answer_of_a_sandbox_is_bounded(scripted: Callable[[Handler], Cli], monk
     monkeypatch.setattr("shared.cli.remote.service.MAX_ANSWER_BYTES", 10)
     answer = scripted(lambda _: httpx.Response(200, json=BODY))("sandboxes", "exec", "a" * 32, "yes")
     assert (answer.status, "longer than" in answer.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("sandboxes", "exec", "a" * 32, "ls"), ("login", URL)])
+def test_no_text_of_a_service_or_a_sandbox_controls_the_terminal(
+    scripted: Callable[[Handler], Cli], command: tuple[str, ...]
+) -> None:
+    hostile = "\x1b]52;c;ZXZpbA==\x07\x9b8m"
+    codes = {"device_code": "d", "user_code": hostile, "verification_uri_complete": hostile}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/authorize"):
+            return httpx.Response(200, json=codes | {"interval": 5, "expires_in": 9})
+        return httpx.Response(400, json={"detail": hostile, "error": "odd", "error_description": hostile})
+
+    failed = scripted(answer)(*command)
+    assert (failed.status != 0, "]52;c;" in failed.err, CONTROLS.findall(failed.err)) == (True, True, [])
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_output_of_a_command_is_unchanged_except_on_a_terminal(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    raw, shown = "a\tb\r\n\x1b]0;title\x07", "a       b\n\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}"
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    body = {"exit_code": 0, "stdout": raw, "stderr": raw}
+    done = scripted(lambda _: httpx.Response(200, json=body))("sandboxes", "exec", "a" * 32, "ls")
+    assert (done.out, done.err) == ((shown, shown) if is_terminal else (raw, raw))
