@@ -1,5 +1,7 @@
 """The files of sandboxes beside one engine, as a folder of the engine or as a disk image."""
 
+import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,14 +100,21 @@ class NodeFiles:
             raise ArchiveError(f"this machine lacks {lacking} for disk images")
         draft = self._images.folder / ".restoring"
         self._make_private_folder()
-        draft.mkdir(mode=0o700, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
         try:
             archives.unpack(archive, draft)
-            (draft / self._images.path(name).name).rename(self._images.path(name))
+            _only_file(draft, self._images.path(name).name).rename(self._images.path(name))
         finally:
-            for left in draft.iterdir():
-                left.unlink()
-            draft.rmdir()
+            shutil.rmtree(draft)
+
+
+def _only_file(folder: Path, name: str) -> Path:
+    """The image that an archive has. A link would make the engine mount another file of this machine."""
+    path = folder / name
+    if [found.name for found in folder.iterdir()] != [name] or not stat.S_ISREG(path.lstat().st_mode):
+        raise ArchiveError(f"its archive is damaged: it has something other than {name}")
+    return path
 
 
 def _flush(folder: Path | None) -> None:

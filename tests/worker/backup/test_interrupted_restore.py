@@ -1,7 +1,7 @@
-"""A restore of one sandbox's files that does not finish, beside an engine in memory."""
+"""A restore of one sandbox's files that does not finish, or must not, beside an engine in memory."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -59,6 +59,20 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "files.tar"
 
 
+def link(image: Path) -> None:
+    image.symlink_to("/etc/hostname")
+
+
+def add_folder(image: Path) -> None:
+    image.touch()
+    (image.parent / "folder").mkdir()
+    (image.parent / "folder" / "file").touch()
+
+
+def another_name(image: Path) -> None:
+    image.with_name("another.img").touch()
+
+
 def test_interrupted_restore_leaves_nothing(
     files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +110,22 @@ def test_files_of_a_sandbox_that_was_started_meanwhile_stay(
             files.restore(NAME, DiskKind.PLAIN, archive, {})
     engine.state = ContainerState.EXITED
     assert files.exist(NAME)
+
+
+@pytest.mark.parametrize("spoil", [link, add_folder, another_name])
+def test_archive_of_anything_but_an_image_is_refused(
+    spoil: Callable[[Path], None], engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("worker.backup.files.missing_for", lambda _root: "")
+    files = NodeFiles(cast("DiskEngine", engine), "installation")
+    source = tmp_path / "image"
+    source.mkdir()
+    spoil(source / f"{NAME}.img")
+    archives.pack(source, ".", tmp_path / "image.tar", 0)
+    with pytest.raises(ArchiveError, match="something other"):
+        files.restore(NAME, DiskKind.IMAGE, tmp_path / "image.tar", {})
+    assert not files.exist(NAME)
+    assert list((engine.root / "agent-workspace" / "installation").iterdir()) == []
 
 
 def interrupt(*_arguments: object) -> None:
