@@ -1,5 +1,6 @@
 """Backup and restore of the store and its keys, on both databases."""
 
+import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 from sqlmodel import select
 
-from shared.backup import keys, manifest, postgresql, store
+from shared.backup import keys, manifest, postgresql, sqlite, store
 from shared.clock import now
 from shared.crypto import Vault, new_secret_key
 from shared.db.database import Database
@@ -198,6 +199,19 @@ def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp
         store.back_up(settings, tmp_path / "backup", None)
 
 
+def test_restored_file_is_private_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store.sqlite").write_bytes(b"rows")
+    monkeypatch.setattr("shared.backup.sqlite.os.fsync", fail)
+    monkeypatch.setattr("pathlib.Path.chmod", fail)  # it would come too late
+    umask = os.umask(0)
+    try:
+        with pytest.raises(OSError, match="full"):
+            sqlite.load(tmp_path / "store.sqlite", f"sqlite:///{tmp_path / 'new.db'}")
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "new.db.restoring").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_missing_or_old_programs_of_postgresql_are_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -205,6 +219,10 @@ def test_missing_or_old_programs_of_postgresql_are_named(
     monkeypatch.setattr(postgresql, "_version", lambda _program: 9)
     with pytest.raises(Invalid, match=r"pg_dump \d+ or newer is missing: install postgresql-client-\d+"):
         store.back_up(settings, tmp_path / "backup", None)
+
+
+def fail(*_arguments: object) -> None:
+    raise OSError("the disk is full")
 
 
 @contextmanager
