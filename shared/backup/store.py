@@ -71,6 +71,8 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     found = _open_keys(folder, made, passphrase)
     _require_key(settings, made, found)
     settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if settings.secret_keys.get_secret_value():
+        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: not on this disk, too
     for name, text in found.items():
         if not (settings.var_dir / name).exists():
             manifest.write_private(settings.var_dir / name, text)

@@ -189,6 +189,13 @@ def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Sett
     assert not clean.var_dir.exists()
 
 
+def test_configured_secret_key_is_not_written_to_a_file(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    configured = clean.model_copy(update={"secret_keys": SecretStr(SECRET_KEY)})
+    store.restore(configured, tmp_path / "backup", PASSPHRASE)
+    assert not clean.secret_key_file.exists()
+
+
 def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="12 characters"):
         store.back_up(settings, tmp_path / "backup", "short")
