@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from sqlmodel import select
 
 from shared.backup import keys, manifest, postgresql, sqlite, store
+from shared.cli.backup.operations import BackupOperations
 from shared.clock import now
 from shared.crypto import Vault, new_secret_key
 from shared.db.database import Database
@@ -117,7 +118,8 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
         deadline_does=DeadlineAction.DELETE,
     )
     with database.transaction() as session:
-        assert store.restart_deadlines(session) == 1
+        assert store.with_deadlines(session) == [paused.id]
+        store.restart_deadlines(session, [paused.id])
     with database.reading() as session:
         row = session.get_one(Sandbox, paused.id)
         assert (row.desired, row.deadline_does) == (Desired.PAUSED, DeadlineAction.DELETE)
@@ -175,6 +177,19 @@ def test_restore_refuses_a_database_that_is_not_empty(settings: Settings, tmp_pa
     store.back_up(settings, tmp_path / "backup", None)
     with pytest.raises(Conflict, match="is not empty: stop the service, and move its database away"):
         store.restore(settings, tmp_path / "backup", None)
+
+
+def test_interrupted_restore_goes_on(
+    settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(BackupOperations, "migrate", fail)
+        with pytest.raises(OSError, match="full"):
+            BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with pytest.raises(Conflict, match="is not empty"):
+        BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
 
 
 def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Settings, tmp_path: Path) -> None:
