@@ -63,6 +63,15 @@ def write_private(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: those of files that were created, renamed or removed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:

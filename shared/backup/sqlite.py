@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
+from shared.backup.manifest import sync_folder
 from shared.errors import Invalid
 
 FILE = "store.sqlite"
@@ -36,13 +37,19 @@ def load(path: Path, database_url: str) -> None:
     target = _file(database_url)
     draft = target.with_name(f"{target.name}.restoring")
     draft.unlink(missing_ok=True)
-    shutil.copyfile(path, draft)
-    draft.chmod(0o600)
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
+    _copy_private(path, draft)
     for suffix in ("-wal", "-shm"):  # of an empty database before
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
+    sync_folder(target.parent)
+
+
+def _copy_private(path: Path, draft: Path) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
+    with path.open("rb") as source, os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _file(database_url: str) -> Path:

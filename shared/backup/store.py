@@ -1,5 +1,6 @@
 """Backup and restore of an installation's store and keys."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import inspect, make_url
@@ -52,9 +53,9 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
 
 
 def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifest:
-    """Restore a backup into an installation without a database. The caller migrates it afterwards.
+    """Restore a backup into an installation without a database. The caller migrates it afterwards, and calls `finish`.
 
-    Everything is checked before anything is written.
+    Everything is checked before anything is written. Until `finish`, the restore of the same backup can be repeated.
 
     Args:
         settings: those of the installation.
@@ -71,27 +72,46 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     found = _open_keys(folder, made, passphrase)
     _require_key(settings, made, found)
     settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if settings.secret_keys.get_secret_value():
+        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: not on this disk, too
     for name, text in found.items():
         if not (settings.var_dir / name).exists():
             manifest.write_private(settings.var_dir / name, text)
-    # Last: until the database is there, the restore can be repeated.
-    STORES[made.dialect].load(folder / made.store, settings.database)
+    if not _is_unfinished(settings, made):
+        _marker(settings).write_text(made.sha256)
+    if not _tables(settings.database):
+        # At once: a restore that is repeated finds all of the database, or nothing.
+        STORES[made.dialect].load(folder / made.store, settings.database)
     return made
 
 
-def restart_deadlines(session: Session) -> int:
+def finish(settings: Settings) -> None:
+    """Record that a restored database is migrated, and its deadlines begin again."""
+    _marker(settings).unlink()
+
+
+def with_deadlines(session: Session) -> Sequence[str]:
+    """The sandboxes that have a deadline, by id."""
+    with_deadline = (col(Sandbox.deadline_at).is_not(None), col(Sandbox.desired) != Desired.DELETED)
+    return session.exec(select(Sandbox.id).where(*with_deadline).order_by(col(Sandbox.id))).all()
+
+
+def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
     """Let idle deadlines begin again: the time since the backup was no idleness of the sandboxes.
 
     Otherwise a sandbox whose deadline has passed meanwhile would be deleted, with its restored files.
-
-    Returns:
-        The number of sandboxes.
     """
-    with_deadline = (col(Sandbox.deadline_at).is_not(None), col(Sandbox.desired) != Desired.DELETED)
-    ids = session.exec(select(Sandbox.id).where(*with_deadline).order_by(col(Sandbox.id))).all()
-    for sandbox_id in ids:
+    for sandbox_id in sandbox_ids:
         deadlines.record_activity(session, sandbox_id)
-    return len(ids)
+
+
+def _marker(settings: Settings) -> Path:
+    return settings.var_dir / "restore.unfinished"
+
+
+def _is_unfinished(settings: Settings, made: Manifest) -> bool:
+    """Whether a restore of the same backup was interrupted here."""
+    return _text(_marker(settings)) == made.sha256
 
 
 def _require_restorable(settings: Settings, made: Manifest) -> None:
@@ -105,7 +125,7 @@ def _require_restorable(settings: Settings, made: Manifest) -> None:
             f"the backup has the schema {made.revision}, which this version does not know: install the version that "
             "made the backup, or a newer one, and restore it with that"
         )
-    if _tables(settings.database):
+    if _tables(settings.database) and not _is_unfinished(settings, made):
         raise Conflict(
             f"{make_url(settings.database).render_as_string()} is not empty: stop the service, and move its database "
             "away, or name an empty one in AW_DATABASE_URL; nothing was changed"

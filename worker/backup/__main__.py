@@ -2,7 +2,10 @@
 
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,10 +51,8 @@ class NodeBackup:
         saved: dict[str, Any] = {}
         left_out: dict[str, Exception] = {}
         for sandbox_id in self._sandboxes():
-            try:
+            with _recorded(sandbox_id, left_out):
                 saved[sandbox_id] = self._save(sandbox_id, folder)
-            except (ArchiveError, EngineError) as error:
-                left_out[sandbox_id] = error
         text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
         write_private(folder / MANIFEST, json.dumps(text, indent=2))
         return left_out
@@ -65,10 +66,8 @@ class NodeBackup:
         text = self._read(folder)
         left_out: dict[str, Exception] = {}
         for sandbox_id, entry in text["sandboxes"].items():
-            try:
-                self._restore(sandbox_id, folder / Path(entry["file"]).name, entry)
-            except (ArchiveError, EngineError) as error:
-                left_out[sandbox_id] = error
+            with _recorded(sandbox_id, left_out):
+                self._restore(sandbox_id, folder, entry)
         return left_out
 
     def _sandboxes(self) -> list[str]:
@@ -104,7 +103,8 @@ class NodeBackup:
             raise Invalid(f"{folder} is of the node {text['node']}, and this is {self._settings.node}: set AW_NODE")
         return text
 
-    def _restore(self, sandbox_id: str, archive: Path, entry: dict[str, Any]) -> None:
+    def _restore(self, sandbox_id: str, folder: Path, entry: Any) -> None:
+        archive, kind, digest = _checked(folder, entry)
         with self._database.reading() as session:
             row = session.get(Sandbox, sandbox_id)
         if row is None or row.desired == Desired.DELETED or row.node_id != self._settings.node:
@@ -112,9 +112,25 @@ class NodeBackup:
         name = container_name(sandbox_id)
         if self._files.exist(name):
             raise ArchiveError("it has files here already, which were not touched")
-        if digest_of(archive) != entry["sha256"]:
+        if digest_of(archive) != digest:
             raise ArchiveError(f"{archive.name} is damaged")
-        self._files.restore(name, DiskKind(entry["kind"]), archive, labels_of(row, self._installation))
+        self._files.restore(name, kind, archive, labels_of(row, self._installation))
+
+
+@contextmanager
+def _recorded(sandbox_id: str, left_out: dict[str, Exception]) -> Iterator[None]:
+    """Leave a sandbox out if something fails for it: the others go on."""
+    try:
+        yield
+    except (ArchiveError, EngineError, OSError, subprocess.SubprocessError) as error:
+        left_out[sandbox_id] = error
+
+
+def _checked(folder: Path, entry: Any) -> tuple[Path, DiskKind, str]:
+    try:
+        return folder / Path(entry["file"]).name, DiskKind(entry["kind"]), entry["sha256"]
+    except (KeyError, TypeError, ValueError):
+        raise ArchiveError(f"its entry in {MANIFEST} is damaged") from None
 
 
 def main(action: str, folder: str) -> int:

@@ -7,10 +7,19 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
+from typing import IO
 
 CHUNK = 1024 * 1024
+# The deadline of one sandbox: the time for about 1 TB.
+SECONDS = 4 * 3600
+# The end of what tar says that an error repeats: bytes.
+TAIL = 300
 # Owners by number, and what an ACL or a capability says: programs of a sandbox see the same as before.
 KEEP = ("--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls")
 
@@ -46,18 +55,14 @@ def pack(folder: Path, member: str, path: Path, floor_bytes: int) -> Archive:
     """
     most = shutil.disk_usage(path.parent).free - floor_bytes
     draft = path.with_suffix(".partial")
-    command = ["tar", "--create", "--sparse", "--one-file-system", *KEEP, f"--directory={folder}", "--", member]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tar:  # noqa: S603
-        try:
+    command = ["--create", "--sparse", "--one-file-system", *KEEP, f"--directory={folder}", "--", member]
+    try:
+        with _tar(*command) as tar:
             size, digest = _copy(tar, draft, most)
-            errors = tar.stderr.read(2000) if tar.stderr else b""
-            if tar.wait():
-                raise ArchiveError(f"tar: {errors.decode(errors='replace').strip()[-300:]}")
-            draft.rename(path)
-        except BaseException:
-            tar.kill()
-            draft.unlink(missing_ok=True)
-            raise
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     return Archive(path.name, size, digest)
 
 
@@ -67,16 +72,45 @@ def unpack(path: Path, folder: Path) -> None:
     Raises:
         ArchiveError: tar failed.
     """
-    command = ["tar", "--extract", "--sparse", "--preserve-permissions", *KEEP, f"--file={path}"]
-    done = subprocess.run([*command, f"--directory={folder}"], capture_output=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise ArchiveError(f"tar: {done.stderr.decode(errors='replace').strip()[-300:]}")
+    command = ["--extract", "--sparse", "--preserve-permissions", *KEEP, f"--file={path}"]
+    with _tar(*command, f"--directory={folder}"):
+        pass
 
 
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of an archive."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run tar until the block has ended and tar has, too.
+
+    What it says goes to a file: a sandbox chooses how much that is, and a full pipe would stop tar.
+
+    Raises:
+        ArchiveError: it failed, or did not end in time.
+    """
+    command = ["tar", "--warning=no-file-ignored", *arguments]
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as tar,  # noqa: S603
+    ):
+        deadline = Timer(SECONDS, tar.kill)
+        deadline.start()
+        try:
+            yield tar
+            if (status := tar.wait()) != 0:
+                raise ArchiveError(f"tar: {_tail(said) if status > 0 else f'it was ended after {SECONDS} s'}")
+        finally:
+            deadline.cancel()
+            tar.kill()
+
+
+def _tail(said: IO[bytes]) -> str:
+    said.seek(max(0, said.seek(0, os.SEEK_END) - TAIL))
+    return said.read(TAIL).decode(errors="replace").strip()
 
 
 def _copy(tar: "subprocess.Popen[bytes]", draft: Path, most: int) -> tuple[int, str]:

@@ -1,9 +1,13 @@
 """The files of sandboxes beside one engine, as a folder of the engine or as a disk image."""
 
+import shutil
+import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from shared.backup.manifest import sync_folder
 from worker.backup import archives
 from worker.backup.archives import Archive, ArchiveError
 from worker.engine.disk_engine import DiskEngine
@@ -26,15 +30,19 @@ class NodeFiles:
         return self._engine.observe(name).state != ContainerState.RUNNING
 
     def exist(self, name: str) -> bool:
-        """Whether the sandbox has files here."""
+        """Whether the sandbox has files here. Those of an unfinished restore do not count."""
+        if self._is_unfinished(name):
+            return False
         return self._images.exists(name) or self._engine.find_folder(name) is not None
 
     def save(self, name: str, target: Path, floor_bytes: int) -> tuple[DiskKind, Archive]:
         """Write an archive of a sandbox's files.
 
         Raises:
-            ArchiveError: it has no files here, or they can't be written.
+            ArchiveError: it has no files here, or only a part of them, or they can't be written.
         """
+        if self._is_unfinished(name):
+            raise ArchiveError("its restore did not finish: restore it again")
         folder = self._engine.find_folder(name)
         if self._images.exists(name):
             _flush(folder)
@@ -54,25 +62,59 @@ class NodeFiles:
         if kind == DiskKind.IMAGE:
             self._restore_image(name, archive)
             return
-        try:
-            archives.unpack(archive, self._engine.make_folder(name, labels))
-        except ArchiveError:
+        if self._is_unfinished(name):
             self._engine.remove(name)
+        with self._unfinished(name):
+            folder = self._engine.make_folder(name, labels)
+            archives.unpack(archive, folder)
+            _flush(folder)
+
+    @contextmanager
+    def _unfinished(self, name: str) -> Iterator[None]:
+        """Mark a volume that is being filled, so that a restore that was killed can be repeated."""
+        self._make_private_folder()
+        marker = self._marker(name)
+        marker.touch(mode=0o600)
+        sync_folder(marker.parent)
+        try:
+            yield
+        except BaseException:
+            self._engine.remove(name)
+            marker.unlink()
             raise
+        marker.unlink()
+
+    def _is_unfinished(self, name: str) -> bool:
+        # A worker that was started too early may have made a container: its user may have new files then.
+        return self._marker(name).exists() and self._engine.observe(name).state == ContainerState.ABSENT
+
+    def _marker(self, name: str) -> Path:
+        return self._images.folder / f".restoring-{name}"
+
+    def _make_private_folder(self) -> None:
+        self._images.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._images.folder.chmod(0o700)
 
     def _restore_image(self, name: str, archive: Path) -> None:
         if lacking := missing_for(self._engine.data_root()):
             raise ArchiveError(f"this machine lacks {lacking} for disk images")
         draft = self._images.folder / ".restoring"
-        draft.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._images.folder.chmod(0o700)
+        self._make_private_folder()
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
         try:
             archives.unpack(archive, draft)
-            (draft / self._images.path(name).name).rename(self._images.path(name))
+            _only_file(draft, self._images.path(name).name).rename(self._images.path(name))
         finally:
-            for left in draft.iterdir():
-                left.unlink()
-            draft.rmdir()
+            shutil.rmtree(draft)
+
+
+def _only_file(folder: Path, name: str) -> Path:
+    """The image that an archive has. A link would make the engine mount another file of this machine."""
+    path = folder / name
+    if [found.name for found in folder.iterdir()] != [name] or not stat.S_ISREG(path.lstat().st_mode):
+        raise ArchiveError(f"its archive is damaged: it has something other than {name}")
+    return path
 
 
 def _flush(folder: Path | None) -> None:

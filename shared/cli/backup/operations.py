@@ -6,6 +6,9 @@ from shared.backup import store
 from shared.backup.manifest import Manifest
 from shared.cli.local.installation import Installation
 
+# Sandboxes in one transaction, which takes less than 100 ms.
+BATCH = 50
+
 
 class BackupOperations(Installation):
     """Backup and restore. `shared.backup.store` says which errors they raise."""
@@ -15,12 +18,17 @@ class BackupOperations(Installation):
         return store.back_up(self._settings, folder, passphrase)
 
     def restore(self, folder: Path, passphrase: str | None) -> tuple[Manifest, int]:
-        """Restore a backup, and migrate it to this version's schema.
+        """Restore a backup, and migrate it to this version's schema. What was interrupted goes on where it was.
 
         Returns:
             What was restored, and the number of sandboxes whose idle deadlines begin again.
         """
         made = store.restore(self._settings, folder, passphrase)
         self.migrate()
-        with self.writing() as session:
-            return made, store.restart_deadlines(session)
+        with self.reading() as session:
+            ids = store.with_deadlines(session)
+        for start in range(0, len(ids), BATCH):
+            with self.writing() as session:
+                store.restart_deadlines(session, ids[start : start + BATCH])
+        store.finish(self._settings)
+        return made, len(ids)

@@ -1,5 +1,6 @@
 """Backup and restore of the store and its keys, on both databases."""
 
+import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ import pytest
 from pydantic import SecretStr
 from sqlmodel import select
 
-from shared.backup import keys, manifest, postgresql, store
+from shared.backup import keys, manifest, postgresql, sqlite, store
+from shared.cli.backup.operations import BackupOperations
 from shared.clock import now
 from shared.crypto import Vault, new_secret_key
 from shared.db.database import Database
@@ -116,7 +118,8 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
         deadline_does=DeadlineAction.DELETE,
     )
     with database.transaction() as session:
-        assert store.restart_deadlines(session) == 1
+        assert store.with_deadlines(session) == [paused.id]
+        store.restart_deadlines(session, [paused.id])
     with database.reading() as session:
         row = session.get_one(Sandbox, paused.id)
         assert (row.desired, row.deadline_does) == (Desired.PAUSED, DeadlineAction.DELETE)
@@ -176,6 +179,19 @@ def test_restore_refuses_a_database_that_is_not_empty(settings: Settings, tmp_pa
         store.restore(settings, tmp_path / "backup", None)
 
 
+def test_interrupted_restore_goes_on(
+    settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(BackupOperations, "migrate", fail)
+        with pytest.raises(OSError, match="full"):
+            BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with pytest.raises(Conflict, match="is not empty"):
+        BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+
+
 def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Settings, tmp_path: Path) -> None:
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
     with pytest.raises(Invalid, match="the passphrase does not open the keys"):
@@ -188,6 +204,13 @@ def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Sett
     assert not clean.var_dir.exists()
 
 
+def test_configured_secret_key_is_not_written_to_a_file(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    configured = clean.model_copy(update={"secret_keys": SecretStr(SECRET_KEY)})
+    store.restore(configured, tmp_path / "backup", PASSPHRASE)
+    assert not clean.secret_key_file.exists()
+
+
 def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="12 characters"):
         store.back_up(settings, tmp_path / "backup", "short")
@@ -198,6 +221,19 @@ def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp
         store.back_up(settings, tmp_path / "backup", None)
 
 
+def test_restored_file_is_private_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store.sqlite").write_bytes(b"rows")
+    monkeypatch.setattr("shared.backup.sqlite.os.fsync", fail)
+    monkeypatch.setattr("pathlib.Path.chmod", fail)  # it would come too late
+    umask = os.umask(0)
+    try:
+        with pytest.raises(OSError, match="full"):
+            sqlite.load(tmp_path / "store.sqlite", f"sqlite:///{tmp_path / 'new.db'}")
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "new.db.restoring").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_missing_or_old_programs_of_postgresql_are_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -205,6 +241,10 @@ def test_missing_or_old_programs_of_postgresql_are_named(
     monkeypatch.setattr(postgresql, "_version", lambda _program: 9)
     with pytest.raises(Invalid, match=r"pg_dump \d+ or newer is missing: install postgresql-client-\d+"):
         store.back_up(settings, tmp_path / "backup", None)
+
+
+def fail(*_arguments: object) -> None:
+    raise OSError("the disk is full")
 
 
 @contextmanager

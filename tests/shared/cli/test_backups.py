@@ -51,3 +51,15 @@ def test_node_backup_needs_root_beside_the_engine(
     monkeypatch.setenv("AW_DOCKER_HOST", "tcp://engine.test:2376")
     assert migrated("nodes", "backup", str(tmp_path / "files")).status == 1
     assert not (tmp_path / "files").exists()
+
+
+def test_node_backup_runs_no_module_of_the_current_folder(
+    migrated: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AW_DOCKER_HOST", "tcp://engine.test:2376")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "__init__.py").write_text("open('taken', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert migrated("nodes", "backup", str(tmp_path / "files")).status == 1
+    assert not (tmp_path / "taken").exists()

@@ -9,7 +9,6 @@ import pytest
 
 from tests.fixtures.containers import started
 from tests.services.engine import docker_engine
-from worker.backup import archives
 from worker.backup.archives import ArchiveError
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
@@ -63,19 +62,6 @@ def test_damaged_archive_leaves_no_files(
         files.restore(request_.name, kind, tmp_path / "damaged", request_.labels)
     assert not files.exist(request_.name)
     assert engine.list_volumes("") == []
-
-
-def test_archive_does_not_fill_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b"x" * 100_000)
-    with pytest.raises(ArchiveError, match="too little free space"):
-        archives.pack(tmp_path, "large", tmp_path / "large.tar", 2**60)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
-
-
-def test_archive_of_what_is_missing_fails(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="Cannot stat"):
-        archives.pack(tmp_path, "missing", tmp_path / "missing.tar", 0)
-    assert list(tmp_path.iterdir()) == []
 
 
 def inside(name: str, script: str) -> str:

@@ -1,6 +1,7 @@
 """Which sandboxes of a node are saved and restored, and why the others are left out."""
 
 import json
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,3 +132,38 @@ def test_sandbox_that_was_deleted_is_not_restored(
     left_out = backup_of(database, files).restore(tmp_path / "backup")
     assert [str(reason) for reason in left_out.values()] == ["the database has no such sandbox on this node"]
     assert files.found == {}
+
+
+@pytest.mark.parametrize("trouble", [OSError("the disk fails"), subprocess.TimeoutExpired("sync", 60)])
+def test_trouble_with_one_sandbox_leaves_the_others(
+    trouble: Exception, database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    other = make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED)
+    files.found[f"aw-{other.id}"] = b"files"
+
+    def fail_once() -> None:
+        files.while_saving = lambda: None
+        raise trouble
+
+    files.while_saving = fail_once
+    left_out = backup_of(database, files).save(tmp_path / "backup")
+    assert list(left_out.values()) == [trouble]
+    saved = json.loads((tmp_path / "backup" / MANIFEST).read_text())["sandboxes"].keys()
+    assert saved == {paused.id, other.id} - left_out.keys()
+
+
+def test_damaged_backup_of_one_sandbox_leaves_the_others(
+    database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+) -> None:
+    others = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED).id for _ in range(2)]
+    files.found |= {f"aw-{name}": b"files" for name in others}
+    backup_of(database, files).save(tmp_path / "backup")
+    (tmp_path / "backup" / f"aw-{others[0]}.folder.tar").unlink()
+    text = json.loads((tmp_path / "backup" / MANIFEST).read_text())
+    del text["sandboxes"][others[1]]["kind"]
+    (tmp_path / "backup" / MANIFEST).write_text(json.dumps(text))
+    files.found.clear()
+    left_out = backup_of(database, files).restore(tmp_path / "backup")
+    assert isinstance(left_out.pop(others[0]), FileNotFoundError)
+    assert str(left_out.pop(others[1])) == "its entry in files.json is damaged"
+    assert (left_out, list(files.found)) == ({}, [f"aw-{paused.id}"])
