@@ -1,13 +1,16 @@
 """What the egress proxy is told of sandboxes, and what their programs are told of the proxy."""
 
+import io
 import os
 import socket
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deploy.egress_proxy import decisions
 from deploy.egress_proxy.decisions import matches
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import model_servers
@@ -162,3 +165,29 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
 )
 def test_host_and_port_are_matched(target: str, host: str, port: str, is_allowed: bool) -> None:
     assert matches(target, host, port, ("80", "443")) is is_allowed
+
+
+def test_any_bytes_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "10.9.0.2").write_text("*\n")
+    questions = {
+        b"1 http://a.org/\xff 10.9.0.2 a.org 80": "yes",
+        b"2 http://a.org/ 10.9.0.2 %61.org 80": "no",
+        b"3 http://a.org/ 10.9.0.2 \xff.org 80": "no",
+        b"4 http://a.org/ 10.9.0.2 a.org\xc2\xa0b.org 80": "no",
+        b"5 http://a.org/ 10.9.0.3 10.9.0.2 a.org 80": "no",
+        b"6 10.9.0.2 a.org 80": "no",
+        b"7 http://a.org/ ../10.9.0.2 a.org 80": "no",
+        b"8": "no",
+        b"": "no",
+        b"9 http://a.org/ 10.9.0.2 a.org 80": "yes",
+    }
+    answered = io.BytesIO()
+    lines = io.BytesIO(b"".join(question + b"\n" for question in questions))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines, "utf-8", "strict"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answered, "utf-8"))
+    decisions.main(tmp_path, ("80", "443"))
+    numbers = [question.split(b" ")[0].decode() for question in questions]
+    expected = [
+        f"{number} OK allowed={is_allowed}" for number, is_allowed in zip(numbers, questions.values(), strict=True)
+    ]
+    assert answered.getvalue().decode().splitlines() == expected
