@@ -14,7 +14,7 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.errors import Invalid
 from shared.models import Sandbox
-from shared.sandboxes import network_access
+from shared.sandboxes import egress, network_access
 from shared.settings import Settings
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import (
@@ -111,12 +111,14 @@ class NetworkIsolation:
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
-        return self._problem or self._parts.proxy.problem
+        return self._problem
 
-    def require_rules(self) -> None:
-        """Check that the rules were there at the last resync, or are written since."""
+    def require_rules(self, sandbox: Sandbox) -> None:
+        """Check that the rules were there at the last resync, or are written since, and the proxy if it is needed."""
         if not self._intact:
             raise FirewallError(self._problem or "the network rules are missing")
+        if (problem := self._parts.proxy.problem) is not None and self._has_names(sandbox):
+            raise FirewallError(problem)
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to be there."""
@@ -151,6 +153,11 @@ class NetworkIsolation:
             self._located.pop(sandbox.id, None)
             self._parts.proxy.allow(address, ())
             self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+
+    def _has_names(self, sandbox: Sandbox) -> bool:
+        with self._parts.database.reading() as session:
+            row = network_access.of_sandbox(session, sandbox.id)
+        return row is not None and bool(egress.parse(row.egress).names)
 
     def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
         address, uses_proxy = located

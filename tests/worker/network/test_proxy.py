@@ -15,11 +15,11 @@ from deploy.egress_proxy.decisions import matches
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from shared.states import Desired
+from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import row, running, set_desired
+from tests.worker.scenes import row, running, set_desired, start
 from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
@@ -91,7 +91,7 @@ def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: 
     assert PROXY_LABEL in scene.engine.containers[container_name(sandbox_id)].request.labels
 
 
-def test_node_is_closed_while_its_proxy_is_needed_and_away(scene: Scene, user: Person) -> None:
+def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         listening = EgressProxy(scene.isolation._parts.shared.egress_folder, *server.getsockname())
         scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
@@ -100,14 +100,18 @@ def test_node_is_closed_while_its_proxy_is_needed_and_away(scene: Scene, user: P
         running(scene.context, user)
         for _ in range(MAX_UNANSWERED):
             scene.isolation.refresh()
-        assert scene.isolation.check() is None
     scene.isolation.refresh()
-    assert scene.isolation.check() is None, "it may be starting"
+    running(scene.context, user)  # the proxy may be starting
     scene.isolation.refresh()
-    assert "nothing listens on 127.0.0.1" in str(scene.isolation.check())
-    set_egress(scene, "open")
-    set_egress(scene, "none")
-    assert scene.isolation.check() is None, "no sandbox needs it"
+    waiting = start(scene.context, user)
+    reconcile(scene.context, waiting)
+    found = row(scene.context, Sandbox, waiting)
+    assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
+    assert "nothing listens on 127.0.0.1" in str(found.detail)
+    assert scene.isolation.check() is None, "the node takes others"
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "open"})
+    running(scene.context, user)
 
 
 def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
