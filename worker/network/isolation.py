@@ -124,7 +124,9 @@ class NetworkIsolation:
         """Write the elements of one sandbox, unless they are known to be there."""
         if address := observed.networks.get(self._parts.network.name):
             found = Located(address, PROXY_LABEL in observed.labels)
-            is_new = self._located.get(sandbox.id) != found
+            if is_new := self._located.get(sandbox.id) != found:
+                for former in self._others_at(address, sandbox.id):
+                    self._located.pop(former, None)
             self._located[sandbox.id] = found
             self._allow(sandbox, found, is_new=is_new)
 
@@ -146,13 +148,19 @@ class NetworkIsolation:
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
-        if not (address := observed.networks.get(self._parts.network.name)):
+        known = self._located.pop(sandbox.id, None)
+        # A container that has exited has no address any more, and another one may have got it.
+        address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
+        if not address or self._others_at(address, sandbox.id):
             return
         allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
         with self._lock:
-            self._located.pop(sandbox.id, None)
             self._parts.proxy.allow(address, ())
             self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+
+    def _others_at(self, address: str, sandbox_id: str) -> list[str]:
+        located = list(self._located.items())
+        return [other for other, each in located if each.address == address and other != sandbox_id]
 
     def _has_names(self, sandbox: Sandbox) -> bool:
         with self._parts.database.reading() as session:
@@ -225,7 +233,8 @@ class NetworkIsolation:
             running = {address: rows[sandbox] for address, sandbox in at.items() if address and sandbox in rows}
             untouched = {address: row for address, row in running.items() if address not in self._touched}
             now = {row.id: Located(address, address in of_proxy) for address, row in untouched.items()}
-            self._located = {sandbox: each for sandbox, each in self._located.items() if sandbox in rows} | now
+            kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
+            self._located = kept | now
             access = self._access.read(session, running, of_proxy)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})

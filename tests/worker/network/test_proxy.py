@@ -19,7 +19,9 @@ from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
+from tests.worker.sandboxes.reconciler.sandboxes import mark_due
 from tests.worker.scenes import row, running, set_desired, start
+from worker.engine.protocol import ContainerState
 from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
@@ -112,6 +114,35 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "open"})
     running(scene.context, user)
+
+
+def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: Person) -> None:
+    set_egress(scene, NAMES)
+    former = running(scene.context, user)
+    address = scene.address(former)
+    scene.engine.containers[container_name(former)].state = ContainerState.EXITED
+    other = running(scene.context, user)
+    scene.engine.containers[container_name(other)].address = address
+    admitted = row(scene.context, Sandbox, other)
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "b.org"})
+    scene.isolation.admit(admitted, scene.engine.observe(container_name(other)))
+    before = (told(scene)[address], scene.rules.of(frozenset({address})))
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "none"})
+    scene.isolation.renew(row(scene.context, Sandbox, former))
+    scene.isolation.withdraw(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
+    assert (told(scene)[address], scene.rules.of(frozenset({address}))) == before
+
+
+def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None:
+    set_egress(scene, NAMES)
+    sandbox_id = running(scene.context, user)
+    scene.engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+    mark_due(scene.context, sandbox_id)
+    reconcile(scene.context, sandbox_id)
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.ERROR
+    assert (told(scene), scene.rules.sandboxes) == ({}, frozenset())
 
 
 def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
