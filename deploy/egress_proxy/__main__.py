@@ -46,7 +46,8 @@ def main() -> None:
     file = _in_memory(configuration.write(proxy))
     os.set_inheritable(opened, True)  # noqa: FBT003 - a positional-only parameter
     os.chdir("/")  # Squid's user may not enter this folder
-    command = [*identity, squid, "-N", "-d0", "-f", f"/dev/fd/{file}"]
+    # In the locale C, whatever bytes are in a request are text to Squid's own programs.
+    command = [*identity, "env", "LC_ALL=C", squid, "-N", "-d0", "-f", f"/dev/fd/{file}"]
     os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
 
 

@@ -10,18 +10,22 @@ import sys
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from urllib.parse import unquote
 
 MAX_BYTES = 64 * 1024
 ANYTHING = "*"
 
 
 def main(folder: Path, ports: Sequence[str]) -> None:
-    """Answer each line of the standard input: `NUMBER URL SANDBOX HOST PORT`."""
-    for line in sys.stdin:
-        number, *question = line.split()
-        sys.stdout.write(f"{number} OK allowed={'yes' if _is_allowed(folder, ports, question[-3:]) else 'no'}\n")
-        sys.stdout.flush()
+    """Answer each line of the standard input. Lines are bytes: a sandbox chooses most of them."""
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(answer(folder, ports, line))
+        sys.stdout.buffer.flush()
+
+
+def answer(folder: Path, ports: Sequence[str], line: bytes) -> bytes:
+    """The answer to `NUMBER URL SANDBOX HOST PORT`; whatever else is asked is not allowed."""
+    number, *question = line.rstrip(b"\n").split(b" ")
+    return b"%s OK allowed=%s\n" % (number, b"yes" if _is_allowed(folder, ports, question) else b"no")
 
 
 def matches(target: str, host: str, port: str, ports: Sequence[str]) -> bool:
@@ -36,11 +40,14 @@ def matches(target: str, host: str, port: str, ports: Sequence[str]) -> bool:
     return _is_in(host, name) if "/" in name else host == name
 
 
-def _is_allowed(folder: Path, ports: Sequence[str], question: Sequence[str]) -> bool:
+def _is_allowed(folder: Path, ports: Sequence[str], question: Sequence[bytes]) -> bool:
     try:
-        sandbox, host, port = map(unquote, question)
+        _, *asked = question
+        sandbox, host, port = (part.decode("ascii") for part in asked)
         listed = _read(folder / str(IPv4Address(sandbox)))
     except (OSError, ValueError):
+        return False
+    if "%" in host:  # Squid would resolve another name than the decoded one
         return False
     host = host.lower().removesuffix(".")
     return any(matches(target, host, port, ports) for target in listed)

@@ -14,7 +14,7 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.errors import Invalid
 from shared.models import Sandbox
-from shared.sandboxes import network_access
+from shared.sandboxes import egress, network_access
 from shared.settings import Settings
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import (
@@ -111,18 +111,22 @@ class NetworkIsolation:
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
-        return self._problem or self._parts.proxy.problem
+        return self._problem
 
-    def require_rules(self) -> None:
-        """Check that the rules were there at the last resync, or are written since."""
+    def require_rules(self, sandbox: Sandbox) -> None:
+        """Check that the rules were there at the last resync, or are written since, and the proxy if it is needed."""
         if not self._intact:
             raise FirewallError(self._problem or "the network rules are missing")
+        if (problem := self._parts.proxy.problem) is not None and self._has_names(sandbox):
+            raise FirewallError(problem)
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to be there."""
         if address := observed.networks.get(self._parts.network.name):
             found = Located(address, PROXY_LABEL in observed.labels)
-            is_new = self._located.get(sandbox.id) != found
+            if is_new := self._located.get(sandbox.id) != found:
+                for former in self._others_at(address, sandbox.id):
+                    self._located.pop(former, None)
             self._located[sandbox.id] = found
             self._allow(sandbox, found, is_new=is_new)
 
@@ -144,13 +148,24 @@ class NetworkIsolation:
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
-        if not (address := observed.networks.get(self._parts.network.name)):
+        known = self._located.pop(sandbox.id, None)
+        # A container that has exited has no address any more, and another one may have got it.
+        address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
+        if not address or self._others_at(address, sandbox.id):
             return
         allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
         with self._lock:
-            self._located.pop(sandbox.id, None)
             self._parts.proxy.allow(address, ())
             self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+
+    def _others_at(self, address: str, sandbox_id: str) -> list[str]:
+        located = list(self._located.items())
+        return [other for other, each in located if each.address == address and other != sandbox_id]
+
+    def _has_names(self, sandbox: Sandbox) -> bool:
+        with self._parts.database.reading() as session:
+            row = network_access.of_sandbox(session, sandbox.id)
+        return row is not None and bool(egress.parse(row.egress).names)
 
     def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
         address, uses_proxy = located
@@ -218,7 +233,8 @@ class NetworkIsolation:
             running = {address: rows[sandbox] for address, sandbox in at.items() if address and sandbox in rows}
             untouched = {address: row for address, row in running.items() if address not in self._touched}
             now = {row.id: Located(address, address in of_proxy) for address, row in untouched.items()}
-            self._located = {sandbox: each for sandbox, each in self._located.items() if sandbox in rows} | now
+            kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
+            self._located = kept | now
             access = self._access.read(session, running, of_proxy)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})

@@ -16,11 +16,11 @@ class Isolation(Protocol):
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
 
-    def require_rules(self) -> None:
+    def require_rules(self, sandbox: Sandbox) -> None:
         """Check that a container may start.
 
         Raises:
-            FirewallError: its rules would be missing.
+            FirewallError: its rules would be missing, or the egress proxy that its spec needs is away.
         """
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
@@ -57,7 +57,7 @@ class NoIsolation:
         """Nothing is missing."""
         return None
 
-    def require_rules(self) -> None:
+    def require_rules(self, sandbox: Sandbox) -> None:
         """Nothing is required."""
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:

@@ -10,8 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from shared.sandboxes.egress import Egress
 from worker.network.firewall import FirewallError
+
+log = structlog.get_logger()
 
 # Of containers whose environment names the proxy.
 PROXY_LABEL = "agent-workspace.egress-proxy"
@@ -57,7 +61,8 @@ class EgressProxy:
         """Why host names are not reached, as of the last comparisons."""
         if self._unanswered < MAX_UNANSWERED:
             return None
-        return "egress to host names: nothing listens on {}:{}; see the log of egress-proxy".format(*self.endpoint)
+        place = "{}:{}".format(*self.endpoint)
+        return f"egress to host names: nothing listens on {place}; run egress-proxy on this node, or see its log"
 
     def allow(self, address: str, found: Targets) -> None:
         """Replace what a sandbox reaches. Safe to repeat.
@@ -85,6 +90,8 @@ class EgressProxy:
             if address not in kept:
                 self.allow(address, wanted.get(address, ()))
         self._unanswered = self._unanswered + 1 if any(wanted.values()) and not self._listens() else 0
+        if self._unanswered == MAX_UNANSWERED:
+            log.warning("egress_proxy_missing", problem=self.problem)
 
     def _write(self, path: Path, found: Targets) -> None:
         if not self._folder.exists():

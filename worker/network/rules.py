@@ -232,11 +232,13 @@ table bridge BRIDGE {
   }
 }
 """
-# Whatever the proxy is made to do, it reaches public addresses only, and name servers, which may be private.
+# Whatever the proxy is made to do, it reaches public addresses of others only, and name servers, which may be private
+# or this machine's.
 OF_PROXY = """\
   chain from_proxy {
     ct direction reply accept
     meta l4proto { tcp, udp } th dport 53 accept
+    fib daddr type local goto refuse
     ip daddr @denied goto refuse
     ip daddr @local goto refuse
     ip6 daddr != 2000::/3 goto refuse

@@ -140,7 +140,7 @@ class SandboxActions:
                 self._status_writer.enter(Status.STARTING)
                 self._create()
             case Action.START:
-                self._context.network.require_rules()
+                self._context.network.require_rules(self._sandbox)
                 self._status_writer.enter(Status.STARTING)
                 engine.put_file(self._name, config_path(observed), self._server.config())
                 engine.start(self._name)

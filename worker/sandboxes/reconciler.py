@@ -187,6 +187,7 @@ class SandboxReconciler:
             return False
         if self._status_only:
             raise Retry("a restart is due; this run writes the status only", seconds=0, counts=False)
+        self._wrong_server_count = 0
         is_wanted = self._sandbox.desired == Desired.RUNNING
         return self._execute(Action.STOP, observed) and (not is_wanted or self._execute(Action.START, observed))
 

@@ -202,6 +202,7 @@ class StatusWriter:
                 self._context.engine.remove(self._name)
             elif observed.state == ContainerState.RUNNING:
                 self._context.engine.stop(self._name, self._context.settings.stop_seconds)
+            self._context.network.withdraw(self._sandbox, observed)
         except EngineRefused as error:
             log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
 

@@ -93,7 +93,7 @@ EXCHANGE = """
 import json, socket, sys
 from concurrent.futures import ThreadPoolExecutor
 def exchange(text):
-    found, parts = b"", text.encode().split(b"<pause>")
+    found, parts = b"", text.encode(errors="surrogateescape").split(b"<pause>")
     try:
         with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5) as plug:
             for part in parts[:-1]:

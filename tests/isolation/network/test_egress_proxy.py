@@ -50,6 +50,7 @@ REFUSED = {
     "a name that begins like an allowed one": get("http://good.example.other.example/x"),
     "a name before an @": get("http://good.example@other.example/x"),
     "an encoded name": get("http://%6fther.example/x"),
+    "an allowed name, encoded": get("http://%67ood.example/x"),
     "another port": connect("good.example:2222"),
     "a port that only another name has": get("http://good.example:8443/x"),
     "the usual port of a name with another one": get("http://port.example/x"),
@@ -204,6 +205,12 @@ def test_request_with_a_large_head_is_refused(scene: ProxyScene) -> None:
     [answered, control] = scene.send(ALLOWED[CONTROL].replace("\r\n\r\n", large), ALLOWED[CONTROL])
     assert not reached(answered)
     assert reached(control)
+
+
+def test_request_that_is_no_text_ends_nothing(scene: ProxyScene) -> None:
+    for _ in range(2):
+        scene.send(get("http://good.example/\udcff"))
+    assert all(map(reached, scene.send(ALLOWED[CONTROL])))
 
 
 def reached(answered: str) -> bool:

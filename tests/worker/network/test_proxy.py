@@ -1,22 +1,27 @@
 """What the egress proxy is told of sandboxes, and what their programs are told of the proxy."""
 
+import io
 import os
 import socket
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deploy.egress_proxy import decisions
 from deploy.egress_proxy.decisions import matches
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from shared.states import Desired
+from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import row, running, set_desired
+from tests.worker.sandboxes.reconciler.sandboxes import mark_due
+from tests.worker.scenes import row, running, set_desired, start
+from worker.engine.protocol import ContainerState
 from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
@@ -88,7 +93,7 @@ def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: 
     assert PROXY_LABEL in scene.engine.containers[container_name(sandbox_id)].request.labels
 
 
-def test_node_is_closed_while_its_proxy_is_needed_and_away(scene: Scene, user: Person) -> None:
+def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         listening = EgressProxy(scene.isolation._parts.shared.egress_folder, *server.getsockname())
         scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
@@ -97,14 +102,47 @@ def test_node_is_closed_while_its_proxy_is_needed_and_away(scene: Scene, user: P
         running(scene.context, user)
         for _ in range(MAX_UNANSWERED):
             scene.isolation.refresh()
-        assert scene.isolation.check() is None
     scene.isolation.refresh()
-    assert scene.isolation.check() is None, "it may be starting"
+    running(scene.context, user)  # the proxy may be starting
     scene.isolation.refresh()
-    assert "nothing listens on 127.0.0.1" in str(scene.isolation.check())
-    set_egress(scene, "open")
-    set_egress(scene, "none")
-    assert scene.isolation.check() is None, "no sandbox needs it"
+    waiting = start(scene.context, user)
+    reconcile(scene.context, waiting)
+    found = row(scene.context, Sandbox, waiting)
+    assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
+    assert "nothing listens on 127.0.0.1" in str(found.detail)
+    assert scene.isolation.check() is None, "the node takes others"
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "open"})
+    running(scene.context, user)
+
+
+def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: Person) -> None:
+    set_egress(scene, NAMES)
+    former = running(scene.context, user)
+    address = scene.address(former)
+    scene.engine.containers[container_name(former)].state = ContainerState.EXITED
+    other = running(scene.context, user)
+    scene.engine.containers[container_name(other)].address = address
+    admitted = row(scene.context, Sandbox, other)
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "b.org"})
+    scene.isolation.admit(admitted, scene.engine.observe(container_name(other)))
+    before = (told(scene)[address], scene.rules.of(frozenset({address})))
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": "none"})
+    scene.isolation.renew(row(scene.context, Sandbox, former))
+    scene.isolation.withdraw(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
+    assert (told(scene)[address], scene.rules.of(frozenset({address}))) == before
+
+
+def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None:
+    set_egress(scene, NAMES)
+    sandbox_id = running(scene.context, user)
+    scene.engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+    mark_due(scene.context, sandbox_id)
+    reconcile(scene.context, sandbox_id)
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.ERROR
+    assert (told(scene), scene.rules.sandboxes) == ({}, frozenset())
 
 
 def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
@@ -162,3 +200,29 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
 )
 def test_host_and_port_are_matched(target: str, host: str, port: str, is_allowed: bool) -> None:
     assert matches(target, host, port, ("80", "443")) is is_allowed
+
+
+def test_any_bytes_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "10.9.0.2").write_text("*\n")
+    questions = {
+        b"1 http://a.org/\xff 10.9.0.2 a.org 80": "yes",
+        b"2 http://a.org/ 10.9.0.2 %61.org 80": "no",
+        b"3 http://a.org/ 10.9.0.2 \xff.org 80": "no",
+        b"4 http://a.org/ 10.9.0.2 a.org\xc2\xa0b.org 80": "no",
+        b"5 http://a.org/ 10.9.0.3 10.9.0.2 a.org 80": "no",
+        b"6 10.9.0.2 a.org 80": "no",
+        b"7 http://a.org/ ../10.9.0.2 a.org 80": "no",
+        b"8": "no",
+        b"": "no",
+        b"9 http://a.org/ 10.9.0.2 a.org 80": "yes",
+    }
+    answered = io.BytesIO()
+    lines = io.BytesIO(b"".join(question + b"\n" for question in questions))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines, "utf-8", "strict"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answered, "utf-8"))
+    decisions.main(tmp_path, ("80", "443"))
+    numbers = [question.split(b" ")[0].decode() for question in questions]
+    expected = [
+        f"{number} OK allowed={is_allowed}" for number, is_allowed in zip(numbers, questions.values(), strict=True)
+    ]
+    assert answered.getvalue().decode().splitlines() == expected

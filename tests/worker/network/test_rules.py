@@ -1,5 +1,6 @@
 """The text of the rules, and what is read back from nft's listing."""
 
+from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -35,6 +36,12 @@ def test_whatever_no_rule_allows_is_refused_last() -> None:
         assert "goto refuse" in body
     assert text.index("ip daddr @denied goto refuse") < text.index("@networks accept")
     assert "elements = { 10." not in text.partition("set local")[0]
+
+
+def test_proxy_reaches_its_own_machine_for_names_only() -> None:
+    text = ruleset(replace(PLACE, proxy_user=999), Allowed()).partition("chain from_proxy")[2]
+    assert 0 < text.index("th dport 53 accept") < text.index("fib daddr type local goto refuse")
+    assert "from_proxy" not in ruleset(PLACE, Allowed())
 
 
 def test_change_touches_its_elements_only() -> None:

@@ -88,6 +88,17 @@ class TestStart:
         assert engine.verbs().count("start") == 2
         assert_reconciled(context, sandbox_id)
 
+    def test_server_of_another_for_a_moment_after_that_restart(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+        name = container_name(sandbox_id)
+        engine.create(container_request_of(context, sandbox_id))
+        engine.start(name)
+        engine.before["start"] = lambda _: engine.impostors.update({name: 1})
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+
     def test_image_is_pulled_when_missing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         engine.images.clear()
         engine.pullable = {IMAGE}
