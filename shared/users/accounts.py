@@ -20,6 +20,20 @@ def create_user(session: Session, name: str, role: Role = Role.USER) -> User:
     return user
 
 
+def create_first_or_next(session: Session, name: str) -> User:
+    """Add a user, who is an operator if there is no other user.
+
+    Raises:
+        Conflict: the name belongs to another user.
+    """
+    return create_user(session, name, Role.USER if has_users(session) else Role.ADMIN)
+
+
+def has_users(session: Session) -> bool:
+    """Whether there is a user."""
+    return session.exec(select(User.id).limit(1)).first() is not None
+
+
 def find_user(session: Session, name: str) -> User | None:
     """The user with that name, or None."""
     return session.exec(select(User).where(User.name == name)).one_or_none()

@@ -66,7 +66,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 def test_units_run_modules_and_commands_that_exist() -> None:
     texts = [unit.read_text() for unit in (DEPLOY / "systemd").iterdir()]
     modules = {found for text in texts for found in re.findall(r"-m ([\w.]+)", text)}
-    assert {"deploy.door", "deploy.engine_filter", "deploy.service.health"} == modules
+    assert {"deploy.door", "deploy.egress_proxy", "deploy.engine_filter", "deploy.service.health"} == modules
     files = [REPOSITORY / module.replace(".", "/") for module in modules]
     assert all(file.with_suffix(".py").exists() or (file / "__main__.py").exists() for file in files)
 

@@ -17,8 +17,9 @@ COMMON = SHARED | {"--quiet", "--url", "--key", "--help"}
 HEAD = """\
 # Command line
 
-`agent-workspace` is installed with the service, in `.venv/bin` of its folder, and works on any machine that has the
-package. `--help` after a command prints what is written here.
+`agent-workspace` is installed with the service, in `.venv/bin` of its folder
+([other installations](../start/install.md#settings-and-commands)), and works on any machine that has the package.
+`--help` after a command prints what is written here.
 
 - [Use a service](#use-a-service-from-any-machine): commands that need a login, and no database
 - [Operate a service](#operate-a-service-on-its-machine): commands that read `var/env` and the database

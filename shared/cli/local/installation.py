@@ -70,7 +70,7 @@ class Installation:
         """
         try:
             with self.writing() as session:
-                if accounts.list_users(session):
+                if accounts.has_users(session):
                     return False
                 user = accounts.create_user(session, ADMIN, Role.ADMIN)
                 key = api_keys.create_key(session, self.vault(), user, "bootstrap")

@@ -14,7 +14,7 @@ class UserOperations(Installation):
     """Operations on the users of an installation."""
 
     def create_user(self, name: str, *, exist_ok: bool = False) -> bool:
-        """Create a user.
+        """Create a user, an operator if it is the first one.
 
         Returns:
             Whether this call created it.
@@ -27,7 +27,7 @@ class UserOperations(Installation):
         with self.writing() as session:
             if exist_ok and accounts.find_user(session, name) is not None:
                 return False
-            accounts.create_user(session, name)
+            accounts.create_first_or_next(session, name)
         return True
 
     def list_users(self) -> list[tuple[User, Usage]]:

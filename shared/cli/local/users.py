@@ -15,7 +15,7 @@ def create_user(
     name: str,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed if the user already exists.")] = False,
 ) -> None:
-    """Create a user."""
+    """Create a user. The first user of an installation is an admin."""
     created = user_operations().create_user(name, exist_ok=exist_ok)
     typer.echo(f"created user {name}" if created else f"user {name} already exists")
 

@@ -17,7 +17,15 @@ from shared.errors import Conflict, Invalid, Unavailable
 from shared.settings import Settings
 
 # What the settings of all machines have in common, and what each invitation has.
-SHARED = ("database_url", "redis_url", "network_isolation", "sandbox_addresses", "model_servers", "git_hosts")
+SHARED = (
+    "database_url",
+    "redis_url",
+    "network_isolation",
+    "sandbox_addresses",
+    "model_servers",
+    "git_hosts",
+    "door_ca",
+)
 REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
 NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}
 ENVIRONMENT = Path("var/env")

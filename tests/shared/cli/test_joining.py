@@ -37,9 +37,9 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
 
 def test_invitation_is_read_as_it_was_written() -> None:
-    found = read_invitation(write_invitation(settings(sandbox_addresses="10.99.0.0/24")))
+    found = read_invitation(write_invitation(settings(sandbox_addresses="10.99.0.0/24", door_ca="/etc/ca.pem")))
     expected = {f"AW_{name.upper()}": value for name, value in REACHABLE.items()}
-    assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24"}
+    assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
 def test_api_s_own_address_is_passed_on() -> None:

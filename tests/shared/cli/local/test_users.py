@@ -104,6 +104,12 @@ def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> No
     assert_complains(migrated(*command), "user", "bob", status=3)
 
 
+def test_first_user_is_an_admin_without_bootstrap_too(migrated: Cli) -> None:
+    for name in ("alice", "bob"):
+        migrated("users", "create", name)
+    assert [row[-1] for row in rows(migrated("users", "list"))] == ["admin", "user"]
+
+
 def test_admins_are_made_and_unmade_but_for_the_last_one(migrated: Cli) -> None:
     migrated("bootstrap")
     migrated("users", "create", "bob")
