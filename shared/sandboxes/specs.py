@@ -17,7 +17,7 @@ from shared.sql.statements import all_columns, bind, bind_values, make_row
 from shared.states import Desired
 
 # Prefixes of the columns that don't affect a container: a change of these keeps the revision. Of the egress host names
-# do, because programs are told of the proxy.
+# do, because programs find the proxy by variables.
 UNREVISIONED = ("warm_", "wake_", "egress")
 READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == bind("spec_id"))
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     """Select with these arguments, the first of which is the root."""
     root, *options = arguments
     os.chdir(root)
-    os.dup2(1, 2)  # a usage error is told there
+    os.dup2(1, 2)  # pytest writes a usage error to standard error
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     selection = Selection()
     status = pytest.main(["--collect-only", "-q", *PLUGINS, *UNREWRITTEN, *options], plugins=[selection])

@@ -43,7 +43,7 @@ class AccessReader:
         Args:
             session: reads the database.
             rows: sandboxes by their addresses.
-            users_of_proxy: the addresses of those whose programs were told to use the proxy.
+            users_of_proxy: the addresses of those whose programs have the variables that name the proxy.
         """
         self.model_servers = servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
         named = self._read_named(session, {row.owner_id for row in rows.values() if row.owner_id}) if servers else {}

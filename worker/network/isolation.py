@@ -70,7 +70,7 @@ def network_request(place: Place, installation: str) -> NetworkRequest:
 
 
 class Located(NamedTuple):
-    """Where a sandbox is, and whether its programs were told to use the egress proxy."""
+    """Where a sandbox is, and whether its programs have the variables that name the proxy."""
 
     address: str
     uses_proxy: bool

@@ -34,7 +34,8 @@ def targets(egress: Egress, *, uses_proxy: bool) -> Targets:
 
     Args:
         egress: of its spec.
-        uses_proxy: its programs were told to use the proxy. What they reach without it, they then reach by it, too.
+        uses_proxy: its programs have the variables that name the proxy. What they reach without it, they then reach by
+            it, too.
     """
     if not (egress.names or uses_proxy):
         return ()

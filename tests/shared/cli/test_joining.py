@@ -1,4 +1,4 @@
-"""`nodes invite` and `nodes join`: what another machine is told, and what it refuses."""
+"""`nodes invite` and `nodes join`: the settings that another machine gets, and the invitations that it refuses."""
 
 import io
 import stat

@@ -1,4 +1,4 @@
-"""What the egress proxy is told of sandboxes, and what their programs are told of the proxy."""
+"""The files by which the egress proxy knows sandboxes, and the variables by which programs find the proxy."""
 
 import io
 import os
