@@ -19,7 +19,7 @@ from worker.tasks import register_tasks
 
 MAX_FILES_OF_SANDBOX_START = 31
 MAX_FILES_OF_CONVERSATION_START = 38
-MAX_FILES_FROM_REQUEST_TO_READY = 66
+MAX_FILES_FROM_REQUEST_TO_READY = 63
 # `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 

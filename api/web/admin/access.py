@@ -112,7 +112,7 @@ def _go_to_login(request: Request) -> Response:
     path = "/admin"
     if request.method == "GET":
         path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/login?returnTo={quote(path, safe='/')}", 303, {"Cache-Control": "no-store"})
+    return RedirectResponse(f"/login?returnTo={quote(path, safe='/')}", 303)
 
 
 def _show_error(error: WorkspaceError) -> Response:
