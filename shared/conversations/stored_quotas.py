@@ -24,19 +24,17 @@ MAX_OF_SANDBOX = 1000
 RETRY_SECONDS = 60
 
 
-def admit_start(session: Session, owner_id: str, limits: StoredQuotas) -> None:
+def admit_start(session: Session, owner_id: str, max_conversations: int) -> None:
     """Check that the owner may start one more conversation. The caller has locked the user.
 
     Raises:
         QuotaExceeded: the quota is used up, starts that are under way included.
     """
-    if not limits.conversations:
-        return
     known = select(Conversation.id).where(Conversation.id == StartTask.conversation_id)
     starting = select(func.count()).select_from(StartTask)
     begun = session.exec(starting.where(StartTask.owner_id == owner_id, *UNFINISHED, ~known.exists())).one()
-    if usage_recorder.read(session, owner_id).conversations + begun >= limits.conversations:
-        raise QuotaExceeded(CONVERSATIONS, limits.conversations, ADVICE, RETRY_SECONDS)
+    if usage_recorder.read(session, owner_id).conversations + begun >= max_conversations:
+        raise QuotaExceeded(CONVERSATIONS, max_conversations, ADVICE, RETRY_SECONDS)
 
 
 def check_sandbox(session: Session, sandbox_id: str) -> None:

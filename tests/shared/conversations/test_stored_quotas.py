@@ -175,9 +175,8 @@ def test_sandbox_reports_no_more_conversations_than_the_quota(
 
 def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandbox) -> None:
     send(database, sandbox, new_id())
-    limits = StoredQuotas(conversations=2)
     with database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, limits)
+        stored_quotas.admit_start(session, user.id, 2)
     make_start_task(database, user, sandbox)
     with pytest.raises(QuotaExceeded, match="2 conversations"), database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, limits)
+        stored_quotas.admit_start(session, user.id, 2)
