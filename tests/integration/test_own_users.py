@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import effort
-from tests.integration.secret_search import family
+from tests.integration.secret_search import command_line_of, family
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.own_users import API, DOOR, EGRESS, GROUP, WORKER, launcher, run_as
@@ -194,7 +194,7 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
     """The processes of the service, and not their launchers, with these words in their command line."""
     found = []
     for pid in family(service.pid):
-        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        command = _command_line(pid)
         if words in command and not command.startswith(("bash", "setpriv", "/bin/bash", "/usr/bin/env")):
             found.append(pid)
     return found
@@ -202,3 +202,11 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
 
 def owner_of(service: SupervisedService, words: str) -> set[int]:
     return {Path(f"/proc/{pid}").stat().st_uid for pid in pids_of(service, words)}
+
+
+def _command_line(pid: int) -> str:
+    """Empty for a process that has ended since it was found, such as a child that became no program of its own."""
+    try:
+        return command_line_of(pid).replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
