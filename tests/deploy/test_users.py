@@ -39,9 +39,3 @@ def test_others_than_root_create_none(machine: Machine) -> None:
     done = machine.run("users")
     assert (done.status, done.said, done.complaint) == (0, "", "")
     assert machine.calls("groupadd", "useradd") == []
-
-
-def test_setup_of_the_tests_creates_the_users(machine: Machine) -> None:
-    done = machine.run("setup", "test", root=True)
-    assert done.status == 0
-    assert len(machine.calls("useradd")) == 4
