@@ -42,6 +42,7 @@ REAL_HOMES = (
     "tests.clients.",
     "tests.integration.",
     "tests.isolation.scene.",
+    "tests.isolation.network.",
     "worker.engine.",
 )
 # They listen where sandboxes reach them, for a fake that does not ask them, too.

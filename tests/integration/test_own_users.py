@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -194,19 +195,15 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
     """The processes of the service, and not their launchers, with these words in their command line."""
     found = []
     for pid in family(service.pid):
-        command = _command_line(pid)
+        command = command_line_of(pid).replace("\0", " ")
         if words in command and not command.startswith(("bash", "setpriv", "/bin/bash", "/usr/bin/env")):
             found.append(pid)
     return found
 
 
 def owner_of(service: SupervisedService, words: str) -> set[int]:
-    return {Path(f"/proc/{pid}").stat().st_uid for pid in pids_of(service, words)}
-
-
-def _command_line(pid: int) -> str:
-    """Empty for a process that has ended since it was found, such as a child that became no program of its own."""
-    try:
-        return command_line_of(pid).replace("\0", " ")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    found = set()
+    for pid in pids_of(service, words):
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            found.add(Path(f"/proc/{pid}").stat().st_uid)
+    return found

@@ -148,15 +148,15 @@ class NetworkIsolation:
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
-        known = self._located.pop(sandbox.id, None)
+        known = self._located.get(sandbox.id)
         # A container that has exited has no address any more, and another one may have got it.
         address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
-        if not address or self._others_at(address, sandbox.id):
-            return
-        allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
-        with self._lock:
-            self._parts.proxy.allow(address, ())
-            self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+        if address and not self._others_at(address, sandbox.id):
+            allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
+            with self._lock:
+                self._parts.proxy.allow(address, ())
+                self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+        self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
     def _others_at(self, address: str, sandbox_id: str) -> list[str]:
         located = list(self._located.items())

@@ -84,6 +84,7 @@ class StatusWriter:
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
             case Action.WRITE_DELETED:
+                self._context.network.withdraw(self._sandbox, observed)  # may have failed after the removal
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:

@@ -12,12 +12,12 @@ from tests.isolation.network.proxy_scene import (
     NAMED,
     NODE,
     PORT,
+    PROXY_USER,
     PUBLIC,
     ProxyScene,
     exchange,
     open_proxy_scene,
 )
-from worker.network.addresses import PROXY_USER
 
 
 @pytest.fixture(scope="module")
