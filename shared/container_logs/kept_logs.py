@@ -7,6 +7,7 @@ that dies after the write repeats it, and a late one changes nothing.
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func
 from sqlmodel import Session, col, select
@@ -14,8 +15,10 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.models import SandboxLog
 
-# Containers of a sandbox whose logs are kept: the newest.
-MAX_CONTAINERS = 3
+# Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
+MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
+# A write removes at most so many: only a lower limit than before has more.
+MAX_REMOVED = 10
 NO_CONTAINER = ""
 
 
@@ -32,7 +35,7 @@ class LogCause(StrEnum):
 
 
 def keep(session: Session, log: SandboxLog) -> None:
-    """Store a reading, unless a newer one of the container is stored; remove the logs of the oldest containers.
+    """Store a reading, unless a newer one of the container is stored; remove the oldest ones beyond the limits.
 
     Raises:
         StoreConflict: another worker has stored the container's first reading at the same time. A repeat succeeds.
@@ -42,7 +45,8 @@ def keep(session: Session, log: SandboxLog) -> None:
     if kept is None:
         session.add(log)
         session.flush()
-        _remove_oldest(session, log.sandbox_id)
+        _remove_beyond(session, MAX_CONTAINERS, SandboxLog.sandbox_id == log.sandbox_id)
+        _remove_beyond(session, MAX_OF_OWNER, SandboxLog.owner_id == log.owner_id)
     elif kept.read_at <= log.read_at:
         # What is equal is not written again: the text of a container that prints nothing.
         kept.text, kept.is_cut, kept.read_at, kept.expires_at = log.text, log.is_cut, log.read_at, log.expires_at
@@ -73,11 +77,13 @@ def delete_expired(session: Session, *, limit: int = 100) -> None:
     session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(session.exec(found).all())))
 
 
-def _remove_oldest(session: Session, sandbox_id: str) -> None:
-    rows = select(SandboxLog.id).where(SandboxLog.sandbox_id == sandbox_id, SandboxLog.container_id != NO_CONTAINER)
+def _remove_beyond(session: Session, most: int, of_one: Any) -> None:
+    """Remove the oldest logs of a sandbox or of an owner."""
+    rows = select(SandboxLog.id).where(of_one, SandboxLog.container_id != NO_CONTAINER)
     newest_first = rows.order_by(col(SandboxLog.read_at).desc(), col(SandboxLog.id).desc())
-    oldest = session.exec(newest_first.offset(MAX_CONTAINERS).limit(MAX_CONTAINERS)).all()
-    if oldest:
+    # Two workers of one owner may want to remove the same rows: each skips those that the other has locked.
+    found = newest_first.offset(most).limit(MAX_REMOVED).with_for_update(skip_locked=True)
+    if oldest := session.exec(found).all():
         session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(oldest)))
 
 

@@ -1,10 +1,10 @@
 """All stored secrets of a user, in clear, so that they can be redacted in the texts of agent servers and providers."""
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session
 
 from shared.conversations import start_tasks
 from shared.crypto import Vault
-from shared.models import Sandbox, StartTask
+from shared.models import Sandbox
 from shared.redaction import Redact, redacting
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import secrets_of_llm
@@ -12,7 +12,7 @@ from shared.users.mcp_config import secrets_of_servers
 from shared.users.settings import StoredSettings
 
 # Conversations of a sandbox whose start requests are read.
-MAX_CONVERSATIONS = 20
+MAX_CONVERSATIONS = 50
 
 
 def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
@@ -35,14 +35,8 @@ def find_in_sandbox(session: Session, vault: Vault, sandbox: Sandbox) -> list[st
     keys = [vault.decrypt(key) for key in (sandbox.session_key, sandbox.boot_key) if key]
     if sandbox.owner_id is None:
         return keys
-    starts = select(StartTask.conversation_id).where(StartTask.sandbox_id == sandbox.id)
-    newest = session.exec(starts.order_by(col(StartTask.created_at).desc()).limit(MAX_CONVERSATIONS)).all()
-    brought = (start_tasks.secrets_of(session, vault, conversation_id).values() for conversation_id in newest)
-    return [
-        *keys,
-        *_secrets_of_user(session, vault, sandbox.owner_id),
-        *(value for found in brought for value in found),
-    ]
+    brought = start_tasks.secrets_in_sandbox(session, vault, sandbox.id, MAX_CONVERSATIONS)
+    return [*keys, *_secrets_of_user(session, vault, sandbox.owner_id), *brought]
 
 
 def _secrets_of_user(session: Session, vault: Vault, user_id: str) -> list[str]:

@@ -178,10 +178,15 @@ class SandboxLog(SQLModel, table=True):
     """The last lines that one container of a sandbox has printed, without secrets. It outlives the container."""
 
     __tablename__ = "sandbox_log"
-    __table_args__ = (UniqueConstraint("sandbox_id", "container_id"),)
+    __table_args__ = (
+        UniqueConstraint("sandbox_id", "container_id"),
+        Index("ix_sandbox_log_owner_id_read_at", "owner_id", "read_at"),
+    )
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     sandbox_id: str = Field(foreign_key="sandbox.id", max_length=32)
+    # The sandbox's owner, by whom logs are counted.
+    owner_id: str = Field(max_length=32)
     # The engine's; empty: at that time there was no container to read.
     container_id: str = Field(max_length=64)
     # Why the log was kept (`LogCause`). Empty: the container ran.

@@ -78,13 +78,17 @@ def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
             sandbox = session.get(Sandbox, sandbox_id)
             last = kept_logs.find_last_reading(session, sandbox_id)
         is_fresh = last is not None and (now() - last).total_seconds() < FRESH_SECONDS
-        if sandbox is not None and sandbox.node_id == context.settings.node and not is_fresh:
+        if sandbox is not None and _is_own(context, sandbox) and not is_fresh:
             _keep(context, _read_row(context, sandbox))
     except (EngineError, StoreError) as error:
         _report(sandbox_id, error)
     finally:
         _places.release()
     return True
+
+
+def _is_own(context: WorkerContext, sandbox: Sandbox) -> bool:
+    return sandbox.node_id == context.settings.node and sandbox.owner_id is not None
 
 
 def _read_row(context: WorkerContext, sandbox: Sandbox) -> SandboxLog:
@@ -120,6 +124,7 @@ def _row(
     kept_seconds = max(context.settings.container_log_days * DAY_SECONDS, MIN_KEPT_SECONDS)
     return SandboxLog(
         sandbox_id=sandbox.id,
+        owner_id=sandbox.owner_id or "",
         container_id=container_id,
         cause=cause,
         text=stored.text,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
@@ -50,7 +50,7 @@ class _Found(NamedTuple):
     has_worker: bool
 
 
-@router.get("/{sandbox_id}/logs", responses=error_responses(429))
+@router.get("/{sandbox_id}/logs", response_model=SandboxLogsInfo, responses=error_responses(429))
 async def get_logs(
     context: ContextDep,
     caller: CurrentCaller,
@@ -58,7 +58,7 @@ async def get_logs(
     sandbox_id: RowId,
     tail: Tail = MAX_LINES,
     after: After = None,
-) -> SandboxLogsInfo:
+) -> Response:
     """What the sandbox's containers have printed, deleted sandboxes included (Agent Workspace extension).
 
     The last 64 KiB of each of the last three containers, without the secrets that the service knows. Without an answer
@@ -70,7 +70,7 @@ async def get_logs(
         with context.limits.waiting.hold(caller.id):
             is_live = await _await_reading(context, queue, found)
         found = await run_in_threadpool(_find, context, caller, sandbox_id)
-    return show_logs(found.sandbox, select_lines(found.logs, tail=tail, after=after), is_live=is_live)
+    return await run_in_threadpool(_write, found, tail, after, is_live=is_live)
 
 
 def _find(context: Context, caller: Caller, sandbox_id: str) -> _Found:
@@ -80,6 +80,11 @@ def _find(context: Context, caller: Caller, sandbox_id: str) -> _Found:
         has_worker = node is not None and node.status != NodeStatus.LOST and sandbox.status != Status.DELETED
         logs = kept_logs.list_kept(session, sandbox.id)
         return _Found(sandbox, logs, kept_logs.find_last_reading(session, sandbox.id), has_worker)
+
+
+def _write(found: _Found, tail: int, after: str | None, *, is_live: bool) -> Response:
+    shown = show_logs(found.sandbox, select_lines(found.logs, tail=tail, after=after), is_live=is_live)
+    return Response(shown.model_dump_json(), media_type="application/json")
 
 
 def _is_fresh(found: _Found) -> bool:

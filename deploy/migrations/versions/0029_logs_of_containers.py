@@ -14,6 +14,7 @@ def upgrade() -> None:
         "sandbox_log",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("sandbox_id", sa.String(length=32), nullable=False),
+        sa.Column("owner_id", sa.String(length=32), nullable=False),
         sa.Column("container_id", sa.String(length=64), nullable=False),
         sa.Column("cause", sa.String(length=16), nullable=True),
         sa.Column("text", sa.String(), nullable=False),
@@ -25,3 +26,4 @@ def upgrade() -> None:
         sa.UniqueConstraint("sandbox_id", "container_id", name=op.f("uq_sandbox_log_sandbox_id_container_id")),
     )
     op.create_index("ix_sandbox_log_expires_at", "sandbox_log", ["expires_at"])
+    op.create_index("ix_sandbox_log_owner_id_read_at", "sandbox_log", ["owner_id", "read_at"])

@@ -15,7 +15,7 @@ from tests.shared.cli.answers import Cli, assert_complains
 def keep(database: Database, sandbox: Sandbox) -> None:
     with database.transaction() as session:
         text = "2026-01-01T00:00:00.000000001Z one\n2026-01-01T00:00:00.000000002Z two \x1b[31m\n"
-        log = SandboxLog(sandbox_id=sandbox.id, container_id="c" * 64, text=text, expires_at=after(60))
+        log = SandboxLog(sandbox_id=sandbox.id, owner_id="u", container_id="c" * 64, text=text, expires_at=after(60))
         log.cause = LogCause.REMOVED
         kept_logs.keep(session, log)
 

@@ -33,7 +33,12 @@ def keep(
 ) -> None:
     with database.transaction() as session:
         log = SandboxLog(
-            sandbox_id=sandbox_id, container_id=container, cause=cause, text=text, expires_at=after(seconds)
+            sandbox_id=sandbox_id,
+            owner_id="u",
+            container_id=container,
+            cause=cause,
+            text=text,
+            expires_at=after(seconds),
         )
         log.read_at = BEGAN + timedelta(seconds=at)
         kept_logs.keep(session, log)
@@ -73,6 +78,16 @@ def test_last_containers_are_kept(database: Database, sandbox_id: str) -> None:
     assert kept(database, sandbox_id) == [(f"c{number}", f"log {number}", None) for number in expected]
 
 
+def test_last_containers_of_an_owner_are_kept(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_logs, "MAX_OF_OWNER", 2)
+    sandboxes = [make_sandbox(database, user).id for _ in range(4)]
+    for number, sandbox_id in enumerate(sandboxes):
+        keep(database, sandbox_id, "log", at=number)
+    assert [len(kept(database, sandbox_id)) for sandbox_id in sandboxes] == [0, 0, 1, 1]
+
+
 def test_expired_logs_are_deleted(database: Database, sandbox_id: str) -> None:
     keep(database, sandbox_id, "old", seconds=-1)
     keep(database, sandbox_id, "new", container="c2")
@@ -84,7 +99,7 @@ def test_expired_logs_are_deleted(database: Database, sandbox_id: str) -> None:
 
 
 def log_of(container: str, text: str) -> SandboxLog:
-    return SandboxLog(sandbox_id="s", container_id=container, text=text, expires_at=BEGAN)
+    return SandboxLog(sandbox_id="s", owner_id="u", container_id=container, text=text, expires_at=BEGAN)
 
 
 def lines_of(number: int, texts: str) -> str:

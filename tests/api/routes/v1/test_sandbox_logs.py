@@ -38,7 +38,7 @@ def keep(
 ) -> None:
     lines = "".join(f"2026-01-01T00:00:00.{number:09}Z {text}\n" for number, text in enumerate(texts))
     with database.transaction() as session:
-        log = SandboxLog(sandbox_id=sandbox_id, container_id=name, text=lines, expires_at=after(60))
+        log = SandboxLog(sandbox_id=sandbox_id, owner_id="u", container_id=name, text=lines, expires_at=after(60))
         log.cause, log.read_at = cause, after(-age)
         kept_logs.keep(session, log)
 
