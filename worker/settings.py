@@ -84,6 +84,9 @@ class WorkerSettings(BaseSettings):
         "auto",
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
     )
+    container_log_days: float = Field(
+        7.0, ge=0, description="Days for which the log of a removed or failed container is kept; 0: none is kept"
+    )
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"
     )
