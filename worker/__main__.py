@@ -184,7 +184,7 @@ def make_network(
             engine,
             firewall,
             place,
-            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port),
+            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port, firewall),
         )
     )
 
