@@ -12,17 +12,18 @@ import pytest
 
 from deploy.egress_proxy import decisions
 from deploy.egress_proxy.decisions import matches
-from shared.models import Sandbox, SandboxSpec
+from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
 from shared.states import Desired, Reason, Status
-from tests.factories import Person
+from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
 from tests.fakes.firewall import FakeFirewall
 from tests.worker.network.scene import Scene
 from tests.worker.sandboxes.reconciler.sandboxes import mark_due
 from tests.worker.scenes import row, running, set_desired, start
 from worker.engine.protocol import ContainerState
+from worker.loops.heartbeat import send_heartbeat
 from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
@@ -113,6 +114,8 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
     assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
     assert "nothing listens on 127.0.0.1" in str(found.detail)
     assert scene.isolation.check() is None, "the node takes others"
+    send_heartbeat(scene.context)
+    assert "nothing listens on 127.0.0.1" in str(row(scene.context, Node, NODE_ID).impaired_reason)
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "open"})
     running(scene.context, user)
