@@ -80,6 +80,9 @@ class WorkerSettings(BaseSettings):
     min_free_disk_bytes: int = Field(
         5 * 1024**3, ge=0, description="Free bytes of the engine's disk below which this node takes no new sandboxes"
     )
+    backup_sandbox_bytes: int = Field(
+        0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
+    )
     sandbox_dns: str = Field(
         "auto",
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",

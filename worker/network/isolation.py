@@ -108,6 +108,11 @@ class NetworkIsolation:
             self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
         )
 
+    @property
+    def impairment(self) -> str | None:
+        """Why host names are not reached."""
+        return self._parts.proxy.problem
+
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
