@@ -61,6 +61,8 @@ class SandboxActions:
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
+        # The observation for which the sandbox's network rules were written last.
+        self._admitted: ContainerStatus | None = None
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
@@ -97,8 +99,9 @@ class SandboxActions:
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
-        if observed.state == ContainerState.RUNNING:
+        if observed.state == ContainerState.RUNNING and observed is not self._admitted:
             self._context.network.admit(self._sandbox, observed)
+            self._admitted = observed
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT
