@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import pending_messages, shared_clones, start_tasks
@@ -241,7 +241,7 @@ class ConversationStart:
         """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner gets it when READY."""
         if conversation_queries.find(session, self._task.conversation_id) is None:
             session.add(inputs.conversation(self._task, self._contents.branch))
-            usage_recorder.record(session, self._task.owner_id, Usage(conversations=1))
+            change_recorder.record_usage(session, self._task.owner_id, Usage(conversations=1))
 
     def _finish(self) -> None:
         with self._context.database.transaction() as session:
