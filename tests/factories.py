@@ -13,7 +13,7 @@ from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Node, Sandbox, SandboxSpec, StartTask
-from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
+from shared.states import FINAL_STAGES, Desired, NodeStatus, PauseKind, Reason, Stage, Status
 from shared.users import accounts, api_keys
 
 SECRET_KEY = new_secret_key()
@@ -121,7 +121,7 @@ def make_start_task(
         "sandbox_id": sandbox.id if sandbox else None,
         "stage": stage,
         "request": {},
-        "due_at": None if stage.is_final else now(),
+        "due_at": None if stage in FINAL_STAGES else now(),
     }
     return _add(database, StartTask(**(defaults | columns)))
 

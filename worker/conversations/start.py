@@ -25,7 +25,7 @@ from shared.leasing.leases import FARTHEST
 from shared.models import Conversation, Sandbox, StartTask
 from shared.queue.jobs import DeleteSandbox, DeliverMessages, StartConversation
 from shared.sandboxes import deadlines
-from shared.states import Reason, Stage, Status
+from shared.states import FINAL_STAGES, Reason, Stage, Status
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.context import LaneJob, WorkerContext
@@ -75,7 +75,7 @@ class ConversationStart:
             Retry: the agent server did not answer; the next attempt may succeed.
             LeaseLost: another worker owns the task now.
         """
-        if Stage(self._task.stage).is_final:
+        if self._task.stage in FINAL_STAGES:
             return
         try:
             self._check_cancelled(self._task)
@@ -92,7 +92,7 @@ class ConversationStart:
 
     def give_up(self) -> None:
         """Write that a bug in this service is in the way."""
-        if not Stage(self._task.stage).is_final:
+        if self._task.stage not in FINAL_STAGES:
             self._fail(Reason.INTERNAL_ERROR, "the worker failed in every attempt; its log has the error")
 
     def _check_cancelled(self, task: StartTask) -> None:

@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, PendingMessage, Sandbox
 from shared.queue.jobs import DeliverMessages
-from shared.states import Stage, Status
+from shared.states import FINAL_STAGES, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
@@ -77,7 +77,7 @@ class TestMessagesOfAConversation:
 
 
 class TestMessagesOfAStart:
-    @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+    @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
     def test_wait_for_it_under_either_id(
         self,
         client: TestClient,
