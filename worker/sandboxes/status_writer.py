@@ -18,12 +18,12 @@ from shared.observability.metrics import Source
 from shared.queue.jobs import CheckSandbox, Job
 from shared.sandboxes import quarantine, specs
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.status import ObservedState
+from shared.sandboxes.status import AGENT_SERVER, ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused
 from worker.sandboxes.container_logs import keep_log
-from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
+from worker.sandboxes.container_spec import container_name, exposed_urls
 from worker.sandboxes.ownership import belongs_to_another, is_pools_volume
 from worker.sandboxes.planner import Action
 

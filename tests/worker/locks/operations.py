@@ -14,7 +14,7 @@ from shared.conversations import start as conversation_start
 from shared.conversations.start import StartCommand
 from shared.conversations.webhook_reports import read_event
 from shared.ids import new_id
-from shared.leasing import leases, renewals, waiters
+from shared.leasing import renewals, waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
@@ -166,7 +166,7 @@ def renew(session: Session, world: World) -> None:
 def free(session: Session, _world: World) -> None:
     table: Any
     for table in (Sandbox, StartTask, Conversation):
-        leases.expire_leases_of(session, table, DEAD, now())
+        renewals.expire_leases_of(session, table, DEAD, now())
 
 
 def change_settings(session: Session, world: World) -> None:
