@@ -72,7 +72,7 @@ class WorkerSettings(BaseSettings):
     )
     allowed_runtimes: str = Field(
         "",
-        description="Runtimes beside the default that specs may use here, comma-separated; the engine must have them",
+        description="Runtimes besides the default that specs may use here, comma-separated; the engine must have them",
     )
     sandbox_disk_bytes: int = Field(
         20 * 1024**3, ge=0, description="Size of a new sandbox's disk if its spec has none, in bytes; 0: no limit"

@@ -49,7 +49,7 @@ class AwaitedRow:
 
 
 class Superseded(Exception):
-    """The sandbox has another desired state by now: the awaited one will not be reached."""
+    """The sandbox has another desired state now: the awaited one will not be reached."""
 
 
 class CompletionWaiter:

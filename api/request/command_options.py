@@ -36,7 +36,7 @@ MAX_SECONDS = 60
 COMPLETED = "Operation-Settled"
 # The former name, sent for one release.
 FORMER = "Wish-Settled"
-# The header's third value, besides true and false: another state is desired by now.
+# The header's third value, besides true and false: another state is desired now.
 SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
 HEADERS = (COMPLETED, FORMER, APPLIED)

@@ -1,6 +1,6 @@
 """Custom secrets and git provider tokens, each encrypted separately, and the names that secrets may have.
 
-Secrets become environment variables of the commands that an agent runs, beside the variables of the sandbox itself
+Secrets become environment variables of the commands that an agent runs, besides the variables of the sandbox itself
 (wire contract 3.1).
 """
 

@@ -1,7 +1,7 @@
 """Who may use the operators' pages: users with the role admin, in a browser that is signed in.
 
-An API key is not accepted: the pages are for people. A form carries a token of its login, beside the check of its
-origin: responses of sandboxes come from the same address as the pages, in documents without an origin (decision 65).
+An API key is not accepted: the pages are for people. A form carries a token of its login, and its origin is checked as
+well: responses of sandboxes come from the same address as the pages, in documents without an origin (decision 65).
 """
 
 import hmac

@@ -81,7 +81,7 @@ class Service:
             path: below the service's URL.
             body: sent as JSON; None: no body.
             query: values that are None are left out.
-            headers: beside the key.
+            headers: besides the key.
             seconds: max time without a byte.
         """
         with self.stream(method, path, body=body, query=query, headers=headers, seconds=seconds) as response:
