@@ -62,7 +62,7 @@ def get_sandboxes(
     context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query(alias="id")]
 ) -> list[SandboxInfo | None]:
     """The caller's sandboxes with these ids, in order; null for an unknown or deleted one."""
-    hexes = parse_ids(ids, most=MAX_IDS)
+    hexes = parse_ids(ids, limit=MAX_IDS)
     with context.database.reading() as session:
         found = sandbox_queries.get_many(session, hexes, caller.id)
         shown = {info.id: info for info in _show(session, context, caller, [row for row in found if row])}
