@@ -36,6 +36,17 @@ class ObservedState:
     phases: dict[str, float] | None = field(default=None, compare=False)
 
 
+def read_state(sandbox: Sandbox) -> ObservedState:
+    """Return the observed state that a row has. The phases that led to it are in its history."""
+    return ObservedState(
+        status=Status(sandbox.status),
+        reason=Reason(sandbox.reason) if sandbox.reason else None,
+        detail=sandbox.detail,
+        pause_kind=PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None,
+        exposed_urls=sandbox.exposed_urls,
+    )
+
+
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
     """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
     urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
