@@ -197,12 +197,19 @@ def make_network(
 def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
+    heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context))
     return [
-        PeriodicTask("network", settings.resync_seconds, context.network.refresh),
-        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context)),
+        PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),
+        heartbeat,
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor),
     ]
+
+
+def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
+    """Compare the network rules. If this closes the node or opens it, the next heartbeat is immediate, and tells it."""
+    if context.network.refresh():
+        heartbeat.wake()
 
 
 def _make_clock_dependent(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
