@@ -11,7 +11,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound, StreamParseError
 from docker.types import LogConfig
 
-from shared.observability import correlation
+from shared.observability import correlation, failpoints
 from worker.engine import confinement
 from worker.engine.protocol import (
     ContainerRequest,
@@ -166,7 +166,7 @@ def network_data(request: NetworkRequest) -> dict[str, Any]:
 def _create_network(api: APIClient, request: NetworkRequest) -> None:
     data = network_data(request)
     try:
-        with already():
+        with already(), failpoints.around("engine.create_network"):
             api.create_network(
                 data["Name"],
                 driver=data["Driver"],

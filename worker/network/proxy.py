@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from shared.observability import failpoints
 from shared.sandboxes.egress import Egress
 from worker.network.firewall import FirewallError
 
@@ -73,10 +74,9 @@ class EgressProxy:
         """
         path = self._folder / address
         try:
-            if not found:
-                path.unlink(missing_ok=True)
-            elif self._read(path) != found:
-                self._write(path, found)
+            if self._read(path) != found if found else path.exists():
+                with failpoints.around("egress.allow"):
+                    self._write(path, found) if found else path.unlink(missing_ok=True)
         except OSError as error:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
 
