@@ -44,6 +44,7 @@ from api.routes.v1 import (
     llm_profiles,
     pending_messages,
     provider_tokens,
+    sandbox_logs,
     sandbox_secrets,
     sandbox_specs,
     sandboxes,
@@ -162,6 +163,7 @@ def _add_v1(api: APIRouter) -> None:
         events,
         sandbox_specs,
         sandboxes,
+        sandbox_logs,
     ):
         api.include_router(module.router, prefix=V1)
     for module in (v1_settings, secrets, users, catalog, web_client_config, sandbox_secrets, webhooks, git):

@@ -73,10 +73,18 @@ NO_RERUN = (
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/conversations/test_start_interruptions.py",
 )
+# It is asked for several times, of ten thousand tests.
+_KIND = pytest.StashKey[str]()
 
 
 def kind_of(item: pytest.Item) -> str:
     """The mark of a test."""
+    if _KIND not in item.stash:
+        item.stash[_KIND] = _find_kind(item)
+    return item.stash[_KIND]
+
+
+def _find_kind(item: pytest.Item) -> str:
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(CHAOS):
         return "chaos"

@@ -117,9 +117,9 @@ class Streams:
                 if any(subscriber.number != number for subscriber in self._subscribers.get(owner_id, ())):
                     self._notify(owner_id)
 
-    async def _is_notified(self, subscriber: _Subscriber, seconds: float = HEARTBEAT_SECONDS) -> bool:
+    async def _is_notified(self, subscriber: _Subscriber, seconds: float | None = None) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(HEARTBEAT_SECONDS if seconds is None else seconds):
                 return await subscriber.event.wait()
         return False
 

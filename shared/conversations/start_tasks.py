@@ -61,6 +61,13 @@ def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str
     return found
 
 
+def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, most: int) -> list[str]:
+    """The secrets that the newest start requests of conversations in a sandbox brought, in clear."""
+    brought = select(StartTask.secrets).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
+    newest = session.exec(brought.order_by(col(StartTask.created_at).desc()).limit(most)).all()
+    return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
+
+
 def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
     """The owner's unfinished tasks, except for cancelled ones."""
     own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))

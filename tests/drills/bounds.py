@@ -104,9 +104,9 @@ class Bounds:
         return set(sets["sandboxes"])
 
     def _wrong_names(self) -> Iterator[str]:
-        """The egress proxy is told of the sandboxes whose programs use it."""
+        """The egress proxy is told what the sandboxes reach whose programs use it."""
         folder = self.var / "run" / "egress" / self.place.gateway
-        told = {path.name for path in folder.glob("[!.]*")}
+        told = {path.name for path in folder.glob("[!.]*") if path.read_text()}
         addresses = EngineSocket(self.engine.host).addresses(network_name(self.place), PROXY_LABEL)
         if told != addresses:
             yield f"the egress proxy is told of {sorted(told)} instead of {sorted(addresses)}"

@@ -100,7 +100,7 @@ def sandbox() -> Iterator[str]:
         engine.create(replace(request, has_files=False))
         engine.put_file(request.name, CONFIG_PATH, CONFIG)
         engine.start(request.name)
-        eventually(lambda: "startup complete" in engine.read_log(request.name, 50), deadline_seconds=180)
+        eventually(lambda: "startup complete" in str(engine.read_log(request.name).lines), deadline_seconds=180)
         yield request.name
 
 

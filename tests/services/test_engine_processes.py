@@ -10,7 +10,8 @@ import pytest
 from tests.services.engine_processes import kill_half_made_shims
 
 ALONE = "#!/bin/sh\necho made\nread line\n"
-WITH_CONTAINER = "#!/bin/sh\nsleep 60 &\necho made\nwait\n"
+# The child itself says that it is made: until it has executed its program, it is a copy of the shim without a child.
+WITH_CONTAINER = "#!/bin/sh\nsh -c 'echo made; exec sleep 60' &\nwait\n"
 
 StartShim = Callable[[str, Path], "subprocess.Popen[bytes]"]
 

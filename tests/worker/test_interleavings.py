@@ -31,7 +31,7 @@ DETECTED_MUTANTS = [
     "an older generation is observed",
     "no waiter is enqueued",
 ]
-SHARDS, POSTGRES_SHARDS = range(effort.choose(quick=1, change=2, thorough=20)), range(1)
+SHARDS, POSTGRES_SHARDS = range(effort.choose(quick=1, change=1, thorough=20)), range(1)
 # Each of these mutants is detected by one of the first thousand orders of events.
 LIVES_OF_MUTANTS = range(1000)
 

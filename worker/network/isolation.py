@@ -108,6 +108,11 @@ class NetworkIsolation:
             self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
         )
 
+    @property
+    def impairment(self) -> str | None:
+        """Why host names are not reached."""
+        return self._parts.proxy.problem
+
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
@@ -163,15 +168,12 @@ class NetworkIsolation:
         return [other for other, each in located if each.address == address and other != sandbox_id]
 
     def _has_names(self, sandbox: Sandbox) -> bool:
-        with self._parts.database.reading() as session:
-            row = network_access.of_sandbox(session, sandbox.id)
-        return row is not None and bool(egress.parse(row.egress).names)
+        found = network_access.read_one(self._parts.database, sandbox.id)
+        return found is not None and bool(egress.parse(found.row.egress).names)
 
     def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
         address, uses_proxy = located
-        with self._parts.database.reading() as session:
-            row = network_access.of_sandbox(session, sandbox.id)
-            return self._access.read(session, {address: row} if row else {}, {address} if uses_proxy else ())
+        return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> None:
         """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway."""

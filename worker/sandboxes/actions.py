@@ -6,6 +6,7 @@ from functools import partial
 import structlog
 
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
+from shared.container_logs.kept_logs import LogCause
 from shared.conversations import queries as conversation_queries
 from shared.errors import LeaseLost
 from shared.models import Sandbox
@@ -16,6 +17,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
+from worker.sandboxes.container_logs import keep_log
 from worker.sandboxes.container_spec import (
     config_path,
     container_name,
@@ -59,6 +61,8 @@ class SandboxActions:
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
+        # The observation for which the sandbox's network rules were written last.
+        self._admitted: ContainerStatus | None = None
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
@@ -95,8 +99,9 @@ class SandboxActions:
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
-        if observed.state == ContainerState.RUNNING:
+        if observed.state == ContainerState.RUNNING and observed is not self._admitted:
             self._context.network.admit(self._sandbox, observed)
+            self._admitted = observed
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT
@@ -155,14 +160,17 @@ class SandboxActions:
                 self._unpause(observed)
             case Action.REPLACE:
                 self._stop_if_used(observed)
+                self._keep_log(observed, LogCause.REPLACED)
                 engine.remove_container(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE_CONTAINER:
+                self._keep_log(observed, LogCause.REPLACED)
                 engine.remove_container(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE:
                 self._status_writer.enter(Status.DELETING)
                 self._stop_if_used(observed)
+                self._keep_log(observed, LogCause.REMOVED)
                 engine.remove(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
 
@@ -212,6 +220,11 @@ class SandboxActions:
         """Let the agent server send its buffered events before its container is removed: best effort."""
         if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             self._stop(observed)
+
+    def _keep_log(self, observed: ContainerStatus, cause: LogCause) -> None:
+        """Keep the log of a container that is to go, unless it is a warm one: no user is shown that."""
+        if self._sandbox.owner_id is not None and self._context.settings.container_log_days:
+            keep_log(self._context, self._sandbox, observed, cause)
 
     def _pause(self, observed: ContainerStatus) -> None:
         """Pause the container, and end its agents' runs first if its owner asked for the pause.

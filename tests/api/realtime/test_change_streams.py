@@ -51,7 +51,7 @@ class Observed(Streams):
 
     waits = False
 
-    async def _is_notified(self, subscriber: object, seconds: float = 0.0) -> bool:
+    async def _is_notified(self, subscriber: object, seconds: float | None = None) -> bool:
         self.waits = True
         return await super()._is_notified(subscriber)  # type: ignore[arg-type]
 

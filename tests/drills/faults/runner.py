@@ -16,6 +16,7 @@ from shared.models import (
     IdempotencyKey,
     PendingMessage,
     Sandbox,
+    SandboxLog,
     SandboxTransition,
     StaleContainer,
     StartTask,
@@ -44,7 +45,8 @@ from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
 # The tables of what an operation makes, in an order in which they can be emptied.
-MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, StaleContainer, IdempotencyKey, Sandbox)
+OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
+MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.

@@ -148,7 +148,7 @@ def calls_of_programs(tree: ast.AST) -> list[ast.Call]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "_run"]
 
 
-@pytest.mark.parametrize("name", ["write", "change", "remove"])
+@pytest.mark.parametrize("name", ["write", "change", "disconnect", "remove"])
 @pytest.mark.parametrize("kind", [LocalFirewall, FilteredFirewall])
 def test_each_write_to_the_firewall_has_points(
     kind: type[Any], name: str, met: Met, monkeypatch: pytest.MonkeyPatch
@@ -159,10 +159,11 @@ def test_each_write_to_the_firewall_has_points(
         if "list" not in arguments:
             seen.append(met.last())
 
-    monkeypatch.setattr(kind, "_run" if kind is LocalFirewall else "_request", note)
+    monkeypatch.setattr(kind, "_run_program" if kind is LocalFirewall else "_request", note)
     found = kind(Place("br-aw", IPv4Network("10.0.0.0/24")) if kind is LocalFirewall else "unix:///filter")
     one = Allowed(sandboxes=frozenset({"10.0.0.2"}))
-    arguments: dict[str, list[Any]] = {"write": [one], "change": [Change(one)], "remove": []}
+    models = ["10.0.0.2 . 10.0.0.1 . 3003"]
+    arguments: dict[str, list[Any]] = {"write": [one], "change": [Change(one)], "disconnect": [models], "remove": []}
     with suppress(FirewallError):  # nothing is there that `write` could read back
         getattr(found, name)(*arguments[name])
     assert seen == [f"test/1/firewall.{name}.before"]

@@ -143,7 +143,7 @@ def make_isolation(node: Namespace, client: DiskEngine, database: Database, reso
     shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
-    proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT)
+    proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
     return NetworkIsolation(
         Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
     )
