@@ -28,7 +28,7 @@ from tests.interleaving import overlap
 pytestmark = pytest.mark.usefixtures("model_key")
 
 # A rush has more than any quota here admits.
-REQUESTS = effort.choose(quick=80, change=200, thorough=1000)
+REQUESTS = effort.choose(quick=80, change=80, thorough=1000)
 THREADS = 16
 PAUSING = QuotaPolicy.PAUSE_OLDEST
 OLD = now() - timedelta(days=1)
