@@ -27,7 +27,7 @@ class PrintedLine(NamedTuple):
 
     Args:
         at: when it was complete, as the engine writes it: RFC 3339 in UTC with nine decimal places.
-        text: without the line's end.
+        text: without any line's end.
         is_partial: its beginning or its end may be missing.
     """
 
@@ -61,7 +61,8 @@ class StoredText(NamedTuple):
 def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
     """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`."""
     known = _spellings(secrets)
-    shown = hide_secrets("".join(f"{_harmless(line.text)}\n" for line in log.lines), known).split("\n")[:-1]
+    printed = "".join(f"{line.text}\n" for line in log.lines)
+    shown = hide_secrets(_harmless(printed), known).split("\n")[:-1]
     kept: list[str] = []
     size = 0
     for line, text in zip(reversed(log.lines), reversed(shown), strict=True):
@@ -91,16 +92,16 @@ def _spellings(secrets: Iterable[str]) -> list[str]:
     """Each secret as programs print it: in JSON, in a URL, and line by line. Long ones first."""
     found = set[str]()
     for secret in secrets:
-        clean = _harmless(secret, "\n")
+        clean = _harmless(secret)
         lines = [line for line in clean.split("\n") if len(line) >= MIN_LINE_LENGTH]
         found |= {clean, clean.strip(), json.dumps(secret)[1:-1], quote(secret, safe=""), *lines}
     return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
 
-def _harmless(text: str, line_end: str = " ") -> str:
-    """A text without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
-    text = ESCAPE.sub("", text.replace("\r\n", "\n")).rstrip("\r")
-    return CONTROLS.sub(REPLACEMENT, text.replace("\t", "    ").replace("\n", line_end))
+def _harmless(text: str) -> str:
+    """The same lines without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))
 
 
 def _hide_parts(text: str, known: Iterable[str]) -> str:
