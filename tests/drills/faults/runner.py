@@ -16,6 +16,7 @@ from shared.models import (
     IdempotencyKey,
     PendingMessage,
     Sandbox,
+    SandboxLog,
     SandboxTransition,
     StaleContainer,
     StartTask,
@@ -43,14 +44,13 @@ from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
 # The tables of what an operation makes, in an order in which they can be emptied.
-MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, StaleContainer, IdempotencyKey, Sandbox)
+MADE = (PendingMessage, Event, StartTask, Conversation, SandboxLog, SandboxTransition, StaleContainer, IdempotencyKey)
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
 REACH_SECONDS = 20.0
-# As long as no new point is met for this time, at rest, none will be.
-QUIET_SECONDS = 0.2
-POLL_SECONDS = 0.05
+# As long as no new point is met for this time, at rest, none will be; and how often that is asked.
+QUIET_SECONDS, POLL_SECONDS = 0.2, 0.05
 # Within this time an operation's beginning is made if nothing is refused.
 SOON_SECONDS = 10.0
 
@@ -257,7 +257,7 @@ class Runner:
             self.client.delete(sandbox_id)
         self.await_agreement(closely=False)
         with self.service.database.transaction() as session:
-            for table in MADE:
+            for table in (*MADE, Sandbox):
                 session.execute(delete(table))
         self.client.history, self.faulty.trouble = History(), None
         self.answers, self.died_at = [], None
