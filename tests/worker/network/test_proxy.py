@@ -183,6 +183,13 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
         proxy.allow("10.9.0.2", ())
 
 
+def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
+    firewall = FakeFirewall()
+    (tmp_path / "notes").write_text("of an operator\n")
+    EgressProxy(tmp_path, "10.9.0.1", 3003, firewall).compare({}, kept=())
+    assert (list(tmp_path.iterdir()), firewall.disconnected) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("former", "found", "is_closed"),
     [
