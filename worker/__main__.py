@@ -29,6 +29,7 @@ from shared.queue.broker import Publisher
 from shared.queue.jobs import queues_of
 from shared.reasons import more
 from shared.settings import Settings
+from shared.works_file import works_file
 from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
@@ -88,13 +89,15 @@ def main() -> None:
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
+    process = os.environ.get("PROCESS", "worker")
+    works_file(shared, process).touch()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
     app.conf.worker_enable_remote_control = settings.remote_control
     worker = app.Worker(
         pool="threads",
         concurrency=settings.concurrency,
         queues=queues_of(settings.node),
-        hostname=f"{os.environ.get('PROCESS', 'worker')}@{settings.node}",
+        hostname=f"{process}@{settings.node}",
         without_mingle=True,
         without_gossip=True,
         task_events=True,
