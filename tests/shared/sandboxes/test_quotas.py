@@ -289,4 +289,4 @@ def test_users_without_quotas_are_not_locked(
     monkeypatch.setattr(locks, "lock_user", None)
     for sandbox_id in (None, sandbox.id):
         with database.transaction() as session:
-            start_in(session, user, Quotas(), sandbox_id)
+            assert start_in(session, user, Quotas(), sandbox_id).paused == ()
