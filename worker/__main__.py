@@ -18,6 +18,7 @@ from shared import clock
 from shared.agent_server.door import open_access
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
+from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
@@ -72,7 +73,10 @@ def main() -> None:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
-    context = make_context(shared, settings, app)
+    try:
+        context = make_context(shared, settings, app)
+    except Conflict as error:  # a restore is not finished
+        raise SystemExit(f"worker: {error}") from None
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
@@ -130,6 +134,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
+    unfinished_restore.require_finished(database)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
     engine = DiskEngine(settings.docker_host, installation)
@@ -184,7 +189,7 @@ def make_network(
             engine,
             firewall,
             place,
-            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port),
+            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port, firewall),
         )
     )
 
@@ -192,12 +197,19 @@ def make_network(
 def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
+    heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context))
     return [
-        PeriodicTask("network", settings.resync_seconds, context.network.refresh),
-        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context)),
+        PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),
+        heartbeat,
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor),
     ]
+
+
+def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
+    """Compare the network rules. If this closes the node or opens it, the next heartbeat is immediate, and tells it."""
+    if context.network.refresh():
+        heartbeat.wake()
 
 
 def _make_clock_dependent(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:

@@ -72,13 +72,16 @@ class WorkerSettings(BaseSettings):
     )
     allowed_runtimes: str = Field(
         "",
-        description="Runtimes beside the default that specs may use here, comma-separated; the engine must have them",
+        description="Runtimes besides the default that specs may use here, comma-separated; the engine must have them",
     )
     sandbox_disk_bytes: int = Field(
         20 * 1024**3, ge=0, description="Size of a new sandbox's disk if its spec has none, in bytes; 0: no limit"
     )
     min_free_disk_bytes: int = Field(
         5 * 1024**3, ge=0, description="Free bytes of the engine's disk below which this node takes no new sandboxes"
+    )
+    backup_sandbox_bytes: int = Field(
+        0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
     )
     sandbox_dns: str = Field(
         "auto",

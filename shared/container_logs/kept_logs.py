@@ -77,12 +77,12 @@ def delete_expired(session: Session, *, limit: int = 100) -> None:
     session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(session.exec(found).all())))
 
 
-def _remove_beyond(session: Session, most: int, of_one: Any) -> None:
+def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
     """Remove the oldest logs of a sandbox or of an owner."""
     rows = select(SandboxLog.id).where(of_one, SandboxLog.container_id != NO_CONTAINER)
     newest_first = rows.order_by(col(SandboxLog.read_at).desc(), col(SandboxLog.id).desc())
     # Two workers of one owner may want to remove the same rows: each skips those that the other has locked.
-    found = newest_first.offset(most).limit(MAX_REMOVED).with_for_update(skip_locked=True)
+    found = newest_first.offset(kept).limit(MAX_REMOVED).with_for_update(skip_locked=True)
     if oldest := session.exec(found).all():
         session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(oldest)))
 

@@ -13,6 +13,10 @@ class Isolation(Protocol):
     def place(self) -> NetworkPlace | None:
         """Where new containers are; None: on the engine's own bridge."""
 
+    @property
+    def impairment(self) -> str | None:
+        """What sandboxes do not reach, although the node takes new ones; None if nothing is missing."""
+
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
 
@@ -44,14 +48,19 @@ class Isolation(Protocol):
             FirewallError: the rules can't be written.
         """
 
-    def refresh(self) -> None:
-        """Compare network and rules with database and engine, and correct them."""
+    def refresh(self) -> bool:
+        """Compare network and rules with database and engine, and correct them.
+
+        Returns:
+            Whether `check` returns something else than before.
+        """
 
 
 class NoIsolation:
     """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
 
     place: NetworkPlace | None = None
+    impairment: str | None = None
 
     def check(self) -> str | None:
         """Nothing is missing."""
@@ -69,5 +78,6 @@ class NoIsolation:
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Nothing is withdrawn."""
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """Nothing is compared."""
+        return False

@@ -8,10 +8,9 @@ import structlog
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.container_logs.kept_logs import LogCause
 from shared.conversations import queries as conversation_queries
-from shared.errors import LeaseLost
+from shared.leasing import leases
 from shared.models import Sandbox
-from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.queries import CurrentDesiredState
+from shared.sandboxes.desired_state import CurrentDesiredState
 from shared.states import Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
@@ -61,6 +60,8 @@ class SandboxActions:
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
+        # The observation for which the sandbox's network rules were written last.
+        self._admitted: ContainerStatus | None = None
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
@@ -79,10 +80,9 @@ class SandboxActions:
         Raises:
             LeaseLost: another worker owns the sandbox.
         """
-        current = sandbox_queries.find_desired(self._context.database, self._sandbox.id, self._sandbox.fence)
-        if current is None:
-            raise LeaseLost(f"sandbox {self._sandbox.id}")
-        return None if current.generation == self._sandbox.generation else current
+        row, names = self._sandbox, CurrentDesiredState._fields
+        current = CurrentDesiredState(*leases.read(self._context.database, Sandbox, row.id, row.fence, names))
+        return None if current.generation == row.generation else current
 
     def observe(self) -> ContainerStatus:
         """The observed status of the sandbox's container and volume."""
@@ -97,8 +97,9 @@ class SandboxActions:
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
-        if observed.state == ContainerState.RUNNING:
+        if observed.state == ContainerState.RUNNING and observed is not self._admitted:
             self._context.network.admit(self._sandbox, observed)
+            self._admitted = observed
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT

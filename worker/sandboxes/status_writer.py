@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import monotonic
 
 import structlog
@@ -18,12 +18,12 @@ from shared.observability.metrics import Source
 from shared.queue.jobs import CheckSandbox, Job
 from shared.sandboxes import quarantine, specs
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.status import ObservedState
+from shared.sandboxes.status import AGENT_SERVER, ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused
 from worker.sandboxes.container_logs import keep_log
-from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
+from worker.sandboxes.container_spec import container_name, exposed_urls
 from worker.sandboxes.ownership import belongs_to_another, is_pools_volume
 from worker.sandboxes.planner import Action
 
@@ -84,6 +84,7 @@ class StatusWriter:
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
             case Action.WRITE_DELETED:
+                self._context.network.withdraw(self._sandbox, observed)  # may have failed after the removal
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:
@@ -109,9 +110,7 @@ class StatusWriter:
         is_explained = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, detail)
         if is_explained or row.generation == row.observed_generation:
             return
-        kind = PauseKind(row.pause_kind) if row.pause_kind else None
-        state = ObservedState(Status(row.status), reason, detail, pause_kind=kind, exposed_urls=row.exposed_urls)
-        self._write(state, reached=False)
+        self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
 
     def disown(self, observed: ContainerStatus) -> bool:
         """Quarantine the container and end the row, if the container is another row's (`worker.sandboxes.ownership`).
@@ -251,10 +250,5 @@ class StatusWriter:
 
     def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox
-        written = ObservedState(Status(row.status), *_explanation(row), exposed_urls=row.exposed_urls)
-        return row.generation == row.observed_generation and row.attempt == 0 and state == written
-
-
-def _explanation(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
-    reason = Reason(row.reason) if row.reason else None
-    return reason, row.detail, PauseKind(row.pause_kind) if row.pause_kind else None
+        is_observed = row.generation == row.observed_generation
+        return is_observed and row.attempt == 0 and state == sandbox_status.read_state(row)

@@ -47,6 +47,7 @@ class ServiceStatus:
             "nodes": [
                 {"id": node.id, "status": node.status, "used": used, "capacity": node.capacity}
                 | {"heartbeat_at": node.heartbeat_at, "detail": node.detail, "closed_reason": node.closed_reason}
+                | {"impaired_reason": node.impaired_reason}
                 for node, used in self.nodes
             ],
             "sandboxes": self.sandboxes,

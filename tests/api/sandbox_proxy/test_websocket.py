@@ -15,6 +15,7 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Status
+from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
 from tests.fakes.worker import settle
@@ -76,6 +77,19 @@ class TestKeys:
         assert (closes, worker.jobs, as_stored(database, sandbox)) == ({4001}, [], sandbox)
         with socket(api, sandbox, **other_user.headers) as connection:
             assert close_of(connection)[0] == 4004
+
+    def test_socket_ends_with_its_key(
+        self, api: httpx.Client, database: Database, running: Sandbox, user: Person, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also one on which the client only listens."""
+        monkeypatch.setattr("api.sandbox_proxy.websocket.RECHECK_SECONDS", 0.05, raising=False)
+        with socket(api, running, EVENTS, **user.headers) as connection:
+            connection.recv(timeout=20)
+            with pytest.raises(TimeoutError):
+                connection.recv(timeout=0.5)
+            with database.transaction() as session:
+                assert api_keys.revoke_key(session, user.key) == 1
+            assert close_of(connection)[0] == 4001
 
     def test_key_is_not_logged(
         self,

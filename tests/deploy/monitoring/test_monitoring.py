@@ -30,7 +30,7 @@ def promtool(*arguments: str) -> str:
 @pytest.fixture
 def names(database: Database) -> set[str]:
     """The names of all samples that a scrape may have."""
-    return {*metrics._OWN._names_to_collectors, *(family.name for family in read_gauges(database))}
+    return {*metrics.OWN._names_to_collectors, *(family.name for family in read_gauges(database))}
 
 
 def dashboard() -> dict[str, Any]:
