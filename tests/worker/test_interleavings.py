@@ -74,13 +74,8 @@ def assert_no_violations(seeds: range, url: str, directory: Path) -> None:
 def clear(database: Database) -> None:
     """Delete the rows of the last order of events."""
     with database.transaction() as session:
-        for table in (
-            StartTask,
-            SandboxLog,
-            SandboxTransition,
-            Sandbox,
-            Node,
-        ):  # a node with an old heartbeat takes no sandbox
+        # Nodes too: one with an old heartbeat takes no sandbox.
+        for table in (StartTask, SandboxLog, SandboxTransition, Sandbox, Node):
             session.execute(delete(table))
 
 

@@ -51,8 +51,9 @@ MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, Idempoten
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
 REACH_SECONDS = 20.0
-# As long as no new point is met for this time, at rest, none will be; and how often that is asked.
-QUIET_SECONDS, POLL_SECONDS = 0.2, 0.05
+# As long as no new point is met for this time, at rest, none will be.
+QUIET_SECONDS = 0.2
+POLL_SECONDS = 0.05
 # Within this time an operation's beginning is made if nothing is refused.
 SOON_SECONDS = 10.0
 
