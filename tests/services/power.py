@@ -30,8 +30,9 @@ def cut_power(engine: PrivateEngine) -> None:
 
 def unmount(folder: Path) -> None:
     """Unmount all that is mounted below a folder."""
-    mounts = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
-    for mount in [mount for mount in mounts if mount.startswith(f"{folder}/")]:
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    # The last first: what is mounted inside another goes before it.
+    for mount in [mount for mount in reversed(mounts) if mount.startswith(f"{folder}/")]:
         subprocess.run(["umount", "--lazy", mount], check=True)
 
 
