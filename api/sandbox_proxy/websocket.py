@@ -6,6 +6,7 @@ first frame. Only then does the proxy connect to the agent server, and sends the
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -16,6 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from api.errors.upstream import TemporarilyUnavailable
+from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
@@ -42,6 +44,8 @@ CLOSE_SECONDS = 5.0
 RECHECK_SECONDS = 60.0
 # The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
 MAX_AWAITING_KEY = 1000
+# Of them, those of one address.
+MAX_AWAITING_OF_ADDRESS = 125
 # The max size of a message, in either direction: uvicorn's on both sides.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A close reason has at most 123 bytes.
@@ -83,7 +87,8 @@ class WebSocketProxy:
         self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
         self._limit = context.limits.websockets
-        self._awaiting_key = 0
+        # By address.
+        self._awaiting_key = Counter[str]()
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
         """Serve one websocket until one side closes it.
@@ -105,7 +110,7 @@ class WebSocketProxy:
 
     async def _serve_or_close(self, proxied: ProxyRequest, receive: Receive, send: Send) -> Close:
         try:
-            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(receive))
+            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(proxied, receive))
             sandbox = await self._ensure_running(proxied)
             with self._limit.hold(sandbox.owner_id):
                 return await self._serve(proxied, sandbox, receive, send)
@@ -115,14 +120,17 @@ class WebSocketProxy:
             log.warning("store_unavailable", path=proxied.path, error=type(error).__name__)
             return TRY_LATER, "the store does not respond; retry"
 
-    async def _await_key(self, receive: Receive) -> str:
-        if self._awaiting_key >= MAX_AWAITING_KEY:
+    async def _await_key(self, proxied: ProxyRequest, receive: Receive) -> str:
+        awaiting, address = self._awaiting_key, group(proxied.client or "")
+        if awaiting.total() >= MAX_AWAITING_KEY or awaiting[address] >= MAX_AWAITING_OF_ADDRESS:
             raise TemporarilyUnavailable("too many websockets wait for their first frame; retry")
-        self._awaiting_key += 1
+        awaiting[address] += 1
         try:
             return await _read_key(receive)
         finally:
-            self._awaiting_key -= 1
+            awaiting[address] -= 1
+            if not awaiting[address]:
+                del awaiting[address]
 
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, receive: Receive, send: Send) -> Close:
         async with self._connected(proxied, sandbox) as server:

@@ -15,6 +15,10 @@ from shared.redaction import HIDDEN, MIN_SECRET_LENGTH, PROVIDER_KEY
 
 # A line of a secret, such as of a private key, is hidden by itself too: other output may stand between two of them.
 MIN_LINE_LENGTH = 8
+# A user can have 200 secrets of 64 KiB. Those that are no keys and no passwords are hidden as they are only.
+MAX_SPELLED, MAX_LINES_OF_SECRET = 8192, 200
+# Places of a secret at which the text's beginning may continue it: one that repeats itself has very many.
+MAX_PLACES = 100
 # Colours and movements of a terminal's cursor.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # All other control characters, and those that change the direction of text.
@@ -27,7 +31,7 @@ class PrintedLine(NamedTuple):
 
     Args:
         at: when it was complete, as the engine writes it: RFC 3339 in UTC with nine decimal places.
-        text: without the line's end.
+        text: without any line's end.
         is_partial: its beginning or its end may be missing.
     """
 
@@ -61,7 +65,8 @@ class StoredText(NamedTuple):
 def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
     """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`."""
     known = _spellings(secrets)
-    shown = hide_secrets("".join(f"{_harmless(line.text)}\n" for line in log.lines), known).split("\n")[:-1]
+    printed = "".join(f"{line.text}\n" for line in log.lines)
+    shown = hide_secrets(_harmless(printed), known).split("\n")[:-1]
     kept: list[str] = []
     size = 0
     for line, text in zip(reversed(log.lines), reversed(shown), strict=True):
@@ -91,16 +96,19 @@ def _spellings(secrets: Iterable[str]) -> list[str]:
     """Each secret as programs print it: in JSON, in a URL, and line by line. Long ones first."""
     found = set[str]()
     for secret in secrets:
-        clean = _harmless(secret, "\n")
-        lines = [line for line in clean.split("\n") if len(line) >= MIN_LINE_LENGTH]
-        found |= {clean, clean.strip(), json.dumps(secret)[1:-1], quote(secret, safe=""), *lines}
+        clean = _harmless(secret)
+        found |= {clean, clean.strip()}
+        if len(secret) <= MAX_SPELLED:
+            lines = clean.split("\n", MAX_LINES_OF_SECRET)
+            found |= {json.dumps(secret)[1:-1], quote(secret, safe="")}
+            found |= {line for line in lines if len(line) >= MIN_LINE_LENGTH}
     return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
 
-def _harmless(text: str, line_end: str = " ") -> str:
-    """A text without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
-    text = ESCAPE.sub("", text.replace("\r\n", "\n")).rstrip("\r")
-    return CONTROLS.sub(REPLACEMENT, text.replace("\t", "    ").replace("\n", line_end))
+def _harmless(text: str) -> str:
+    """The same lines without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))
 
 
 def _hide_parts(text: str, known: Iterable[str]) -> str:
@@ -116,10 +124,13 @@ def _hide_parts(text: str, known: Iterable[str]) -> str:
 def _length_of_end(secret: str, text: str) -> int:
     """How many characters at the beginning of the text are the end of the secret."""
     first = text[:MIN_SECRET_LENGTH]
-    place = secret.find(first, 1) if len(first) == MIN_SECRET_LENGTH else -1
-    while place > 0 and not text.startswith(secret[place:]):
-        place = secret.find(first, place + 1)
-    return len(secret) - place if place > 0 else 0
+    place = 0
+    for _ in range(MAX_PLACES if len(first) == MIN_SECRET_LENGTH else 0):
+        if (place := secret.find(first, place + 1)) < 0:
+            break
+        if len(secret) - place <= len(text) and text.startswith(secret[place:]):
+            return len(secret) - place
+    return 0
 
 
 def _length_of_beginning(secret: str, text: str) -> int:

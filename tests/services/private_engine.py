@@ -48,6 +48,11 @@ class PrivateEngine:
         """Where its images, containers and volumes are."""
         return self._directory / "data"
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
+        return self._daemon is not None
+
     def start(self) -> None:
         """Start it and wait until it answers; one that runs already is left alone."""
         if self._daemon is not None:

@@ -12,7 +12,7 @@ from docker.errors import APIError, DockerException, NotFound, StreamParseError
 from docker.types import LogConfig
 
 from shared.container_logs.printed_text import PrintedLog
-from shared.observability import correlation
+from shared.observability import correlation, failpoints
 from worker.engine import confinement, log_stream
 from worker.engine.protocol import (
     ContainerRequest,
@@ -182,7 +182,7 @@ def network_data(request: NetworkRequest) -> dict[str, Any]:
 def _create_network(api: APIClient, request: NetworkRequest) -> None:
     data = network_data(request)
     try:
-        with already():
+        with already(), failpoints.around("engine.create_network"):
             api.create_network(
                 data["Name"],
                 driver=data["Driver"],

@@ -74,7 +74,7 @@ def _lines(entries: Iterable[Entry], cut: set[int]) -> list[PrintedLine]:
 
 def _join(parts: list[Entry], *, is_partial: bool) -> PrintedLine:
     text = b"".join(part.content for part in parts).decode(errors="replace")
-    return PrintedLine(parts[-1].at, text, is_partial)
+    return PrintedLine(parts[-1].at, text.replace("\n", " "), is_partial)
 
 
 def _until(chunks: Iterable[bytes], deadline: float) -> Iterator[bytes]:

@@ -175,8 +175,13 @@ class NetworkIsolation:
         address, uses_proxy = located
         return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
-    def refresh(self) -> None:
-        """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway."""
+    def refresh(self) -> bool:
+        """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway.
+
+        Returns:
+            Whether `check` returns something else than before.
+        """
+        before = self._problem
         try:
             if not self._intact:
                 self._require_free_network()
@@ -188,6 +193,7 @@ class NetworkIsolation:
             log.warning("engine_unavailable", node=self._parts.node, error=str(error))
         else:
             self._open()
+        return self._problem != before
 
     def _require_free_network(self) -> None:
         place = self._parts.place

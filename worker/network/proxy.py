@@ -9,10 +9,12 @@ import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import structlog
 
+from shared.observability import failpoints
 from shared.sandboxes.egress import Egress
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.rules import element
@@ -82,8 +84,7 @@ class EgressProxy:
         Raises:
             FirewallError: the folder can't be written, or connections can't be closed.
         """
-        listed = {path.name for path in self._folder.iterdir()} if self._folder.is_dir() else set()
-        addresses = {name for name in listed if not name.startswith(DRAFT)} | set(wanted)
+        addresses = self._listed() | set(wanted)
         self._replace({address: wanted.get(address, ()) for address in addresses if address not in kept})
         self._unanswered = self._unanswered + 1 if any(wanted.values()) and not self._listens() else 0
         if self._unanswered == MAX_UNANSWERED:
@@ -98,13 +99,22 @@ class EgressProxy:
                 self._write(self._folder / address, ())
             self._firewall.disconnect([element(address, *self.endpoint) for address in less])
             for address, found in wanted.items():
-                if not found:
-                    (self._folder / address).unlink(missing_ok=True)
-                elif found != former[address]:
+                if found and found != former[address]:
                     self._write(self._folder / address, found)
+                elif not found and former[address] is not None:
+                    self._remove(self._folder / address)
         except OSError as error:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
 
+    def _listed(self) -> set[str]:
+        """The addresses that have a file. What is neither that nor a draft is removed."""
+        files = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        files = [file for file in files if not file.name.startswith(DRAFT)]
+        for stray in (file for file in files if not _is_address(file.name)):
+            stray.unlink()
+        return {file.name for file in files if _is_address(file.name)}
+
+    @failpoints.around("egress.write")
     def _write(self, path: Path, found: Targets) -> None:
         if not self._folder.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +123,10 @@ class EgressProxy:
         draft.write_text("".join(f"{each}\n" for each in found))
         draft.chmod(0o644)
         draft.replace(path)
+
+    @failpoints.around("egress.remove")
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def _listens(self) -> bool:
         with suppress(OSError):
@@ -124,6 +138,12 @@ class EgressProxy:
         with suppress(OSError):
             return tuple(path.read_text().splitlines())
         return None
+
+
+def _is_address(text: str) -> bool:
+    with suppress(ValueError):
+        return str(IPv4Address(text)) == text
+    return False
 
 
 def _is_less(found: Targets, former: Targets | None) -> bool:

@@ -16,7 +16,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
-from worker.sandboxes.container_logs import keep_log
+from worker.sandboxes.container_logs import is_in_doubt, keep_log
 from worker.sandboxes.container_spec import (
     config_path,
     container_name,
@@ -220,8 +220,9 @@ class SandboxActions:
             self._stop(observed)
 
     def _keep_log(self, observed: ContainerStatus, cause: LogCause) -> None:
-        """Keep the log of a container that is to go, unless it is a warm one: no user is shown that."""
-        if self._sandbox.owner_id is not None and self._context.settings.container_log_days:
+        """Keep the log of a container that is to go, unless it is a warm one's, or may be another user's."""
+        is_owners = self._sandbox.owner_id is not None and not is_in_doubt(self._sandbox)
+        if is_owners and self._context.settings.container_log_days:
             keep_log(self._context, self._sandbox, observed, cause)
 
     def _pause(self, observed: ContainerStatus) -> None:

@@ -26,8 +26,9 @@ log = structlog.get_logger()
 
 # Containers in other states have printed nothing, or are no more.
 PRINTING = (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.EXITED, ContainerState.DEAD)
-# A reading that is not older answers another request as well.
-FRESH_SECONDS = 1.0
+# A reading that is not older answers another request as well. The API takes a second, and the clocks of its machine
+# and of this one may differ: a request that waits must get a reading.
+FRESH_SECONDS = 0.25
 # How long the log of a container that is there is kept if none is to be kept.
 MIN_KEPT_SECONDS = 60.0
 DAY_SECONDS = 24 * 60 * 60
@@ -69,6 +70,11 @@ def read_live(context: WorkerContext, sandbox_id: str) -> None:
     context.runs.run(partial(_read_live, context, sandbox_id))
 
 
+def is_in_doubt(sandbox: Sandbox) -> bool:
+    """Whether the container may be another row's: it was created for the warm pool, and has served no owner yet."""
+    return sandbox.boot_key is not None and sandbox.ready_at is None
+
+
 def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
     if not _places.acquire(blocking=False):
         log.warning("log_not_read", sandbox=sandbox_id, why="too many are being read")
@@ -94,16 +100,11 @@ def _is_own(context: WorkerContext, sandbox: Sandbox) -> bool:
 def _read_row(context: WorkerContext, sandbox: Sandbox) -> SandboxLog:
     read_at = now()
     observed = context.engine.observe(container_name(sandbox.id))
-    if observed.state not in PRINTING or sandbox.status == Status.DELETED or _is_in_doubt(sandbox):
+    if observed.state not in PRINTING or sandbox.status == Status.DELETED or is_in_doubt(sandbox):
         return _row(context, sandbox, read_at)
     runs = observed.state in (ContainerState.RUNNING, ContainerState.PAUSED)
     cause = None if runs else LogCause.EXITED
     return _row(context, sandbox, read_at, observed.container_id, cause, _read(context, sandbox))
-
-
-def _is_in_doubt(sandbox: Sandbox) -> bool:
-    """Whether the container may be another row's: it was created for the warm pool, and has served no owner yet."""
-    return sandbox.boot_key is not None and sandbox.ready_at is None
 
 
 def _read(context: WorkerContext, sandbox: Sandbox) -> StoredText:

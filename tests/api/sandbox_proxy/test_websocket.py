@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -26,10 +26,13 @@ EVENTS = "sockets/events/1?resend_mode=all"
 
 
 @contextmanager
-def socket(api: httpx.Client, sandbox: Sandbox | str, path: str = EVENTS, **headers: str) -> Iterator[ClientConnection]:
+def socket(
+    api: httpx.Client, sandbox: Sandbox | str, path: str = EVENTS, source: str = "127.0.0.1", **headers: str
+) -> Iterator[ClientConnection]:
     sandbox_id = sandbox if isinstance(sandbox, str) else sandbox.id
     url = f"{str(api.base_url).replace('http', 'ws', 1)}/sandbox/{sandbox_id}/{path}"
-    with connect(url, additional_headers=headers, proxy=None, max_size=None) as connection:
+    origin = (source, 0)
+    with connect(url, additional_headers=headers, proxy=None, max_size=None, source_address=origin) as connection:
         yield connection
 
 
@@ -90,6 +93,18 @@ class TestKeys:
             with database.transaction() as session:
                 assert api_keys.revoke_key(session, user.key) == 1
             assert close_of(connection)[0] == 4001
+
+    def test_stranger_s_silent_sockets_keep_no_other_address_out(
+        self, api: httpx.Client, running: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 8)
+        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_OF_ADDRESS", 2, raising=False)
+        with ExitStack() as stack:
+            silent = [stack.enter_context(socket(api, running, source="127.0.0.2")) for _ in range(9)]
+            assert {close_of(connection)[0] for connection in silent[2:]} == {1013}
+            connection = stack.enter_context(socket(api, running))
+            connection.send(auth(running))
+            assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
     def test_key_is_not_logged(
         self,

@@ -178,7 +178,7 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("proxy"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
-        _connect(node, around, named, other)
+        connect_machines(node, around, named, other)
         asked = directory / "asked"
         command = [*around.command, sys.executable, outside.__file__, str(asked), json.dumps(NAMES)]
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
@@ -207,7 +207,8 @@ def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[byte
     return server
 
 
-def _connect(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
+def connect_machines(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
+    """Put both sandboxes on the node's bridge, and all else behind a link of it."""
     node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
     node.run("ip", "address", "add", f"{NODE}/24", "dev", PLACE.bridge)
     node.run("ip", "link", "set", PLACE.bridge, "up")

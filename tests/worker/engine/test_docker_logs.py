@@ -56,7 +56,7 @@ def texts(docker: DiskEngine, name: str) -> list[str]:
 
 def test_large_log_is_bounded(docker: DiskEngine, name: str) -> None:
     say(name, "yes 01234567890123456789012345678901234567890123456789 | head -c 100000000; echo; echo end")
-    eventually(lambda: texts(docker, name)[-1] == "end")
+    eventually(lambda: texts(docker, name)[-1:] == ["end"])
     assert stored(docker, name).is_cut
     assert len(texts(docker, name)) > 500
     docker.remove(name)
@@ -71,7 +71,7 @@ def test_endless_line_is_bounded(docker: DiskEngine, name: str) -> None:
 
 def test_endless_output_is_read_in_time(docker: DiskEngine, name: str) -> None:
     subprocess.run(["docker", "exec", "--detach", name, "sh", "-c", "yes endless >/proc/1/fd/1"], check=True)
-    eventually(lambda: texts(docker, name)[-1] == "endless")
+    eventually(lambda: texts(docker, name)[-1:] == ["endless"])
     for _ in range(3):
         assert stored(docker, name).is_cut
     docker.remove(name)
@@ -81,7 +81,7 @@ def test_endless_output_is_read_in_time(docker: DiskEngine, name: str) -> None:
 def test_secret_across_two_parts_of_a_line_is_hidden(docker: DiskEngine, name: str, border: int) -> None:
     padding = PART - border
     say(name, f"head -c {padding} /dev/zero | tr '\\0' x; echo {SECRET}; echo end")
-    eventually(lambda: texts(docker, name)[-1] == "end")
+    eventually(lambda: texts(docker, name)[-1:] == ["end"])
     assert texts(docker, name)[-2] == "x" * padding + HIDDEN
     docker.remove(name)
 
@@ -89,6 +89,6 @@ def test_secret_across_two_parts_of_a_line_is_hidden(docker: DiskEngine, name: s
 def test_binary_output_and_both_streams(docker: DiskEngine, name: str) -> None:
     say(name, "printf 'a\\000b\\377\\033[31mred\\r\\n'")
     say(name, "echo error", to=2)
-    eventually(lambda: texts(docker, name)[-1] == "error")
+    eventually(lambda: texts(docker, name)[-1:] == ["error"])
     assert texts(docker, name)[-2] == "a\ufffdb\ufffdred"
     docker.remove(name)

@@ -131,11 +131,11 @@ def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: Pe
 def test_flushed_rules_close_the_node_until_they_are_read_back(scene: Scene) -> None:
     before = scene.rules
     scene.firewall.remove()
-    scene.isolation.refresh()
+    assert scene.isolation.refresh(), "the next heartbeat is immediate"
     assert scene.rules == before, "they are written again at once"
-    scene.isolation.refresh()
+    assert not scene.isolation.refresh()
     assert "missing or changed" in str(closed_reason(scene)), "a heartbeat tells it, however late"
-    scene.isolation.refresh()
+    assert scene.isolation.refresh()
     assert closed_reason(scene) is None
 
 

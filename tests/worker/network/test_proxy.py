@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.egress_proxy import decisions
+from deploy.egress_proxy import configuration, decisions
 from deploy.egress_proxy.decisions import matches
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import model_servers
@@ -28,6 +28,7 @@ from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
+from worker.settings import WorkerSettings
 
 NAMES = "10.1.0.0/16,pypi.org,*.pypi.org:8443"
 TOLD = ["pypi.org", "*.pypi.org:8443", "10.1.0.0/16"]
@@ -181,6 +182,22 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
     file.mkdir()
     with pytest.raises(FirewallError, match="can't be written"):
         proxy.allow("10.9.0.2", ())
+
+
+def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
+    """Each connection of a sandbox may have one to a host. Else sandboxes of one user could keep others out."""
+    most = 2 * configuration.PER_SANDBOX * WorkerSettings().node_capacity
+    assert most < 0.9 * configuration.MAX_DESCRIPTORS
+    assert f"max_filedescriptors {configuration.MAX_DESCRIPTORS}\n" in configuration.write(
+        configuration.EgressProxy("10.9.0.1", 3003, "decisions")
+    )
+
+
+def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
+    firewall = FakeFirewall()
+    (tmp_path / "notes").write_text("of an operator\n")
+    EgressProxy(tmp_path, "10.9.0.1", 3003, firewall).compare({}, kept=())
+    assert (list(tmp_path.iterdir()), firewall.disconnected) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.worker.scenes import (
     another,
     ask,
     change,
+    claim,
     configure,
     delete,
     row,
@@ -108,6 +109,15 @@ def test_log_of_a_warm_sandbox_is_not_read(context: WorkerContext, engine: FakeE
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
     engine.calls.clear()
+    delete(context, sandbox_id)
+    assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
+
+
+def test_log_of_a_claimed_sandbox_that_never_was_its_owners_is_not_read(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    reconcile(context, warm(context))
+    sandbox_id = claim(context, user)
     delete(context, sandbox_id)
     assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
 

@@ -32,8 +32,13 @@ from worker.sandboxes.reconciler import reconcile
 
 
 def test_log_of_a_running_container(
-    context: WorkerContext, publisher: RecordingPublisher, engine: FakeEngine, user: Person
+    context: WorkerContext,
+    publisher: RecordingPublisher,
+    engine: FakeEngine,
+    user: Person,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(container_logs, "FRESH_SECONDS", 60.0)
     sandbox_id = running(context, user)
     publisher.publish(ReadLog(sandbox_id, NODE_ID))
     deliver(context)

@@ -76,8 +76,14 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_worker_reads_the_log_for_the_request(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, worker_keeps: Answers
+    client: TestClient,
+    user: Person,
+    database: Database,
+    publisher: RecordingPublisher,
+    worker_keeps: Answers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sandbox_logs, "FRESH_SECONDS", 60.0)
     sandbox = make_sandbox(database, user)
     worker_keeps("one", "two")
     answer = client.get(url(sandbox), headers=user.headers)
