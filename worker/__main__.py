@@ -23,6 +23,7 @@ from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
 from shared.nodes import registry as node_registry
+from shared.nodes.readiness_file import readiness_file
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
@@ -92,13 +93,15 @@ def main() -> None:
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
+    process = os.environ.get("PROCESS", "worker")
+    readiness_file(shared, process).touch()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
     app.conf.worker_enable_remote_control = settings.remote_control
     worker = app.Worker(
         pool="threads",
         concurrency=settings.concurrency,
         queues=queues_of(settings.node),
-        hostname=f"{os.environ.get('PROCESS', 'worker')}@{settings.node}",
+        hostname=f"{process}@{settings.node}",
         without_mingle=True,
         without_gossip=True,
         task_events=True,
@@ -197,12 +200,19 @@ def make_network(
 def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
+    heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context))
     return [
-        PeriodicTask("network", settings.resync_seconds, context.network.refresh),
-        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context)),
+        PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),
+        heartbeat,
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor),
     ]
+
+
+def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
+    """Compare the network rules. If this closes the node or opens it, the next heartbeat is immediate, and tells it."""
+    if context.network.refresh():
+        heartbeat.wake()
 
 
 def _make_clock_dependent(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:

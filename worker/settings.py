@@ -72,7 +72,7 @@ class WorkerSettings(BaseSettings):
     )
     allowed_runtimes: str = Field(
         "",
-        description="Runtimes beside the default that specs may use here, comma-separated; the engine must have them",
+        description="Runtimes besides the default that specs may use here, comma-separated; the engine must have them",
     )
     sandbox_disk_bytes: int = Field(
         20 * 1024**3, ge=0, description="Size of a new sandbox's disk if its spec has none, in bytes; 0: no limit"
@@ -86,6 +86,9 @@ class WorkerSettings(BaseSettings):
     sandbox_dns: str = Field(
         "auto",
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
+    )
+    container_log_days: float = Field(
+        7.0, ge=0, description="Days for which the log of a removed or failed container is kept; 0: none is kept"
     )
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"

@@ -3,8 +3,9 @@
 The agent server first sends a websocket the conversation's state, for which it waits until the agent's action is over;
 only then does it resend the requested events (agent server 1.58.2). An action may be a command that runs for an hour,
 and a web client that connects meanwhile would show none of it. The events can be read over HTTP all that time: this
-module reads them, and sends them in the agent server's place. A client that requests a resend identifies events by
-their ids, and ignores duplicates.
+module reads them, and sends them in the agent server's place, until the agent server sends something itself: actions
+may follow each other so closely that it does not before the next one. A client that requests a resend identifies events
+by their ids, and ignores duplicates.
 """
 
 import asyncio
@@ -28,11 +29,15 @@ from shared.errors import WorkspaceError
 
 # The state comes within milliseconds, or when the action is over.
 STATE_TIMEOUT_SECONDS = 1.0
+# The next action may begin before the agent server has sent the state. Each pause is twice as long as the one before.
+MAX_PAUSE_SECONDS = 5.0
 # The timeout of one page of events. The agent server's own frames wait for the page.
 PAGE_SECONDS = 5.0
 # The timeout of all pages, with the time that the client takes for their events. It gets later events when the action
 # is over.
 REPLAY_SECONDS = 30.0
+# The max length of an event's timestamp. One with microseconds and time zone has 32 characters.
+MAX_TIMESTAMP = 64
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
 Ask = Callable[[str, dict[str, Any], float], Awaitable[Answer]]
@@ -59,7 +64,7 @@ def read_resend(proxied: ProxyRequest) -> Resend | None:
 
 
 async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIterator[str | bytes]:
-    """Yield the agent server's frames; before them the requested events, if the agent server is silent.
+    """Yield the agent server's frames; before them the requested events, for as long as the agent server is silent.
 
     Args:
         server: the connection to the agent server.
@@ -69,30 +74,72 @@ async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIte
     Raises:
         ConnectionClosed: the agent server closed the connection.
     """
-    try:
-        async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
-            first = await server.recv()
-    except TimeoutError:
-        async for event in _read(resend, ask):
-            yield event
-    else:
-        yield first
+    replay, pause = _Replay(resend, ask), STATE_TIMEOUT_SECONDS
+    while not replay.is_over:
+        try:
+            async with asyncio.timeout(pause):
+                first = await server.recv()
+        except TimeoutError:
+            async for event in replay.read():
+                yield event
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+        else:
+            yield first
+            break
     async for frame in server:
         yield frame
 
 
-async def _read(resend: Resend, ask: Ask) -> AsyncIterator[str]:
-    path = paths.event_search(resend.conversation_id)
-    params: dict[str, Any] = {"limit": MAX_ITEMS, "sort_order": "TIMESTAMP"}
-    params |= {"timestamp__gte": resend.since} if resend.since else {}
-    ends_at = time.monotonic() + REPLAY_SECONDS
-    # If reading fails, the agent server sends the events when the action is over.
-    with suppress(WorkspaceError):
+class _Replay:
+    """The events that a websocket requests, each read once. All reads together have a max of events, and a timeout."""
+
+    def __init__(self, resend: Resend, ask: Ask) -> None:
+        self._path, self._ask = paths.event_search(resend.conversation_id), ask
+        self._since = resend.since
+        # Hashes of the ids of events: an id may be long.
+        self._sent: set[int | None] = set()
+        self._events_left, self._seconds_left = MAX_EVENT_PAGES * MAX_ITEMS, REPLAY_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is read. The agent server sends the other events when the action is over."""
+        return self._events_left <= 0 or self._seconds_left <= 0
+
+    async def read(self) -> AsyncIterator[str]:
+        """Yield the events that are new since the last read."""
+        params: dict[str, Any] = {"limit": MAX_ITEMS, "sort_order": "TIMESTAMP"}
+        params |= {"timestamp__gte": self._since} if self._since else {}
         for _ in range(MAX_EVENT_PAGES):
-            seconds = min(PAGE_SECONDS, ends_at - time.monotonic())
-            page, _document = await read(await ask(path, params, seconds), EventPage)
-            for event in page.items:
+            began = time.monotonic()
+            page = await self._read_page(params)
+            for event in self._new(page):
                 yield await run_in_threadpool(json.dumps, event)
-            if page.next_page_id is None:
+            self._seconds_left -= time.monotonic() - began
+            if page is None or page.next_page_id is None or self.is_over:
                 return
             params["page_id"] = page.next_page_id
+
+    async def _read_page(self, params: dict[str, Any]) -> EventPage | None:
+        """Read a page; None if that fails."""
+        seconds = min(PAGE_SECONDS, self._seconds_left)
+        with suppress(WorkspaceError):
+            page, _document = await read(await self._ask(self._path, params, seconds), EventPage)
+            return page
+        return None
+
+    def _new(self, page: EventPage | None) -> list[dict[str, Any]]:
+        """The page's new events. A page that failed counts as a full one, so that it is not read for ever."""
+        items = [] if page is None else page.items
+        new = [event for event in items if _identity(event) not in self._sent]
+        self._sent |= {_identity(event) for event in new} - {None}
+        for event in new:
+            timestamp = event.get("timestamp")
+            if isinstance(timestamp, str) and len(timestamp) <= MAX_TIMESTAMP:
+                self._since = timestamp
+        self._events_left -= MAX_ITEMS if page is None else len(new)
+        return new
+
+
+def _identity(event: dict[str, Any]) -> int | None:
+    found = event.get("id")
+    return hash(found) if isinstance(found, str) else None

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.nightly
 SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
 BACKENDS_IMAGE = "agent-workspace/backends:test"
 DEPLOY = REPOSITORY / "deploy"
-LOG = REPOSITORY / "var" / "log" / "cluster"
 PASSWORD = "c0ffee" * 8
 COMPOSE = ["docker-compose", "-p", "aw", "-f", str(DEPLOY / "compose.yaml")]
 # The image's number for `aw-egress`.
@@ -58,13 +57,6 @@ def images() -> list[str]:
 def machines(images: list[str]) -> Iterator[tuple[Machine, Machine]]:
     with running_machines(images) as found:
         yield found
-
-
-@pytest.fixture
-def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
-    found = Transcript()
-    yield found
-    found.write(LOG / f"{request.node.name}.txt")
 
 
 def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcript: Transcript) -> None:

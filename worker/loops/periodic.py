@@ -30,20 +30,26 @@ class PeriodicTask:
         """Create the thread; it pauses for `pause_seconds` between two calls."""
         self._pause = pause_seconds
         self._function = function
-        self._stopped = threading.Event()
+        self._is_stopped = False
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread; the first call is immediate."""
         self._thread.start()
 
+    def wake(self) -> None:
+        """End the pause: the next call is immediate. One more call follows a call in progress."""
+        self._woken.set()
+
     def stop(self, wait_seconds: float = 5.0) -> None:
         """Stop the thread, and wait up to `wait_seconds` for a call in progress."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._woken.set()
         self._thread.join(wait_seconds)
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._is_stopped:
             try:
                 failpoints.begin(self._thread.name)
                 self._function()
@@ -51,4 +57,5 @@ class PeriodicTask:
                 # An unavailable engine or database gets one line, a bug in this service a stack trace.
                 trace = not isinstance(error, EngineError | StoreError)
                 log.warning("task_failed", task=self._thread.name, error=type(error).__name__, exc_info=trace)
-            self._stopped.wait(self._pause)
+            self._woken.wait(self._pause)
+            self._woken.clear()

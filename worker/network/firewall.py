@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 
+from shared.observability import failpoints
 from worker.engine.protocol import EngineUnavailable
 from worker.network.rules import (
     FAMILIES,
@@ -77,7 +78,8 @@ class LocalFirewall:
     def write(self, allowed: Allowed) -> None:
         """Replace both tables, and read them back."""
         with self._lock:
-            self._run("-f", "-", text=ruleset(self._place, allowed))
+            with failpoints.around("firewall.write"):
+                self._run("-f", "-", text=ruleset(self._place, allowed))
             listing = self._list()
             if listing is None or read_allowed(listing) != allowed:
                 raise FirewallError("the firewall's rules are not what was just written: something else changes them")
@@ -86,17 +88,18 @@ class LocalFirewall:
     def change(self, change: Change) -> None:
         """Change elements."""
         if change:
-            with self._lock:
+            with self._lock, failpoints.around("firewall.change"):
                 self._run("-f", "-", text=changed(self._place, change))
 
     def disconnect(self, models: Collection[str]) -> None:
         """Let the kernel close them, at both ends."""
         for some in _parts(sorted(models)):
-            self._run_program("ss", "iproute2", "-Ktn", " or ".join(map(_sockets, some)))
+            with failpoints.around("firewall.disconnect"):
+                self._run_program("ss", "iproute2", "-Ktn", " or ".join(map(_sockets, some)))
 
     def remove(self) -> None:
         """Remove both tables."""
-        with self._lock:
+        with self._lock, failpoints.around("firewall.remove"):
             self._run("-f", "-", text=removal(self._place))
 
     def _list(self) -> list[dict[str, Any]] | None:
@@ -145,21 +148,25 @@ class FilteredFirewall:
 
     def write(self, allowed: Allowed) -> None:
         """Let the filter replace both tables."""
-        self._request("PUT", {"allowed": document(allowed)})
+        with failpoints.around("firewall.write"):
+            self._request("PUT", {"allowed": document(allowed)})
 
     def change(self, change: Change) -> None:
         """Let the filter change elements."""
         if change:
-            self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
+            with failpoints.around("firewall.change"):
+                self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
 
     def disconnect(self, models: Collection[str]) -> None:
         """Let the filter close them."""
         if models:
-            self._request("PUT", {"disconnect": document(Allowed(models=frozenset(models)))})
+            with failpoints.around("firewall.disconnect"):
+                self._request("PUT", {"disconnect": document(Allowed(models=frozenset(models)))})
 
     def remove(self) -> None:
         """Let the filter remove both tables."""
-        self._request("DELETE")
+        with failpoints.around("firewall.remove"):
+            self._request("DELETE")
 
     def _request(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         if self._path is None:

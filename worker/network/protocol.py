@@ -48,8 +48,12 @@ class Isolation(Protocol):
             FirewallError: the rules can't be written.
         """
 
-    def refresh(self) -> None:
-        """Compare network and rules with database and engine, and correct them."""
+    def refresh(self) -> bool:
+        """Compare network and rules with database and engine, and correct them.
+
+        Returns:
+            Whether `check` returns something else than before.
+        """
 
 
 class NoIsolation:
@@ -74,5 +78,6 @@ class NoIsolation:
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Nothing is withdrawn."""
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """Nothing is compared."""
+        return False

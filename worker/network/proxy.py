@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from shared.observability import failpoints
 from shared.sandboxes.egress import Egress
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.rules import element
@@ -98,10 +99,10 @@ class EgressProxy:
                 self._write(self._folder / address, ())
             self._firewall.disconnect([element(address, *self.endpoint) for address in less])
             for address, found in wanted.items():
-                if not found:
-                    (self._folder / address).unlink(missing_ok=True)
-                elif found != former[address]:
+                if found and found != former[address]:
                     self._write(self._folder / address, found)
+                elif not found and os.path.lexists(self._folder / address):
+                    self._remove(self._folder / address)
         except OSError as error:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
 
@@ -113,6 +114,7 @@ class EgressProxy:
             stray.unlink()
         return {file.name for file in files if _is_address(file.name)}
 
+    @failpoints.around("egress.write")
     def _write(self, path: Path, found: Targets) -> None:
         if not self._folder.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,6 +123,10 @@ class EgressProxy:
         draft.write_text("".join(f"{each}\n" for each in found))
         draft.chmod(0o644)
         draft.replace(path)
+
+    @failpoints.around("egress.remove")
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def _listens(self) -> bool:
         with suppress(OSError):

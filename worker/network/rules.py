@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.settings import NEVER
 
-# Addresses that are not public (IANA's special-purpose registry), beside those that are never reachable.
+# Addresses that are not public (IANA's special-purpose registry), besides those that are never reachable.
 NOT_PUBLIC = (
     "10.0.0.0/8",
     "100.64.0.0/10",

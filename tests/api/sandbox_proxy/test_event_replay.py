@@ -22,6 +22,7 @@ EVENTS: list[dict[str, Any]] = [{"id": "one", "text": "\u00e9"}, {"id": "two"}, 
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(event_replay, "MAX_PAUSE_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("path", [ALL, SINCE, f"{PATH}?resend_all=true"])
@@ -35,10 +36,26 @@ def test_socket_that_requests_events_gets_them_replayed(
         assert connection.recv(timeout=20) == f"/{path}"
         connection.send("and then frames pass as usual")
         assert connection.recv(timeout=20) == "and then frames pass as usual"
-    searches = [got.target for got in agent.server.got if "/events/search" in got.target]
+    # The agent server may be asked once more before it sends its own frame.
+    searches = [got.target for got in agent.server.got if "/events/search" in got.target][: len(EVENTS)]
     assert len(searches) == len(EVENTS)
     assert all(target.startswith(f"/api/conversations/{CONVERSATION}/events/search") for target in searches)
     assert ["timestamp__gte=2026-01-02T03%3A04%3A05" in target for target in searches] == [path == SINCE] * len(EVENTS)
+
+
+def test_events_of_the_next_action_are_replayed_once(api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    """The agent server may hold back the state until the end of an action that began after the websocket."""
+    timed = [event | {"timestamp": f"2026-01-02T03:04:0{number}"} for number, event in enumerate(EVENTS)]
+    agent.server.steps, agent.server.events = True, timed[:1]
+    with socket(api, running, ALL, **key_of(running)) as connection:
+        assert json.loads(connection.recv(timeout=20)) == timed[0]
+        for event in timed[1:]:
+            agent.server.events = [*agent.server.events, event]
+            assert json.loads(connection.recv(timeout=20)) == event
+        agent.server.steps = False
+        assert connection.recv(timeout=20) == f"/{ALL}"
+    searches = [got.target for got in agent.server.got if "/events/search" in got.target]
+    assert "timestamp__gte=2026-01-02T03%3A04%3A01" in searches[-1]
 
 
 def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:

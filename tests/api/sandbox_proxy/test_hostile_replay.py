@@ -49,6 +49,7 @@ async def _replay(page: Any, delay: float) -> list[str | bytes]:
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(event_replay, "MAX_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,16 @@ def test_endless_pages_have_a_max() -> None:
 def test_slow_pages_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_replay, "REPLAY_SECONDS", 0.2)
     assert len(replay({"items": [{}], "next_page_id": "again"}, 0.05)) < MAX_EVENT_PAGES // 2
+
+
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [
+        ({"items": [], "next_page_id": "again"}, 0),
+        ({"items": [{"id": "same", "timestamp": "now"}], "next_page_id": "again"}, 1),
+        ({"items": [{"id": "same", "timestamp": "x" * 100_000}], "next_page_id": None}, 1),
+    ],
+)
+def test_pages_without_new_events_have_one_timeout(monkeypatch: pytest.MonkeyPatch, page: Any, count: int) -> None:
+    monkeypatch.setattr(event_replay, "REPLAY_SECONDS", 0.2)
+    assert len(replay(page, 0.005)) == count

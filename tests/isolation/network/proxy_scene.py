@@ -11,12 +11,11 @@ from pathlib import Path
 
 from shared.sandboxes import egress
 from tests.isolation.network import outside
-from tests.services import processes
-from tests.services.directories import REPOSITORY, short_directory
+from tests.services import own_users, processes
+from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from tests.waiting import eventually
 from worker.network import proxy
-from worker.network.addresses import find_proxy_user
 from worker.network.firewall import LocalFirewall
 from worker.network.proxy import EgressProxy
 from worker.network.rules import Allowed, Place, element
@@ -49,7 +48,9 @@ NAMES: dict[str, list[list[str]]] = {
     # Public when it is checked; another address for a second question.
     "rebinding.bad.example": [[PUBLIC], [LAN]],
 }
-PLACE = Place("br-awproxy", NETWORK, find_proxy_user())
+# This machine may have no user of the proxy; the machine that the proxy sees has one.
+PROXY_USER = own_users.EGRESS
+PLACE = Place("br-awproxy", NETWORK, PROXY_USER)
 
 
 @dataclass(frozen=True)
@@ -186,10 +187,17 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         scene = ProxyScene(node, named, other, firewall, proxy, asked)
         variables = {"AW_VAR_DIR": directory, "AW_SANDBOX_ADDRESSES": NETWORK, "AW_SANDBOX_DNS": LAN}
         settings = [f"{name}={value}" for name, value in variables.items()]
-        run = [*node.command, "env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", "deploy.egress_proxy"]
-        stack.callback(processes.stop, processes.start(run, directory / "proxy.log"))
+        (stage := stack.enter_context(short_directory("users"))).chmod(0o755)
+        run = [*own_users.launcher(stage), *node.command, "env", *settings, sys.executable, "-m", "deploy.egress_proxy"]
+        server, log = processes.start(run, directory / "proxy.log"), directory / "proxy.log"
+        stack.callback(processes.stop, server)
         scene.set_egress(EGRESS)
-        eventually(lambda: scene.node.probe([("tcp", NODE, PORT)]) == [True], deadline_seconds=60)
+
+        def listens() -> bool:
+            assert server.poll() is None, log.read_text()
+            return scene.node.probe([("tcp", NODE, PORT)]) == [True]
+
+        eventually(listens, deadline_seconds=60)
         yield scene
 
 

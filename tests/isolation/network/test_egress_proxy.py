@@ -15,6 +15,7 @@ from tests.isolation.network.proxy_scene import (
     NODE,
     PLACE,
     PORT,
+    PROXY_USER,
     PUBLIC,
     ProxyScene,
     exchange,
@@ -23,7 +24,6 @@ from tests.isolation.network.proxy_scene import (
 )
 from tests.services.engine_socket import running_engine_filter
 from tests.waiting import eventually
-from worker.network.addresses import PROXY_USER
 from worker.network.firewall import FilteredFirewall
 from worker.network.proxy import EgressProxy
 

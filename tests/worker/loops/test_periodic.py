@@ -30,6 +30,17 @@ def test_stops_in_the_middle_of_a_pause() -> None:
     assert calls == [1]
 
 
+def test_wake_ends_a_pause() -> None:
+    calls: list[int] = []
+    task = PeriodicTask("pausing", 3600, lambda: calls.append(1))
+    task.start()
+    for times in (1, 2, 3):
+        eventually(lambda: len(calls) == times)  # noqa: B023 - asked in this round only
+        task.wake()
+    eventually(lambda: len(calls) == 4)
+    task.stop()
+
+
 def test_stop_waits_for_a_call_in_progress() -> None:
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
