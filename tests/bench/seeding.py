@@ -78,14 +78,20 @@ class Seeded:
 def seed(database: Database, vault: Vault, size: int) -> Seeded:
     """Fill a migrated, empty store; the same rows for the same size, their ids apart."""
     chance = random.Random(size)
-    seeded = Seeded(size)
-    _fill(database.engine, User, (_user(person) for person in seeded.people))
+    seeded = seed_sandboxes(database, vault, size, chance)
     _fill(database.engine, ApiKey, (_key(person, vault) for person in seeded.people))
-    _fill(database.engine, SandboxSpec, [{"id": SPEC_ID, "position": 0}])
-    _fill(database.engine, Sandbox, _sandboxes(seeded, vault, size, chance))
     _fill(database.engine, Conversation, _conversations(seeded, size, chance))
     _fill_versions(database.engine, seeded)
     _analyze(database.engine)
+    return seeded
+
+
+def seed_sandboxes(database: Database, vault: Vault, size: int, chance: random.Random) -> Seeded:
+    """Add the users and sandboxes of a store of that size."""
+    seeded = Seeded(size)
+    _fill(database.engine, User, (_user(person) for person in seeded.people))
+    _fill(database.engine, SandboxSpec, [{"id": SPEC_ID, "position": 0}])
+    _fill(database.engine, Sandbox, _sandboxes(seeded, vault, size, chance))
     return seeded
 
 
@@ -190,6 +196,7 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
     with engine.begin() as connection:
         # What a million rows change is noted for each of them: the versions are written by themselves.
         connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the rows are made meanwhile
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:

@@ -1,10 +1,11 @@
 """`deploy/image/build`: the Debian that images are built from, and the error without one."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.machine import Done, Machine
+from tests.deploy.machine import LOCK, Done, Machine
 
 DEBOOTSTRAP = "/usr/sbin/debootstrap"
 # The part of debootstrap's output that the script reads.
@@ -114,3 +115,15 @@ def test_builds_run_one_after_the_other(machine: Machine) -> None:
     assert (done.status, done.complaint) == (0, "")
     assert done.said.startswith("waiting for another build of images on this machine\n")
     assert machine.calls("flock") == ["flock --nonblock 9", "flock 9"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_lock_of_another_kind_stops_the_build_with_an_error(machine: Machine, kind: str) -> None:
+    """Another user of the machine can make it: opening a pipe waits without an end."""
+    lock = machine.elsewhere(LOCK)
+    if kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to("another")
+    done = build(machine, REGISTRY="1")
+    assert (done.status, "is no file" in done.complaint) == (1, True)
