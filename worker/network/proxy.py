@@ -101,7 +101,7 @@ class EgressProxy:
             for address, found in wanted.items():
                 if found and found != former[address]:
                     self._write(self._folder / address, found)
-                elif not found and former[address] is not None:
+                elif not found and os.path.lexists(self._folder / address):
                     self._remove(self._folder / address)
         except OSError as error:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None

@@ -235,7 +235,10 @@ MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [
-        (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
+        (
+            r"\b(Session|sessionmaker|create_engine)\(",
+            {"shared/db/database.py", "shared/db/unfinished_restore.py"} | MIGRATION,
+        ),
         (r"\.commit\(", {"shared/cli/local/installation.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
         (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py", "shared/cli/remote/service.py"}),
