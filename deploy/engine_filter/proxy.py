@@ -1,4 +1,4 @@
-"""The proxy on a unix socket. One request a connection: the engine's response passes unread, until either side ends."""
+"""A proxy on a unix socket. One request per connection: the engine's response passes unread until either side ends."""
 
 import json
 import select

@@ -1,4 +1,4 @@
-"""`agent-workspace sandboxes logs`: a user's command for the own sandboxes, an operator's for any, in the database."""
+"""`agent-workspace sandboxes logs`: a user's command for their own sandboxes, an operator's for any in the database."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -13,7 +13,8 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
 from shared.clock import now
-from shared.conversations import events, stored_quotas
+from shared.conversations import events
+from shared.conversations import quotas as conversation_quotas
 from shared.db.database import Database
 from shared.errors import Invalid, NotFound
 from shared.ids import parse_id
@@ -109,7 +110,7 @@ def find_or_adopt(
         task = session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
         if task is None or (task.sandbox_id == sandbox.id and task.stage != Stage.ERROR):
             if task is None:
-                stored_quotas.check_sandbox(session, sandbox.id)
+                conversation_quotas.check_sandbox(session, sandbox.id)
             added = _new(conversation_id, sandbox, sandbox.owner_id, listed=task is None)
             conversation = _adopt(session, added, limits)
     matches = conversation is not None and conversation.sandbox_id == sandbox.id
@@ -210,7 +211,7 @@ def _adopt(session: Session, added: Conversation, limits: StoredQuotas) -> Conve
         session.add(added)
         session.flush()
         # An unlisted one was admitted with its start.
-        stored_quotas.add_conversation(session, added.owner_id, limits if added.listed else NO_QUOTAS.stored)
+        conversation_quotas.add_conversation(session, added.owner_id, limits if added.listed else NO_QUOTAS.stored)
     found = find(session, added.id, lock=True)
     if found is not None:
         change_recorder.record_change(session, found)

@@ -15,7 +15,8 @@ from sqlmodel.sql.expression import SelectOfScalar
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import queries as conversation_queries
-from shared.conversations import start_tasks, stored_quotas
+from shared.conversations import quotas as conversation_quotas
+from shared.conversations import start_tasks
 from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
@@ -93,7 +94,7 @@ def create_start_task(session: Session, vault: Vault, command: StartCommand) -> 
     if earlier is not None:
         return _repeat(session, earlier)
     if max_conversations:
-        stored_quotas.admit_start(session, command.owner_id, max_conversations)
+        conversation_quotas.admit_start(session, command.owner_id, max_conversations)
     try:
         # All or nothing: another transaction may take the conversation id concurrently.
         with change_recorder.savepoint(session):
@@ -138,9 +139,8 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
     asked = _find_sandbox(session, command, request)
     settings = settings_store.load(session, vault, command.owner_id) or StoredSettings()
     if not (settings.llm_api_key or settings.llm_base_url):
-        return Start(
-            _add_task(session, command, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
-        )
+        failed = {"stage": Stage.ERROR, "reason": Reason.LLM_KEY_MISSING, "detail": NO_MODEL}
+        return Start(_add_task(session, command, request, **failed))
     place = asked or _choose_place(session, command, settings)
     if settings.sandbox_grouping_strategy in ORDERS:
         request |= OWN_FOLDER

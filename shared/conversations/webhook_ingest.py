@@ -9,8 +9,9 @@ from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
 from shared.clock import after
-from shared.conversations import events, stored_quotas, webhook_reports
+from shared.conversations import events, webhook_reports
 from shared.conversations import queries as conversation_queries
+from shared.conversations import quotas as conversation_quotas
 from shared.conversations.webhook_reports import ConversationReport, EventReport, Report
 from shared.errors import NotFound, QuotaExceeded
 from shared.leasing import leases
@@ -97,7 +98,7 @@ def _store(
     rows = [event.as_row(conversation.id) for event in reported]
     try:
         with change_recorder.savepoint(session) if limits.events or limits.event_bytes else nullcontext():
-            stored_quotas.add_events(session, conversation.owner_id, events.store(session, rows), limits)
+            conversation_quotas.add_events(session, conversation.owner_id, events.store(session, rows), limits)
     except QuotaExceeded as refusal:
         return refusal
     return None

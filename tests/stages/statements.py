@@ -44,7 +44,7 @@ BOTH = (
     "tests/shared/cli/test_migrate",
     "tests/shared/conversations/test_events",
     "tests/shared/conversations/test_sandbox_grouping",
-    "tests/shared/conversations/test_stored_quotas",
+    "tests/shared/conversations/test_quotas",
     "tests/shared/nodes/test_pending_placement",
     "tests/shared/sandboxes/deadlines/test_dates",
     "tests/shared/sandboxes/deadlines/test_overlap",

@@ -10,8 +10,9 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
 from shared.clock import now
-from shared.conversations import deletion, stored_quotas, webhook_ingest
+from shared.conversations import deletion, webhook_ingest
 from shared.conversations import queries as conversation_queries
+from shared.conversations import quotas as conversation_quotas
 from shared.conversations.webhook_ingest import Recorded
 from shared.conversations.webhook_reports import EVENTS_REFUSED, read_conversation, read_event
 from shared.db.database import Database
@@ -166,7 +167,7 @@ def test_sandbox_reports_no_more_conversations_than_the_quota(
     with pytest.raises(QuotaExceeded, match="AW_QUOTA_CONVERSATIONS"):
         tell(StoredQuotas(conversations=2))
     assert usage_of(database, user).conversations == 2
-    monkeypatch.setattr(stored_quotas, "MAX_OF_SANDBOX", 3)
+    monkeypatch.setattr(conversation_quotas, "MAX_OF_SANDBOX", 3)
     tell(StoredQuotas())
     with pytest.raises(QuotaExceeded, match="that a sandbox may report"):
         tell(StoredQuotas())
@@ -176,7 +177,7 @@ def test_sandbox_reports_no_more_conversations_than_the_quota(
 def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandbox) -> None:
     send(database, sandbox, new_id())
     with database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, 2)
+        conversation_quotas.admit_start(session, user.id, 2)
     make_start_task(database, user, sandbox)
     with pytest.raises(QuotaExceeded, match="2 conversations"), database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, 2)
+        conversation_quotas.admit_start(session, user.id, 2)
