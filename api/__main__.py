@@ -9,7 +9,9 @@ from api.app import create_app, make_context
 from api.server.connections import ConnectionLimits, LimitedWebSocket, limited_http
 from api.server.graceful import DrainingServer
 from api.server.sockets import BACKLOG, get_sockets
+from shared.db import unfinished_restore
 from shared.db.database_clock import begin_following
+from shared.errors import Conflict
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments
@@ -28,6 +30,10 @@ def main() -> None:
     configure_instruments(settings)
     configure_traces(settings.traces_url, "agent-workspace-api")
     context = make_context(settings)
+    try:
+        unfinished_restore.require_finished(context.database)
+    except Conflict as error:
+        raise SystemExit(f"web: {error}") from None
     begin_following(context.database)  # before the first request, which may write times
     config = uvicorn.Config(
         create_app(context),

@@ -16,7 +16,6 @@ from api.errors.handlers import install_error_handlers
 from api.limits.keyless import KeylessLimits
 from api.lists import ResponseCache, ResponseCacheMiddleware
 from api.middleware.cors import Cors
-from api.middleware.observation import RequestObservation
 from api.middleware.request_body import BodyLimitMiddleware
 from api.middleware.responses import ResponseRules
 from api.middleware.trailing_slash import SlashRedirect
@@ -44,6 +43,7 @@ from api.routes.v1 import (
     llm_profiles,
     pending_messages,
     provider_tokens,
+    sandbox_logs,
     sandbox_secrets,
     sandbox_specs,
     sandboxes,
@@ -86,8 +86,11 @@ LIST_PATHS = {f"{V1}{route.path}" for router in LISTS for route in router.routes
 
 class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
-        """Observe all that the application does, its internal errors too."""
-        return RequestObservation(super().build_middleware_stack(), fixed_paths=LIST_PATHS)
+        """Wrap all that the application does, its internal errors too."""
+        wrapped = ResponseRules(super().build_middleware_stack(), fixed_paths=LIST_PATHS)
+        port = self.state.context.settings.client_port
+        # At the client port, paths are those of agent servers.
+        return KeyListener(wrapped, port=port) if port else wrapped
 
 
 def create_app(context: Context) -> FastAPI:
@@ -114,14 +117,10 @@ def create_app(context: Context) -> FastAPI:
         max_seconds=limits.body_seconds,
     )
     app.add_middleware(ResponseCacheMiddleware, paths=LIST_PATHS, cache=app.state.response_cache)
-    app.add_middleware(ResponseRules)
     app.add_middleware(KeylessLimits, limits=context.limits, keyless_paths=KEYLESS_PATHS)
     if limits.cors_origin_list:
         # Before authentication: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
-    if limits.client_port:
-        # The outermost: at the client port, paths are those of agent servers.
-        app.add_middleware(KeyListener, port=limits.client_port)
     return app
 
 
@@ -162,6 +161,7 @@ def _add_v1(api: APIRouter) -> None:
         events,
         sandbox_specs,
         sandboxes,
+        sandbox_logs,
     ):
         api.include_router(module.router, prefix=V1)
     for module in (v1_settings, secrets, users, catalog, web_client_config, sandbox_secrets, webhooks, git):

@@ -26,7 +26,7 @@ from shared.db.database import StoreError
 from shared.errors import WorkspaceError
 from shared.observability import failpoints
 
-# Memory of a response beside its body: the objects and the key.
+# Memory of a response besides its body: the objects and the key.
 OVERHEAD_BYTES = 1024
 # Any client can send long queries: neither they nor their responses are cached.
 MAX_QUERY_BYTES = 1000

@@ -25,24 +25,24 @@ def parse_id(text: str) -> str:
     return text.replace("-", "").lower()
 
 
-def parse_ids(texts: list[str], *, most: int) -> list[str]:
+def parse_ids(texts: list[str], *, limit: int) -> list[str]:
     """The canonical forms of many ids. One error names all malformed ones.
 
     Raises:
-        Invalid: more than `most` ids, or some are not UUIDs.
+        Invalid: more than `limit` ids, or some are not UUIDs.
     """
-    check_count(texts, most=most)
+    check_count(texts, limit=limit)
     malformed = [text[:64] for text in texts if not WRITTEN.fullmatch(text)]
     if malformed:
         raise Invalid(f"not UUIDs: {', '.join(map(repr, malformed))}")
     return [parse_id(text) for text in texts]
 
 
-def check_count(texts: list[str], *, most: int) -> None:
+def check_count(texts: list[str], *, limit: int) -> None:
     """Reject batches that are too long.
 
     Raises:
-        Invalid: there are more than `most`.
+        Invalid: there are more than `limit`.
     """
-    if len(texts) > most:
-        raise Invalid(f"at most {most} ids in one request, got {len(texts)}")
+    if len(texts) > limit:
+        raise Invalid(f"at most {limit} ids in one request, got {len(texts)}")

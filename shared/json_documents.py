@@ -98,11 +98,11 @@ def shorten(document: dict[str, Any], most_bytes: int, *, keep: Collection[str])
     return next(cut for cut in cuts if count_bytes(cut) <= most_bytes)
 
 
-def clean_text(value: Any, most: int) -> str | None:
-    """The value as text that every database can store, cut to `most` characters; None if it is not text, or empty."""
+def clean_text(value: Any, max_length: int) -> str | None:
+    """The value as text that databases can store, cut to `max_length` characters; None if it is not text, or empty."""
     if not isinstance(value, str):
         return None
-    return storable(value)[:most] or None
+    return storable(value)[:max_length] or None
 
 
 def storable(text: str) -> str:

@@ -13,10 +13,9 @@ class Desired(StrEnum):
     STOPPED = "STOPPED"
     DELETED = "DELETED"
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether a sandbox that has reached this state has status PAUSED."""
-        return self in (Desired.PAUSED, Desired.STOPPED)
+
+# With these, a sandbox that has reached its desired state has status PAUSED.
+PAUSING = frozenset({Desired.PAUSED, Desired.STOPPED})
 
 
 class Status(StrEnum):
@@ -67,21 +66,13 @@ class Stage(StrEnum):
     READY = "READY"
     ERROR = "ERROR"
 
-    @property
-    def is_final(self) -> bool:
-        """Whether no stage follows."""
-        return self in (Stage.READY, Stage.ERROR)
 
-
+# No stage follows these.
 FINAL_STAGES = (Stage.READY, Stage.ERROR)
-
-
-def stage_moves(stage: Stage) -> frozenset[Stage]:
-    """The stages that may follow: any later one, the same one after a crash, or ERROR."""
-    if stage.is_final:
-        return frozenset()
-    order = list(Stage)
-    return frozenset(order[order.index(stage) :])
+# The stages that may follow each one: any later one, the same one after a crash, or ERROR.
+STAGE_MOVES: dict[str, frozenset[Stage]] = {
+    stage: frozenset(() if stage in FINAL_STAGES else list(Stage)[place:]) for place, stage in enumerate(Stage)
+}
 
 
 class NodeStatus(StrEnum):

@@ -4,8 +4,10 @@ It is set before test modules are imported, by pytest's options (`tests.selectio
 """
 
 import random
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import hypothesis
@@ -34,6 +36,13 @@ def set_effort(effort: Effort, seed: int) -> None:
 def choose(*, quick: Value, change: Value, thorough: Value) -> Value:
     """The one of these that is asked for: in `make unit`, for a change, at night."""
     return {Effort.QUICK: quick, Effort.CHANGE: change, Effort.THOROUGH: thorough}[_effort]
+
+
+def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """All combinations of these values at night; else so few that each value is in one at least."""
+    if is_thorough():
+        return list(product(*axes))
+    return [tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))]
 
 
 def is_thorough() -> bool:

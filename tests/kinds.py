@@ -42,6 +42,7 @@ REAL_HOMES = (
     "tests.clients.",
     "tests.integration.",
     "tests.isolation.scene.",
+    "tests.isolation.network.",
     "worker.engine.",
 )
 # They listen where sandboxes reach them, for a fake that does not ask them, too.
@@ -72,10 +73,18 @@ NO_RERUN = (
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/conversations/test_start_interruptions.py",
 )
+# It is asked for several times, of ten thousand tests.
+_KIND = pytest.StashKey[str]()
 
 
 def kind_of(item: pytest.Item) -> str:
     """The mark of a test."""
+    if _KIND not in item.stash:
+        item.stash[_KIND] = _find_kind(item)
+    return item.stash[_KIND]
+
+
+def _find_kind(item: pytest.Item) -> str:
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(CHAOS):
         return "chaos"

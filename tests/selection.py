@@ -139,11 +139,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def put_longest_first(items: list[pytest.Item]) -> None:
     """Sort by what the tests took before; a group is as long as its tests together, and stays together."""
     durations = read_durations()
-    groups = {item: group_of(item) or item.nodeid for item in items}
-    seconds: dict[str, float] = defaultdict(float)
-    for item in items:
-        seconds[groups[item]] += seconds_of(item.nodeid, durations)
-    items.sort(key=lambda item: (-seconds[groups[item]], groups[item] if seconds[groups[item]] else ""))
+    marks = {item: item.get_closest_marker("xdist_group") for item in items}
+    groups = {item: str(mark.args[0]) if mark else "" for item, mark in marks.items()}
+    seconds = {item: seconds_of(item.nodeid, groups[item], durations) for item in items}
+    items.sort(key=lambda item: (-seconds[item], groups[item] or item.nodeid if seconds[item] else ""))
 
 
 def select_databases(items: Iterable[pytest.Item], database: str, *, thorough: bool) -> Iterable[pytest.Item]:

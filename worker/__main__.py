@@ -18,10 +18,12 @@ from shared import clock
 from shared.agent_server.door import open_access
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
+from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
 from shared.nodes import registry as node_registry
+from shared.nodes.readiness_file import readiness_file
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
@@ -72,7 +74,10 @@ def main() -> None:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
-    context = make_context(shared, settings, app)
+    try:
+        context = make_context(shared, settings, app)
+    except Conflict as error:  # a restore is not finished
+        raise SystemExit(f"worker: {error}") from None
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
@@ -88,13 +93,15 @@ def main() -> None:
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
+    process = os.environ.get("PROCESS", "worker")
+    readiness_file(shared, process).touch()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
     app.conf.worker_enable_remote_control = settings.remote_control
     worker = app.Worker(
         pool="threads",
         concurrency=settings.concurrency,
         queues=queues_of(settings.node),
-        hostname=f"{os.environ.get('PROCESS', 'worker')}@{settings.node}",
+        hostname=f"{process}@{settings.node}",
         without_mingle=True,
         without_gossip=True,
         task_events=True,
@@ -130,6 +137,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
+    unfinished_restore.require_finished(database)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
     engine = DiskEngine(settings.docker_host, installation)
@@ -184,7 +192,7 @@ def make_network(
             engine,
             firewall,
             place,
-            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port),
+            EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port, firewall),
         )
     )
 

@@ -24,7 +24,7 @@ from shared.observability.correlation import request_id
 from shared.queue.broker import Publisher
 from shared.queue.jobs import Job
 from shared.redaction import Redact
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine, EngineError

@@ -36,6 +36,7 @@ def check_machine() -> Iterator[Finding]:
     yield _check_program("door", "haproxy", "haproxy")
     if shared.network_isolation:
         yield _check_program("egress proxy", "squid", "squid")
+        yield _check_program("closing connections", "ss", "iproute2")
 
 
 def _check_engine(engine: DiskEngine, settings: WorkerSettings) -> Iterator[Finding]:

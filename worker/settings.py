@@ -72,7 +72,7 @@ class WorkerSettings(BaseSettings):
     )
     allowed_runtimes: str = Field(
         "",
-        description="Runtimes beside the default that specs may use here, comma-separated; the engine must have them",
+        description="Runtimes besides the default that specs may use here, comma-separated; the engine must have them",
     )
     sandbox_disk_bytes: int = Field(
         20 * 1024**3, ge=0, description="Size of a new sandbox's disk if its spec has none, in bytes; 0: no limit"
@@ -80,9 +80,15 @@ class WorkerSettings(BaseSettings):
     min_free_disk_bytes: int = Field(
         5 * 1024**3, ge=0, description="Free bytes of the engine's disk below which this node takes no new sandboxes"
     )
+    backup_sandbox_bytes: int = Field(
+        0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
+    )
     sandbox_dns: str = Field(
         "auto",
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
+    )
+    container_log_days: float = Field(
+        7.0, ge=0, description="Days for which the log of a removed or failed container is kept; 0: none is kept"
     )
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"

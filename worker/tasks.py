@@ -15,6 +15,7 @@ from shared.queue.jobs import (
     DeliverMessages,
     Job,
     PauseSandbox,
+    ReadLog,
     RefreshConversation,
     ResumeSandbox,
     StartConversation,
@@ -25,6 +26,7 @@ from shared.queue.jobs import (
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
+from worker.sandboxes.container_logs import read_live
 from worker.sandboxes.reconciler import reconcile
 
 WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
@@ -35,6 +37,7 @@ WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
     ResumeSandbox: reconcile,
     DeleteSandbox: reconcile,
     CheckSandbox: reconcile,
+    ReadLog: read_live,
     StartConversation: start_conversation,
     CancelStart: start_conversation,
     DeleteConversation: refresh_conversation,

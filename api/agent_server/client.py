@@ -20,7 +20,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
 from shared.observability import failpoints
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.states import Status
 
 # For a request and its whole response: a hostile server may send one byte at a time. A client has its result in 30 s.

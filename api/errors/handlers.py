@@ -178,8 +178,7 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
 async def _answer_internal_error(request: Request, error: Exception) -> JSONResponse:
     # Only the type is logged: an exception's text may contain a secret.
     log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
-    # This response bypasses the middleware that adds the header.
-    return error_response(500, "internal error", {"Cache-Control": "no-store"})
+    return error_response(500, "internal error")
 
 
 def _where(error: Exception) -> str:

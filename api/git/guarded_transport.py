@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -17,14 +17,17 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore
 import httpx
 
+from api.git.places import CallerPlaces
 from shared.errors import Forbidden
 
 # NAT64: these addresses stand for IPv4 addresses of any kind.
 TRANSLATED = ip_network("64:ff9b::/32")
 IDLE_SECONDS = 30.0
 MAX_CONNECTIONS = 100
-# Names whose servers do not respond take long: with threads of their own, they delay only other git hosts' names.
-_RESOLVERS = ThreadPoolExecutor(4, "git-names")
+# Names whose servers do not respond take long: with threads of their own, they delay only other git hosts' names. A
+# user has one of them at a time.
+_RESOLVERS = ThreadPoolExecutor(16, "git-names")
+_LOOK_UPS = CallerPlaces(1)
 
 
 def check_address(address: str, listed: frozenset[str]) -> SplitResult:
@@ -107,8 +110,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
 async def _public_addresses(host: str, port: int) -> list[str]:
     try:
-        resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, resolve)
+        found = await _look_up(host, port)
     except OSError:
         raise httpcore.ConnectError("no such host") from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
@@ -117,6 +119,20 @@ async def _public_addresses(host: str, port: int) -> list[str]:
             "the stored host of this provider has no public address; the administrator can exempt it in AW_GIT_HOSTS"
         )
     return addresses
+
+
+async def _look_up(host: str, port: int) -> list[Any]:
+    """Look a name up in a thread. The user's place is taken until that is done, also after the request's timeout."""
+    loop, place = asyncio.get_running_loop(), _LOOK_UPS.of_caller()
+    await place.acquire()
+    look_up = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+
+    def release(_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(place.release)
+
+    look_up.add_done_callback(release)
+    return await asyncio.wrap_future(look_up)
 
 
 class GuardedTransport(httpx.AsyncHTTPTransport):

@@ -9,12 +9,15 @@ import httpx
 
 from api.errors.upstream import Busy, NotThere, TooSlow, Unreached
 from api.git.guarded_transport import GuardedTransport
+from api.git.places import CallerPlaces
 from api.json_text import parse
 from shared.errors import Forbidden, Invalid
 
 # For a complete response.
 SECONDS = 15.0
 CONNECT_SECONDS = 5.0
+# Requests of one user at a time; more of them wait.
+MAX_OF_CALLER = 8
 MAX_BYTES = 8 * 1024 * 1024
 RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 3600
@@ -74,6 +77,7 @@ class GitClient:
     def __init__(self, listed: frozenset[str]) -> None:
         """Allow public hosts, and the hosts that the administrator lists."""
         self.listed = listed
+        self._places = CallerPlaces(MAX_OF_CALLER)
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
@@ -100,14 +104,18 @@ class GitClient:
             Unreached: there is no response, or it is too large or not JSON.
         """
         try:
-            async with asyncio.timeout(SECONDS), self._client.stream(method, url, **request) as response:
-                document = await _read(provider, response)
-                return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
+            async with asyncio.timeout(SECONDS), self._places.of_caller():
+                return await self._exchange(provider, method, url, request)
         except (TimeoutError, httpx.TimeoutException):
             raise TooSlow(f"{provider} did not respond in time") from None
         except (httpx.HTTPError, httpx.InvalidURL):
             # The errors' texts may quote a header, and the token is in one.
             raise Unreached(f"{provider} can't be reached at its stored host") from None
+
+    async def _exchange(self, provider: str, method: str, url: str, request: dict[str, Any]) -> Reply:
+        async with self._client.stream(method, url, **request) as response:
+            document = await _read(provider, response)
+            return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -37,8 +37,8 @@ class KeylessLimits:
         if limit is None or standing is None:
             await self._app(scope, receive, send)
         elif standing.retry_seconds:
-            headers = {**standing.headers, "Cache-Control": "no-store", "Connection": "close"}
-            await error_response(429, limit.explain(standing), headers)(scope, receive, send)
+            headers = {**standing.headers, "Connection": "close"}
+            await error_response(429, limit.explain(), headers)(scope, receive, send)
         else:
             await self._app(scope, receive, _adding_headers(standing, send))
 

@@ -69,9 +69,9 @@ class RateLimit:
         """
         standing = self.take(key)
         if standing is not None and standing.retry_seconds:
-            raise TooManyRequests(self.explain(standing), standing.retry_seconds, standing.headers)
+            raise TooManyRequests(self.explain(), standing.retry_seconds, standing.headers)
 
-    def explain(self, standing: Standing) -> str:
+    def explain(self) -> str:
         """Say why a request is rejected."""
         return f"more than {self._limit} {self.name} requests of {self._of} in a minute; retry after Retry-After"
 

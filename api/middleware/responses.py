@@ -1,41 +1,97 @@
-"""What holds for every response: HEAD gets no body, and no cache may store what a route does not allow it to.
+"""What every response has: the request's id, and no place in a cache unless its route gives it one.
 
-Responses contain keys, and what they show changes at any time.
+What a request took is measured here, too, for metrics and traces; and HEAD is answered.
 """
 
 import asyncio
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from functools import lru_cache
+from time import perf_counter
 
-from starlette.datastructures import MutableHeaders
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware.request_body import BODY_HEADERS
+from api.middleware.request_body import BODY_HEADERS, WEBHOOKS
 from api.paths import DOCS_ASSETS, SANDBOX_PATH_PREFIX
+from shared.observability import correlation, metrics
 
+REQUEST_ID = correlation.REQUEST_ID_HEADER.lower().encode()
+CACHE_CONTROL = b"cache-control"
 # Public files.
 CACHEABLE = f"{DOCS_ASSETS}/"
 # Agent servers respond to HEAD themselves.
-EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
+OF_SANDBOXES = f"{SANDBOX_PATH_PREFIX}/"
+METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
+# Paths without a route (the web UI's files, and what does not exist), and methods that no route has.
+OTHER = "other"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+SECONDS = Histogram(
+    "agent_workspace_http_request_seconds",
+    "Time from a request until its response begins",
+    ("method", "route"),
+    buckets=BUCKETS,
+    registry=metrics.OWN,
+)
+RESPONSES = Counter(
+    "agent_workspace_http_responses",
+    "Responses by the class of their status",
+    ("method", "route", "status"),
+    registry=metrics.OWN,
+)
 
 
 class ResponseRules:
-    """Adds `Cache-Control: no-store` to each response without a `Cache-Control` header, and responds to HEAD.
+    """Names the request's id in each response, and measures the time until the response begins.
+
+    It adds `Cache-Control: no-store` to each response that has no such header: responses contain keys, and what they
+    show changes at any time.
 
     HEAD is a GET whose response has no body (RFC 9110, 9.3.2). Routes need no code for it.
+
+    It wraps the whole application: it sees what other middleware rejects, and internal errors.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, *, fixed_paths: Collection[str]) -> None:
+        """Wrap `app`. Responses at `fixed_paths` may be cached, before a route is found: the path is its own name."""
+        self._app, self._fixed_paths = app, fixed_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
-        if scope["type"] == "http" and not scope["path"].startswith(CACHEABLE):
-            send = _not_cacheable(send)
-        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].startswith(EXEMPT):
-            await self._head(scope, send)
-        else:
+        """Serve one request. A websocket gets an id, too, but no response is measured."""
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
+            return
+        request_id = _choose_id(scope)
+        correlation.request_id.set(request_id)
+        send = self._completing(scope, send, request_id)
+        is_head = scope.get("method") == "HEAD" and not scope["path"].startswith(OF_SANDBOXES)
+        serve = self._head if is_head else self._app
+        if correlation.tracer is None:
+            await serve(scope, receive, send)
+        else:
+            await self._trace(serve, scope, receive, send)
 
-    async def _head(self, scope: Scope, send: Send) -> None:
+    def _completing(self, scope: Scope, send: Send, request_id: str) -> Send:
+        began = perf_counter()
+        adds_cache_control = not scope["path"].startswith(CACHEABLE)
+
+        async def send_completed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # An agent server's own id is not this service's.
+                headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID]
+                headers.append((REQUEST_ID, request_id.encode()))
+                if adds_cache_control and all(name != CACHE_CONTROL for name, _ in headers):
+                    headers.append((CACHE_CONTROL, b"no-store"))
+                message["headers"] = headers
+                _count(_method(scope), self._route(scope), message["status"], perf_counter() - began)
+            await send(message)
+
+        return send_completed
+
+    async def _head(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send only the start of the response to a GET. A body of the request has no meaning, and is not read."""
         started = asyncio.Event()
 
@@ -46,7 +102,7 @@ class ResponseRules:
 
         async def send_start(message: Message) -> None:
             if message["type"] == "http.response.start":
-                scope["fastapi"] = get.get("fastapi", {})  # the route, for those outside
+                scope["fastapi"] = get.get("fastapi", {})  # the route
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
                 started.set()
@@ -55,11 +111,47 @@ class ResponseRules:
         get: Scope = {**scope, "method": "GET", "headers": headers}
         await self._app(get, disconnect, send_start)
 
+    async def _trace(self, serve: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        # A sandbox must not add spans to traces of others.
+        headers = {} if scope["path"].startswith(WEBHOOKS) else dict(Headers(scope=scope))
+        method = _method(scope)
+        with correlation.span(method, "server", headers, request_id=correlation.request_id.get()) as span:
+            try:
+                await serve(scope, receive, send)
+            finally:
+                span.update_name(f"{method} {self._route(scope)}")
 
-def _not_cacheable(send: Send) -> Send:
-    async def send_with_header(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).setdefault("Cache-Control", "no-store")
-        await send(message)
+    def _route(self, scope: Scope) -> str:
+        """Return the template of the path: no id, and no text of a user, is in it."""
+        route = scope.get("fastapi", {}).get("effective_route_context")
+        path: str = scope["path"]
+        if route is not None:
+            return str(route.path)
+        if path.startswith(OF_SANDBOXES):
+            return f"{OF_SANDBOXES}{{sandbox_id}}"
+        return path if path in self._fixed_paths else OTHER
 
-    return send_with_header
+
+def _method(scope: Scope) -> str:
+    method: str = scope.get("method", "GET")
+    return method if method in METHODS else OTHER
+
+
+def _count(method: str, route: str, status: int, seconds: float) -> None:
+    with suppress(Exception):  # a metric must not fail a response
+        duration, responses = _counters(method, route, status // 100)
+        duration.observe(seconds)
+        responses.inc()
+
+
+@lru_cache(maxsize=4096)
+def _counters(method: str, route: str, status: int) -> tuple[Histogram, Counter]:
+    return SECONDS.labels(method, route), RESPONSES.labels(method, route, f"{status}xx")
+
+
+def _choose_id(scope: Scope) -> str:
+    """Return the client's id if it is well-formed, else a new one."""
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID and correlation.is_well_formed(text := value.decode("latin-1")):
+            return str(text)
+    return os.urandom(16).hex()

@@ -44,7 +44,7 @@ class Streams:
     def __init__(self, database: Database, intervals: PollIntervals | None = None) -> None:
         self._database = database
         self._intervals = intervals or PollIntervals()
-        self._poll_seconds = self._intervals.blind
+        self._poll_seconds = self._intervals.disconnected
         self._subscribers: dict[str, set[_Subscriber]] = {}
         # Dedicated threads limit the connections to the store.
         self._threads = CapacityLimiter(4)
@@ -86,15 +86,15 @@ class Streams:
                 yield changed
                 await asyncio.sleep(pause_seconds)
 
-    def hear(self, ids: Iterable[str]) -> None:
+    def receive(self, ids: Iterable[str]) -> None:
         """Wake the subscribers of these owners, and those of all."""
         for owner_id in self._subscribers.keys() & {ANYONE, *ids}:
             self._notify(owner_id)
 
-    def listen(self, *, hears: bool) -> None:
+    def set_connected(self, *, is_connected: bool) -> None:
         """Handle a new or a lost subscription; earlier notifications may have been missed."""
-        self._poll_seconds = self._intervals.hearing if hears else self._intervals.blind
-        if hears:
+        self._poll_seconds = self._intervals.connected if is_connected else self._intervals.disconnected
+        if is_connected:
             self._notify(*self._subscribers)
 
     def close(self) -> None:
@@ -117,9 +117,9 @@ class Streams:
                 if any(subscriber.number != number for subscriber in self._subscribers.get(owner_id, ())):
                     self._notify(owner_id)
 
-    async def _is_notified(self, subscriber: _Subscriber, seconds: float = HEARTBEAT_SECONDS) -> bool:
+    async def _is_notified(self, subscriber: _Subscriber, seconds: float | None = None) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(HEARTBEAT_SECONDS if seconds is None else seconds):
                 return await subscriber.event.wait()
         return False
 

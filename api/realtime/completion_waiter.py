@@ -29,11 +29,11 @@ log = structlog.get_logger()
 class PollIntervals:
     """Seconds between two polls of all awaited rows.
 
-    `hearing` holds while notifications arrive, `blind` while the subscription is down.
+    `connected` holds while notifications arrive, `disconnected` while the subscription is down.
     """
 
-    hearing: float = 5.0
-    blind: float = 1.0
+    connected: float = 5.0
+    disconnected: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class AwaitedRow:
 
 
 class Superseded(Exception):
-    """The sandbox has another desired state by now: the awaited one will not be reached."""
+    """The sandbox has another desired state now: the awaited one will not be reached."""
 
 
 class CompletionWaiter:
@@ -61,7 +61,7 @@ class CompletionWaiter:
         self._due: set[str] = set()
         self._event = asyncio.Event()
         self._intervals = intervals or PollIntervals()
-        self._poll_seconds = self._intervals.blind
+        self._poll_seconds = self._intervals.disconnected
         self._poll_at = 0.0
         # A separate thread: reading does not queue behind requests.
         self._thread = CapacityLimiter(1)
@@ -82,7 +82,7 @@ class CompletionWaiter:
         waiting = self._waiting.setdefault(awaited_row.row_id, {})
         waiting[completed] = awaited_row
         try:
-            self.hear([awaited_row.row_id])
+            self.receive([awaited_row.row_id])
             async with asyncio.timeout(seconds):
                 return await completed
         except TimeoutError:
@@ -92,18 +92,18 @@ class CompletionWaiter:
             if not waiting:
                 self._waiting.pop(awaited_row.row_id, None)
 
-    def hear(self, ids: Iterable[str]) -> None:
+    def receive(self, ids: Iterable[str]) -> None:
         """Handle a notification: read those of the rows that a request waits for."""
         self._due |= self._waiting.keys() & set(ids)
         if self._due:
             self._event.set()
 
-    def listen(self, *, hears: bool) -> None:
+    def set_connected(self, *, is_connected: bool) -> None:
         """Set the poll interval: whether the subscription is up from now on.
 
         Notifications before this may have been missed, so all awaited rows are read now.
         """
-        self._poll_seconds = self._intervals.hearing if hears else self._intervals.blind
+        self._poll_seconds = self._intervals.connected if is_connected else self._intervals.disconnected
         self._begin_poll()
         self._event.set()
 

@@ -22,10 +22,10 @@ RECONNECT_SECONDS = 1.0
 class Listener(Protocol):
     """A receiver of change notifications."""
 
-    def hear(self, ids: Collection[str]) -> None:
+    def receive(self, ids: Collection[str]) -> None:
         """Handle a notification about these ids."""
 
-    def listen(self, *, hears: bool) -> None:
+    def set_connected(self, *, is_connected: bool) -> None:
         """Handle a new or a lost subscription; earlier notifications may have been missed."""
 
 
@@ -41,7 +41,7 @@ async def subscribe(broker: str, *listeners: Listener) -> None:
                 log.warning("subscription_lost", error=type(error).__name__)
             lost = True
         for listener in listeners:
-            listener.listen(hears=False)
+            listener.set_connected(is_connected=False)
         await asyncio.sleep(RECONNECT_SECONDS)
 
 
@@ -68,6 +68,6 @@ async def _receive(subscription: PubSub, listeners: Sequence[Listener]) -> None:
 def _pass_on(message: dict[str, Any], listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         if message["type"] == "subscribe":
-            listener.listen(hears=True)
+            listener.set_connected(is_connected=True)
         elif message["type"] == "message":
-            listener.hear(message["data"].decode(errors="replace").split())
+            listener.receive(message["data"].decode(errors="replace").split())

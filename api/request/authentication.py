@@ -6,7 +6,8 @@ routers for agent servers have `route_class=AgentServerRoute`.
 
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -39,10 +40,19 @@ class Caller:
     # those of the key that the user signed in with.
     key_id: str
     key_prefix: str
-    # The URLs of sandboxes that it is shown.
-    sandbox_urls: SandboxUrls
     # Signed in by cookie.
-    is_browser: bool = False
+    is_browser: bool
+    _request: Request = field(repr=False, compare=False)
+
+    @cached_property
+    def sandbox_urls(self) -> SandboxUrls:
+        """The URLs of sandboxes that the caller is shown."""
+        settings, origin = get_context(self._request).settings, own_origin(self._request)
+        if self.is_browser or not settings.client_port:
+            return SandboxUrls(origin)
+        host = urlsplit(origin).netloc.rpartition("@")[2]
+        host = re.sub(r":\d*$", "", host)
+        return SandboxUrls(origin, settings.client_url.rstrip("/") or f"http://{host}:{settings.client_port}")
 
 
 class UserRoute(DocumentedRoute):
@@ -139,17 +149,7 @@ async def find_signed_in(request: Request) -> AuthenticatedKey | None:
 
 def to_caller(request: Request, user: AuthenticatedKey) -> Caller:
     """Return an authenticated user as routes see them."""
-    is_browser = not _read_key(request)
-    return Caller(user.id, user.name, user.key_id, user.key_prefix, _urls(request, is_browser=is_browser), is_browser)
-
-
-def _urls(request: Request, *, is_browser: bool) -> SandboxUrls:
-    settings, origin = get_context(request).settings, own_origin(request)
-    if is_browser or not settings.client_port:
-        return SandboxUrls(origin)
-    host = urlsplit(origin).netloc.rpartition("@")[2]
-    host = re.sub(r":\d*$", "", host)
-    return SandboxUrls(origin, settings.client_url.rstrip("/") or f"http://{host}:{settings.client_port}")
+    return Caller(user.id, user.name, user.key_id, user.key_prefix, not _read_key(request), request)
 
 
 async def _find_caller(request: Request) -> Caller:

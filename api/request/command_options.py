@@ -22,9 +22,10 @@ from pydantic import BaseModel
 from api.errors.handlers import validation_entry
 from api.json_text import in_thread_if_large
 from api.realtime.completion_waiter import AwaitedRow, Superseded
-from api.request.authentication import Caller, CurrentCaller
+from api.request.authentication import CurrentCaller
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from shared.clock import now
+from shared.crypto import Vault
 from shared.db.database import Session
 from shared.models import IdempotencyKey
 from shared.queue.jobs import Job
@@ -35,7 +36,7 @@ MAX_SECONDS = 60
 COMPLETED = "Operation-Settled"
 # The former name, sent for one release.
 FORMER = "Wish-Settled"
-# The header's third value, besides true and false: another state is desired by now.
+# The header's third value, besides true and false: another state is desired now.
 SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
 HEADERS = (COMPLETED, FORMER, APPLIED)
@@ -191,18 +192,18 @@ class StoredResponse:
 class IdempotentRequest:
     """A request and its idempotency key, if it has one. Keys are scoped to one user and one operation."""
 
-    def __init__(self, context: Context, caller: Caller, operation: str, key: str | None, fingerprint: str) -> None:
+    def __init__(self, vault: Vault, owner_id: str, operation: str, key: str | None, fingerprint: str) -> None:
         """Take what identifies the request.
 
         Args:
-            context: has the vault.
-            caller: owns the key.
+            vault: digests the fingerprint.
+            owner_id: the user who owns the key.
             operation: method and path.
             key: the header's value; None: the request has none.
             fingerprint: of the operation, the query and the body.
         """
-        self._vault = context.vault
-        self._owner_id = caller.id
+        self._vault = vault
+        self._owner_id = owner_id
         self._operation = operation
         self._key = key
         self._fingerprint = fingerprint
@@ -247,10 +248,10 @@ async def read_key(request: Request, context: ContextDep, caller: CurrentCaller,
     """Return the request with its idempotency key."""
     operation = f"{request.method} {request.url.path}"
     if not key:
-        return IdempotentRequest(context, caller, operation, None, "")
+        return IdempotentRequest(context.vault, caller.id, operation, None, "")
     body = await request.body()
     fingerprint = await in_thread_if_large(body, _fingerprint, request, operation, body)
-    return IdempotentRequest(context, caller, operation, key, fingerprint)
+    return IdempotentRequest(context.vault, caller.id, operation, key, fingerprint)
 
 
 IdempotencyOption = Annotated[IdempotentRequest, Depends(read_key)]

@@ -10,7 +10,7 @@ from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.users import api_keys
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"

@@ -4,32 +4,35 @@ The OpenHands SDK for Python builds URLs from an agent server's host and port al
 path of a sandbox: the key tells which one is meant. It serves nothing else of this service, and no cookie opens it.
 """
 
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.paths import SANDBOX_PATH_PREFIX
 from api.sandbox_proxy.request import BY_KEY, SESSION_KEY
 
-# The SDK asks it without a key, before anything else.
 HEALTH = "/health"
 PREFIX = f"{SANDBOX_PATH_PREFIX}/by-key"
 
 
 class KeyListener:
-    """Passes requests that came to the client port on to the sandbox path, and all others unchanged."""
+    """Passes requests that came to the client port on to the sandbox path, and all others unchanged.
+
+    So it does with a request for this service's own health, which the SDK sends before it uses its key.
+    """
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:
         self._app, self._port = app, port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or one websocket."""
-        if scope["type"] not in ("http", "websocket") or (scope.get("server") or ("", 0))[1] != self._port:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] == HEALTH and not _has_key(scope):
-            await PlainTextResponse("OK")(scope, receive, send)
-        else:
+        if _is_for_sandbox(scope, self._port):
             _move_to_sandbox_path(scope)
-            await self._app(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
+def _is_for_sandbox(scope: Scope, port: int) -> bool:
+    if scope["type"] not in ("http", "websocket") or (scope.get("server") or ("", 0))[1] != port:
+        return False
+    return scope["type"] == "websocket" or scope["path"] != HEALTH or _has_key(scope)
 
 
 def _move_to_sandbox_path(scope: Scope) -> None:

@@ -16,9 +16,8 @@ from api.request.context import Context
 from shared.clock import after
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
-from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox
 from shared.sandboxes import access as sandbox_access
-from shared.sandboxes.access import Availability, SandboxAccess, availability_of
+from shared.sandboxes.access import Availability, Resumption, SandboxAccess, availability_of
 
 log = structlog.get_logger()
 
@@ -92,23 +91,22 @@ class Waker:
         return await asyncio.shield(task)
 
     async def _commit_and_publish(self, sandbox: SandboxAccess) -> int:
-        row, jobs = await run_in_threadpool(self._commit, sandbox)
-        if jobs:
-            log.info("waking", sandbox=row.id, generation=row.generation)
-            publishing = asyncio.create_task(self._context.publishing.publish(*jobs))
+        resumed = await run_in_threadpool(self._commit, sandbox)
+        generation = resumed.sandbox.generation
+        if resumed.changed:
+            log.info("waking", sandbox=sandbox.id, generation=generation)
+            publishing = asyncio.create_task(self._context.publishing.publish(*resumed.jobs))
             self._publishing.add(publishing)
             publishing.add_done_callback(self._publishing.discard)
-        return row.generation
+        return generation
 
-    def _commit(self, sandbox: SandboxAccess) -> tuple[Sandbox, list[Job]]:
+    def _commit(self, sandbox: SandboxAccess) -> Resumption:
         settings = self._context.settings
         due_at = after(settings.republish_seconds)
         with self._context.database.transaction() as session:
-            row, paused, changed = sandbox_access.resume(
+            return sandbox_access.resume(
                 session, sandbox.id, sandbox.owner_id, settings.quotas, due_at=due_at, only_asleep=True
             )
-        pauses = [PauseSandbox(other.id, other.node_id) for other in paused]
-        return row, [*pauses, ResumeSandbox(row.id, row.node_id)] if changed else []
 
     def _remove(self, sandbox_id: str, done: asyncio.Task[int]) -> None:
         self._resuming.pop(sandbox_id, None)

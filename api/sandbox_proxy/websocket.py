@@ -6,6 +6,7 @@ first frame. Only then does the proxy connect to the agent server, and sends the
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -16,6 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from api.errors.upstream import TemporarilyUnavailable
+from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
@@ -38,8 +40,12 @@ log = structlog.get_logger()
 # The timeout of the first frame; the agent server has the same.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
+# Pause between two checks of a user's key, which may be revoked. A sandbox's key ends with the sandbox.
+RECHECK_SECONDS = 60.0
 # The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
 MAX_AWAITING_KEY = 1000
+# Of them, those of one address.
+MAX_AWAITING_OF_ADDRESS = 125
 # The max size of a message, in either direction: uvicorn's on both sides.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A close reason has at most 123 bytes.
@@ -81,7 +87,8 @@ class WebSocketProxy:
         self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
         self._limit = context.limits.websockets
-        self._awaiting_key = 0
+        # By address.
+        self._awaiting_key = Counter[str]()
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
         """Serve one websocket until one side closes it.
@@ -103,7 +110,7 @@ class WebSocketProxy:
 
     async def _serve_or_close(self, proxied: ProxyRequest, receive: Receive, send: Send) -> Close:
         try:
-            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(receive))
+            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(proxied, receive))
             sandbox = await self._ensure_running(proxied)
             with self._limit.hold(sandbox.owner_id):
                 return await self._serve(proxied, sandbox, receive, send)
@@ -113,30 +120,46 @@ class WebSocketProxy:
             log.warning("store_unavailable", path=proxied.path, error=type(error).__name__)
             return TRY_LATER, "the store does not respond; retry"
 
-    async def _await_key(self, receive: Receive) -> str:
-        if self._awaiting_key >= MAX_AWAITING_KEY:
+    async def _await_key(self, proxied: ProxyRequest, receive: Receive) -> str:
+        awaiting, address = self._awaiting_key, group(proxied.client or "")
+        if awaiting.total() >= MAX_AWAITING_KEY or awaiting[address] >= MAX_AWAITING_OF_ADDRESS:
             raise TemporarilyUnavailable("too many websockets wait for their first frame; retry")
-        self._awaiting_key += 1
+        awaiting[address] += 1
         try:
             return await _read_key(receive)
         finally:
-            self._awaiting_key -= 1
+            awaiting[address] -= 1
+            if not awaiting[address]:
+                del awaiting[address]
 
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, receive: Receive, send: Send) -> Close:
         async with self._connected(proxied, sandbox) as server:
             upwards = asyncio.create_task(self._pass_up(proxied, receive, server))
             downwards = asyncio.create_task(_pass_down(self._frames(proxied, sandbox, server), server, send))
+            checks = asyncio.create_task(self._recheck(proxied))
             try:
-                await asyncio.wait({upwards, downwards}, return_when=asyncio.FIRST_COMPLETED)
-                return await downwards if downwards.done() else await upwards
+                await asyncio.wait({upwards, downwards, checks}, return_when=asyncio.FIRST_COMPLETED)
+                return await next(task for task in (downwards, upwards, checks) if task.done())
             except ClientDisconnected as left:
                 code, reason = left.close
                 await server.close(UNSENDABLE.get(code, code), reason)
                 raise
             finally:
-                upwards.cancel()
-                downwards.cancel()
-                await asyncio.gather(upwards, downwards, return_exceptions=True)
+                for task in (upwards, downwards, checks):
+                    task.cancel()
+                await asyncio.gather(upwards, downwards, checks, return_exceptions=True)
+
+    async def _recheck(self, proxied: ProxyRequest) -> Close:
+        """Check a user's key now and then, also while the client sends nothing.
+
+        Raises:
+            WorkspaceError: the key gives no access any more.
+        """
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            if not proxied.session_key:
+                with suppress(StoreError):
+                    await self._access.check(proxied)
 
     async def _ensure_running(self, proxied: ProxyRequest) -> SandboxAccess:
         sandbox = await self._access.check(proxied)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.paths import SANDBOX_PATH_PREFIX
-from shared.sandboxes.queries import AGENT_SERVER
+from shared.sandboxes.status import AGENT_SERVER
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Canvas:
         if await find_signed_in(request) is None:
             # On a loopback address the web UI itself does not ask for a login.
             return_to = path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"/login?returnTo={quote(return_to, safe='/')}", 303, {"Cache-Control": "no-store"})
+            return RedirectResponse(f"/login?returnTo={quote(return_to, safe='/')}", 303)
         return self._send_page(own_origin(request))
 
     async def _send_file(self, scope: Scope, path: str) -> Response:
@@ -113,7 +113,6 @@ def _headers(origin: str, nonce: str) -> dict[str, str]:
     }
     return {
         "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
-        "Cache-Control": "no-store",
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
     }

@@ -11,7 +11,6 @@ HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
-    "Cache-Control": "no-store",
     # With `no-referrer` a browser would send no origin with these pages' forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",

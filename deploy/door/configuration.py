@@ -19,6 +19,10 @@ SPARE_DESCRIPTORS = 128
 # Connections of one sandbox at a time; its agent server and its programs need a few. All of them together leave half
 # of the door to the service.
 PER_SANDBOX = 256
+# When half of what all sandboxes may have is taken, one that has more than this part of it gets no more: a few
+# sandboxes of one user keep no others out.
+CROWDED_PART = 64
+MIN_CROWDED = 8
 # Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
 MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
@@ -76,6 +80,7 @@ frontend sandboxes
     stick-table type ip size 100k expire 1m store conn_cur
     tcp-request connection track-sc0 src unless { src_is_local }
     tcp-request connection reject if { sc0_conn_cur gt $per_sandbox }
+    tcp-request connection reject if { fe_conn gt $crowded } { sc0_conn_cur gt $when_crowded }
     acl is_report path_reg ^/api/v1/webhooks/[A-Za-z0-9_/-]+$$
     acl is_secret path_reg ^/api/v1/sandboxes/[0-9a-f]{32}/settings/secrets(/[^/]*)?$$
     # Programs on this machine: the SDK gives a sandbox URLs at the address that it uses itself.
@@ -117,11 +122,13 @@ class Door:
 def write(door: Door) -> str:
     """Return the configuration."""
     url = urlsplit(door.api_url)
-    network = door.network
+    network, from_sandboxes = door.network, _max_connections() // 2
     return TEXT.substitute(
         connections=_max_connections(),
-        from_sandboxes=_max_connections() // 2,
+        from_sandboxes=from_sandboxes,
         per_sandbox=PER_SANDBOX,
+        crowded=from_sandboxes // 2,
+        when_crowded=max(MIN_CROWDED, from_sandboxes // CROWDED_PART),
         connect=round(CONNECT_SECONDS),
         keepalive=round(KEEPALIVE_SECONDS),
         idle=MAX_IDLE,

@@ -10,8 +10,10 @@ from worker.network.rules import NOT_PUBLIC
 
 # Of names without a port.
 PORTS = ("80", "443")
-# Connections of one sandbox at a time.
-PER_SANDBOX = 128
+# Connections of one sandbox at a time. All sandboxes of a node together have fewer than Squid has descriptors, with one
+# more for each connection to a host: sandboxes of one user keep no others out.
+PER_SANDBOX = 64
+MAX_DESCRIPTORS = 32768
 # Addresses outside 2000::/3 are not public, and 2002::/16 stands for IPv4 addresses. Squid keeps those as MAPPED, and
 # compares a name that does not exist as the last address of all: its client is to hear that.
 MAPPED, NONE = IPv6Network("::ffff:0:0/96"), IPv6Network(2**128 - 1)
@@ -61,7 +63,7 @@ dns_timeout 10 seconds
 negative_dns_ttl 1 minute
 client_lifetime 1 day
 half_closed_clients off
-max_filedescriptors 16384
+max_filedescriptors $descriptors
 client_ip_max_connections $per_sandbox
 shutdown_lifetime 1 second
 url_rewrite_program $decisions
@@ -105,6 +107,7 @@ def write(proxy: EgressProxy) -> str:
         port=proxy.port,
         resolvers=f"dns_nameservers {' '.join(proxy.resolvers)}" if proxy.resolvers else "",
         per_sandbox=PER_SANDBOX,
+        descriptors=MAX_DESCRIPTORS,
         decisions=" ".join((proxy.decisions, *PORTS)),
         private=" ".join(map(str, (*NEVER, *NOT_PUBLIC, *NOT_PUBLIC_6))),
     )

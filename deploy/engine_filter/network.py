@@ -14,8 +14,8 @@ from worker.network.firewall import Firewall, document, read_document
 from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Change, Place
 
 PARTS = " . "
-# PUT has either the first, or the two others.
-KEYS = ({"allowed"}, {"add", "remove"})
+# What PUT has.
+KEYS = ({"allowed"}, {"add", "remove"}, {"disconnect"})
 
 
 class NetworkRoute:
@@ -46,6 +46,8 @@ class NetworkRoute:
     def _put(self, found: dict[str, Allowed]) -> None:
         if "allowed" in found:
             self._firewall.write(found["allowed"])
+        elif "disconnect" in found:
+            self._firewall.disconnect(found["disconnect"].models)
         else:
             self._firewall.change(Change(found["add"], found["remove"]))
 
@@ -55,7 +57,7 @@ class NetworkRoute:
         except (ValueError, RecursionError):
             raise Refused("the body is not JSON") from None
         if not isinstance(body, dict) or set(body) not in KEYS:
-            raise Refused("the body has neither allowed, nor add and remove")
+            raise Refused("the body has neither allowed, nor add and remove, nor disconnect")
         return {key: self._read_sets(value) for key, value in body.items()}
 
     def _read_sets(self, found: Any) -> Allowed:

@@ -1,4 +1,4 @@
-"""What Flower shows of a job: whose sandbox or conversation it is about, beside the id."""
+"""What Flower shows of a job: whose sandbox or conversation it is about, besides the id."""
 
 import re
 from types import FunctionType

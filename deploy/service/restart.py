@@ -1,7 +1,8 @@
 """`python -m deploy.service.restart [PROCESS...]`: restart the running service's processes one by one.
 
 This applies new code or settings without a failed request: an API process closes its connections gracefully while new
-connections wait for its successor, and a worker finishes its running jobs.
+connections wait for its successor, and a worker finishes its running jobs. The next process is stopped when the last
+one works again: until then, the others have its requests and its jobs.
 """
 
 import json
@@ -21,10 +22,11 @@ from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
 from deploy.service.owners import hand_over, is_handed_over
+from shared.nodes.readiness_file import readiness_file
 from shared.settings import Settings
 
-ROLLING = ("worker", "web")
-API = "web"
+WORKER, API = "worker", "web"
+ROLLING = (WORKER, API)
 # The API's processes share their sockets: another one may answer, and only the uptime tells them apart.
 READY_SECONDS, PAUSE_SECONDS, ANSWER_SECONDS = 120.0, 0.2, 5.0
 
@@ -33,8 +35,8 @@ def main(names: Sequence[str]) -> None:
     """Restart the named processes, such as `web` or `web.1`; without names, every worker and API process.
 
     Raises:
-        ServiceError: no service runs, it has no process of that name, or an API process does not answer after its
-            restart. Those behind it were not restarted then, and serve.
+        ServiceError: no service runs, it has no process of that name, or a process does not work after its restart.
+            Those behind it were not restarted then, and go on.
     """
     console, settings = Console(highlight=False), Settings()
     if is_handed_over(settings):
@@ -43,9 +45,12 @@ def main(names: Sequence[str]) -> None:
         for group, process in _choose(supervisor.getAllProcessInfo(), names or ROLLING):
             began = time.monotonic()
             with console.status(f"restarting {process}"):
-                _restart(supervisor, f"{group}:{process}")
+                works = readiness_file(settings, process)
+                _restart(supervisor, f"{group}:{process}", works)
                 if group == API:
                     _await_answer(f"{local_url(settings)}/server_info", process, began)
+                if group == WORKER:
+                    _await_work(works, process)
             console.print(f"{process} restarted in {time.monotonic() - began:.1f} s")
 
 
@@ -58,12 +63,13 @@ def _choose(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[t
     return chosen
 
 
-def _restart(supervisor: Any, name: str) -> None:
+def _restart(supervisor: Any, name: str, works: Path) -> None:
     try:
         supervisor.stopProcess(name, True)  # noqa: FBT003 - wait
     except Fault as fault:
         if "NOT_RUNNING" not in fault.faultString:
             raise
+    works.unlink(missing_ok=True)
     supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for `startsecs`
 
 
@@ -76,6 +82,16 @@ def _await_answer(url: str, process: str, began: float) -> None:
                 return
         time.sleep(PAUSE_SECONDS)
     raise ServiceError(f"{process} does not answer {READY_SECONDS:.0f} s after its restart; see the service's output")
+
+
+def _await_work(works: Path, process: str) -> None:
+    """Wait until a worker has sent its node's heartbeat: a node whose workers are all silent is lost."""
+    began = time.monotonic()
+    while time.monotonic() - began < READY_SECONDS:
+        if works.exists():
+            return
+        time.sleep(PAUSE_SECONDS)
+    raise ServiceError(f"{process} does not work {READY_SECONDS:.0f} s after its restart; see the service's output")
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.errors import NotFound
 from shared.models import ApiKey, Sandbox, User
 from shared.sql.pagination import Order, Page, read_page
@@ -62,7 +62,7 @@ def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
             user,
             *keys.get(user.id, (0, None)),
             sandboxes.get(user.id, (0, 0))[0],
-            usage_recorder.read(session, user.id),
+            change_recorder.read_usage(session, user.id),
         )
         for user in users
     ]

@@ -11,7 +11,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
 from shared.sandboxes import desired_state
-from shared.states import Desired, Status
+from shared.states import PAUSING, Desired, Status
 from shared.users import audit
 from shared.users.audit import Actor
 from shared.warm_pool import pool as warm_pool
@@ -33,7 +33,7 @@ def actions_for(sandbox: Sandbox) -> list[SandboxAction]:
         return [SandboxAction.RETRY]
     if sandbox.owner_id is None:
         return [SandboxAction.DELETE]
-    pause = [] if Desired(sandbox.desired).is_paused else [SandboxAction.PAUSE]
+    pause = [] if sandbox.desired in PAUSING else [SandboxAction.PAUSE]
     return [SandboxAction.RETRY, *pause, SandboxAction.DELETE]
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, literal_column
 from sqlmodel import Session, col, select
 
+from shared.container_logs import kept_logs
 from shared.errors import NotFound
-from shared.models import Conversation, Node, Sandbox, SandboxTransition, StartTask, User
+from shared.models import Conversation, Node, Sandbox, SandboxLog, SandboxTransition, StartTask, User
 from shared.nodes.placement import is_there
 from shared.sql.pagination import Order, Page, encode_page_id, put_in_order
 from shared.states import Status
@@ -59,6 +60,7 @@ class SandboxHistory(NamedTuple):
         transitions: the last ones, oldest first.
         is_cut: whether there are earlier ones.
         starts: the newest start tasks of conversations in it.
+        logs: of its containers, oldest first.
     """
 
     listed: ListedSandbox
@@ -67,6 +69,7 @@ class SandboxHistory(NamedTuple):
     is_cut: bool
     conversations: Sequence[Conversation]
     starts: Sequence[StartTask]
+    logs: Sequence[SandboxLog]
 
 
 def search(session: Session, which: SandboxFilter, page_id: str | None, limit: int) -> Page[ListedSandbox]:
@@ -109,6 +112,7 @@ def read_history(session: Session, sandbox_id: str) -> SandboxHistory:
         len(found) > MAX_HISTORY,
         session.exec(conversations.order_by(col(Conversation.created_at).desc()).limit(MAX_RELATED)).all(),
         session.exec(starts.order_by(col(StartTask.created_at).desc()).limit(MAX_RELATED)).all(),
+        kept_logs.list_kept(session, sandbox_id),
     )
 
 

@@ -1,4 +1,4 @@
-"""Paths of an agent server's interface (wire contract 3)."""
+"""Paths of an agent server's interface (wire contract 3), and of the plan that its planning agent writes."""
 
 from uuid import UUID
 
@@ -15,6 +15,8 @@ SKILLS = "/api/skills"
 HOOKS = "/api/hooks"
 # A path that does not exist.
 NOWHERE = "/api/nowhere"
+# Git providers whose web pages hide folders that begin with a dot.
+DOTLESS = ("gitlab", "azure_devops")
 
 
 def profile(name: str) -> str:
@@ -35,3 +37,8 @@ def events(conversation_id: str | UUID) -> str:
 def event_search(conversation_id: str | UUID) -> str:
     """Return the path of a conversation's events, page by page."""
     return conversation(conversation_id, "/events/search")
+
+
+def plan(git_provider: str | None) -> str:
+    """Return the path of the plan in a project: the only file that a planning agent may write (wire contract 1.1)."""
+    return f"{'agents-tmp-config' if git_provider in DOTLESS else '.agents_tmp'}/PLAN.md"

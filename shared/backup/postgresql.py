@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, make_url
 
+from shared.db import unfinished_restore
 from shared.db.migrations import connected
 from shared.errors import Invalid
 
@@ -23,15 +24,17 @@ def dump(database_url: str, path: Path) -> None:
         Invalid: there is no `pg_dump` of the server's version, or it failed.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-acl", f"--file={path}")
+    without_mark = f"--exclude-table={unfinished_restore.TABLE}"
+    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-acl", without_mark, f"--file={path}")
 
 
-def load(path: Path, database_url: str) -> None:
-    """Restore a dump into an empty database, in one transaction.
+def load(path: Path, database_url: str, digest: str) -> None:
+    """Mark an empty database as unfinished, and restore a dump into it in one transaction.
 
     Raises:
         Invalid: there is no `pg_restore` of the server's version, or it failed.
     """
+    unfinished_restore.mark(database_url, digest)
     _run(database_url, "pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-acl", str(path))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from shared.backup.manifest import sync_folder
+from shared.db import unfinished_restore
 from shared.errors import Invalid
 
 FILE = "store.sqlite"
@@ -32,12 +33,13 @@ def dump(database_url: str, path: Path) -> None:
         raise Invalid(f"{source} is damaged: {result}")
 
 
-def load(path: Path, database_url: str) -> None:
-    """Put a copy in the place of the database, at once: a crash leaves no half of it."""
+def load(path: Path, database_url: str, digest: str) -> None:
+    """Put a copy, marked as unfinished, in the place of the database, at once: a crash leaves no half of it."""
     target = _file(database_url)
     draft = target.with_name(f"{target.name}.restoring")
     draft.unlink(missing_ok=True)
     _copy_private(path, draft)
+    unfinished_restore.mark(f"sqlite:///{draft}", digest)
     for suffix in ("-wal", "-shm"):  # of an empty database before
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)

@@ -10,7 +10,7 @@ from shared.backup import keys, manifest, postgresql, sqlite
 from shared.backup.manifest import Manifest
 from shared.clock import now
 from shared.crypto import Vault
-from shared.db import migrations
+from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
 from shared.sandboxes import deadlines
@@ -53,9 +53,10 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
 
 
 def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifest:
-    """Restore a backup into an installation without a database. The caller migrates it afterwards, and calls `finish`.
+    """Restore a backup into an installation without a database. The caller migrates it afterwards.
 
-    Everything is checked before anything is written. Until `finish`, the restore of the same backup can be repeated.
+    Everything is checked before anything is written. Until the caller clears the mark of `unfinished_restore`, no
+    process of the service starts, and the restore of the same backup can be repeated.
 
     Args:
         settings: those of the installation.
@@ -77,17 +78,10 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     for name, text in found.items():
         if not (settings.var_dir / name).exists():
             manifest.write_private(settings.var_dir / name, text)
-    if not _is_unfinished(settings, made):
-        _marker(settings).write_text(made.sha256)
     if not _tables(settings.database):
         # At once: a restore that is repeated finds all of the database, or nothing.
-        STORES[made.dialect].load(folder / made.store, settings.database)
+        STORES[made.dialect].load(folder / made.store, settings.database, made.sha256)
     return made
-
-
-def finish(settings: Settings) -> None:
-    """Record that a restored database is migrated, and its deadlines begin again."""
-    _marker(settings).unlink()
 
 
 def with_deadlines(session: Session) -> Sequence[str]:
@@ -105,13 +99,10 @@ def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
         deadlines.record_activity(session, sandbox_id)
 
 
-def _marker(settings: Settings) -> Path:
-    return settings.var_dir / "restore.unfinished"
-
-
 def _is_unfinished(settings: Settings, made: Manifest) -> bool:
-    """Whether a restore of the same backup was interrupted here."""
-    return _text(_marker(settings)) == made.sha256
+    """Whether a restore of the same backup into this database was interrupted."""
+    with migrations.connected(settings.database) as connection:
+        return unfinished_restore.read(connection) == made.sha256
 
 
 def _require_restorable(settings: Settings, made: Manifest) -> None:
@@ -186,4 +177,4 @@ def _tables(database_url: str) -> list[str]:
     if file.get_backend_name() == "sqlite" and not Path(file.database or "").exists():
         return []
     with migrations.connected(database_url) as connection:
-        return inspect(connection).get_table_names()
+        return [name for name in inspect(connection).get_table_names() if name != unfinished_restore.TABLE]

@@ -1,6 +1,8 @@
-"""The changes of a transaction: recorded by the code that writes users' rows, and appended to the change feed with it.
+"""What a transaction records of users' rows, and writes at its end: how much is stored, then the entries of the feed.
 
-The lock on the user's feed is held from the first number until the commit, so that readers see no gap.
+The lock on the user's feed is held from the first number until the commit, so that readers see no gap. The row of a
+user's usage is locked before it, and no other row after that. A webhook, which locks one conversation only, writes the
+usage at once, and so learns whether a quota is exceeded.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,18 +11,18 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import String, and_, bindparam, delete, insert, text
 from sqlmodel import Session, col
 
 from shared.clock import now
-from shared.models import ChangeEntry, Conversation, StartTask
+from shared.models import ChangeEntry, Conversation, StartTask, StoredUsage
 from shared.models.columns import UtcDateTime
 from shared.sql.statements import send
 from shared.states import Desired, Status
 
-CHANGES = "changes"
+CHANGES, USAGE = "changes", "stored_usage"
 # Max entries per user. Older ones are removed every `REMOVED_EVERY` entries.
 MAX_STORED = 10_000
 REMOVED_EVERY = 1000
@@ -39,6 +41,13 @@ APPEND_ONE = text(
 ).bindparams(
     *(bindparam(name, type_=String()) for name in ("owner_id", "kind", "row_id", "status")),
     bindparam("at", type_=UtcDateTime()),
+)
+ADD_USAGE = text(
+    "INSERT INTO stored_usage (owner_id, conversations, events, event_bytes) "
+    "VALUES (:owner_id, :conversations, :events, :event_bytes) "
+    "ON CONFLICT (owner_id) DO UPDATE SET conversations = stored_usage.conversations + :conversations, "
+    "events = stored_usage.events + :events, event_bytes = stored_usage.event_bytes + :event_bytes "
+    "RETURNING conversations, events, event_bytes"
 )
 
 
@@ -81,6 +90,14 @@ class Change:
     status: str | None
 
 
+class Usage(NamedTuple):
+    """An amount of what is stored, or its change."""
+
+    conversations: int = 0
+    events: int = 0
+    event_bytes: int = 0
+
+
 def record_change(session: Session, row: StartTask | Conversation | ShownSandbox) -> None:
     """Record a change of this row, unless its owner cannot see the row."""
     hidden = isinstance(row, Conversation) and not row.listed
@@ -93,13 +110,47 @@ def record_change_of(session: Session, change: Change) -> None:
     _recorded(session)[change.row_id] = change
 
 
-def recorded_changes(session: Session) -> Collection[Change]:
-    """The changes recorded in this session, the last one of each row."""
-    return _recorded(session).values()
+def record_usage(session: Session, owner_id: str, change: Usage) -> None:
+    """Record that more or less is stored for a user, to be written at the end of the transaction."""
+    recorded: dict[str, Usage] = session.info.setdefault(USAGE, {})
+    before = recorded.get(owner_id, Usage())
+    recorded[owner_id] = Usage(*(one + other for one, other in zip(before, change, strict=True)))
+
+
+def add_usage(session: Session, owner_id: str, change: Usage) -> Usage:
+    """Write at once that more or less is stored for a user. No other row may be locked after this.
+
+    Returns:
+        What is stored for the user.
+    """
+    return Usage(*session.execute(ADD_USAGE, {"owner_id": owner_id, **change._asdict()}).one())
+
+
+def read_usage(session: Session, owner_id: str) -> Usage:
+    """Return what is stored for a user, as far as it is committed."""
+    row = session.get(StoredUsage, owner_id, populate_existing=True)
+    return Usage(row.conversations, row.events, row.event_bytes) if row else Usage()
+
+
+def write_recorded(session: Session) -> Collection[Change]:
+    """Write what was recorded. This is the last action of a transaction: it blocks the user's other transactions.
+
+    Returns:
+        The changes, the last one of each row.
+    """
+    usage: dict[str, Usage] = session.info.pop(USAGE, {})
+    if usage:
+        session.flush()  # what it locks comes before the usage
+    for owner_id in sorted(usage):  # one lock order prevents deadlocks
+        if any(usage[owner_id]):
+            add_usage(session, owner_id, usage[owner_id])
+    if changes := _recorded(session).values():
+        append(session, changes)
+    return changes
 
 
 def append(session: Session, changes: Collection[Change]) -> None:
-    """Append changes. This is the last action of a transaction, since it blocks the user's other transactions."""
+    """Append changes to the feeds of their owners."""
     session.flush()
     by_owner = sorted(changes, key=lambda change: change.owner_id)  # one lock order prevents deadlocks
     for owner_id, group in groupby(by_owner, key=lambda change: change.owner_id):

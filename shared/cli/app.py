@@ -18,7 +18,7 @@ COMMANDS = {
     "login": Source("shared.cli.remote.login:login", "Log in to a service, with a browser.", USE),
     "logout": Source("shared.cli.remote.login:logout", "Revoke this machine's key, and forget it.", USE),
     "context": Source("shared.cli.remote.context_commands:contexts", "Choose between the services you use.", USE),
-    "sandboxes": Source("shared.cli.remote.sandboxes:sandboxes", "Start, use, pause and delete sandboxes.", USE),
+    "sandboxes": Source("shared.cli.sandbox_logs:sandboxes", "Start, use, pause and delete sandboxes.", USE),
     "conversations": Source("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
     "keys": Source("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
     "explain": Source("shared.cli.checks.explain:explain", "Say what a reason means, and what to do about it.", USE),

@@ -13,9 +13,7 @@ from sqlalchemy import delete, or_
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
-from shared.changes import usage_recorder
-from shared.changes.recorder import Change, Kind
-from shared.changes.usage_recorder import Usage
+from shared.changes.recorder import Change, Kind, Usage
 from shared.clock import now
 from shared.conversations import events, pending_messages, start_tasks, webhook_reports
 from shared.conversations import queries as conversation_queries
@@ -90,7 +88,7 @@ def tombstone(session: Session, conversation: Conversation, due_at: datetime) ->
     # Otherwise an agent that was running in the conversation would keep its sandbox from being paused.
     webhook_reports.clear_status(conversation)
     if conversation.deleted_at is None:
-        usage_recorder.record(session, conversation.owner_id, Usage(conversations=-1))
+        change_recorder.record_usage(session, conversation.owner_id, Usage(conversations=-1))
     conversation.listed = False
     conversation.deleted_at = conversation.updated_at = now()
     conversation.awaits_sandbox = True

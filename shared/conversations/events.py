@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, delete, func
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
@@ -49,7 +49,7 @@ def store(session: Session, events: Sequence[Event]) -> Usage:
 def remove(session: Session, owner_id: str, which: ColumnElement[bool]) -> int:
     """Remove the owner's events that fulfil a condition, and return their number."""
     removed = session.execute(delete(Event).where(which).returning(measure(session, col(Event.body)))).scalars().all()
-    usage_recorder.record(session, owner_id, Usage(events=-len(removed), event_bytes=-sum(removed)))
+    change_recorder.record_usage(session, owner_id, Usage(events=-len(removed), event_bytes=-sum(removed)))
     return len(removed)
 
 

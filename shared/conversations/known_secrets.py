@@ -4,11 +4,15 @@ from sqlmodel import Session
 
 from shared.conversations import start_tasks
 from shared.crypto import Vault
+from shared.models import Sandbox
 from shared.redaction import Redact, redacting
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import secrets_of_servers
 from shared.users.settings import StoredSettings
+
+# Conversations of a sandbox whose start requests are read.
+MAX_CONVERSATIONS = 50
 
 
 def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
@@ -20,13 +24,27 @@ def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: st
         user_id: the user with the secrets.
         conversation_id: a conversation; the secrets of its start request are redacted too.
     """
+    known = _secrets_of_user(session, vault, user_id)
+    if conversation_id is not None:
+        known += start_tasks.secrets_of(session, vault, conversation_id).values()
+    return redacting(known)
+
+
+def find_in_sandbox(session: Session, vault: Vault, sandbox: Sandbox) -> list[str]:
+    """All stored secrets that a sandbox's processes may know: its keys, its owner's, its conversations'."""
+    keys = [vault.decrypt(key) for key in (sandbox.session_key, sandbox.boot_key) if key]
+    if sandbox.owner_id is None:
+        return keys
+    brought = start_tasks.secrets_in_sandbox(session, vault, sandbox.id, MAX_CONVERSATIONS)
+    return [*keys, *_secrets_of_user(session, vault, sandbox.owner_id), *brought]
+
+
+def _secrets_of_user(session: Session, vault: Vault, user_id: str) -> list[str]:
     settings = settings_store.load(session, vault, user_id) or StoredSettings()
     tokens = secrets.provider_tokens(session, vault, user_id).values()
     custom = secrets.custom_secrets(session, vault, user_id).values()
     known = [*_secrets_of(settings), *(entry.token for entry in tokens), *(secret.value for secret in custom)]
-    if conversation_id is not None:
-        known += start_tasks.secrets_of(session, vault, conversation_id).values()
-    return redacting(secret for secret in known if secret)
+    return [secret for secret in known if secret]
 
 
 def _secrets_of(settings: StoredSettings) -> list[str | None]:

@@ -17,7 +17,7 @@ from shared.queue.jobs import DeliverMessages
 from shared.states import Desired, Stage
 
 # V1's limit of pending messages (wire contract 1.4).
-MOST = 10
+MAX_PENDING = 10
 RETRY_SECONDS = 5
 ADVICE = "they are delivered as soon as the conversation runs"
 
@@ -43,8 +43,8 @@ def add(
     """
     job = _lock(session, conversation_id, owner_id, due_at)
     waiting = session.exec(select(func.count()).select_from(PendingMessage).where(*_deliverable(conversation_id))).one()
-    if waiting >= MOST:
-        raise QuotaExceeded("pending messages", MOST, ADVICE, RETRY_SECONDS)
+    if waiting >= MAX_PENDING:
+        raise QuotaExceeded("pending messages", MAX_PENDING, ADVICE, RETRY_SECONDS)
     message = PendingMessage(conversation_id=conversation_id, content=content)
     session.add(message)
     return Queued(message.id, waiting + 1, job)

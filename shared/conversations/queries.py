@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes.recorder import Usage
 from shared.clock import now
 from shared.conversations import events, stored_quotas
 from shared.db.database import Database
@@ -166,7 +165,7 @@ def purge(session: Session, conversation_id: str) -> None:
         return
     events.remove(session, conversation.owner_id, col(Event.conversation_id) == conversation_id)
     if conversation.deleted_at is None:
-        usage_recorder.record(session, conversation.owner_id, Usage(conversations=-1))
+        change_recorder.record_usage(session, conversation.owner_id, Usage(conversations=-1))
     session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
 
 

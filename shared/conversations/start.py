@@ -22,11 +22,13 @@ from shared.ids import new_id
 from shared.models import Conversation, Node, Sandbox, SandboxSpec, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.nodes import placement
-from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation
+from shared.queue.jobs import Job, StartConversation
 from shared.sandboxes import deadlines, desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import quotas as sandbox_quotas
+from shared.sandboxes.access import Resumption
 from shared.settings import NO_QUOTAS, Quotas
+from shared.sql import locks
 from shared.sql.statements import bind_values
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
@@ -84,13 +86,14 @@ def create_start_task(session: Session, vault: Vault, command: StartCommand) -> 
         Conflict: the conversation id is taken, or the same user has requested it with other values.
         QuotaExceeded: the start needs a sandbox or a conversation beyond the user's quota.
     """
-    sandbox_quotas.lock(session, command.owner_id, command.quotas)
-    if command.quotas.stored.conversations:
-        settings_store.lock(session, command.owner_id)
+    max_conversations = command.quotas.stored.conversations
+    if command.quotas or max_conversations:
+        locks.lock_user(session, command.owner_id)
     earlier = _find_earlier(session, command)
     if earlier is not None:
         return _repeat(session, earlier)
-    stored_quotas.admit_start(session, command.owner_id, command.quotas.stored)
+    if max_conversations:
+        stored_quotas.admit_start(session, command.owner_id, max_conversations)
     try:
         # All or nothing: another transaction may take the conversation id concurrently.
         with change_recorder.savepoint(session):
@@ -216,13 +219,12 @@ def _ready_sandbox(
         made = sandbox_start.start(session, vault, owner_id=owner_id, spec=place, due_at=due_at, quotas=quotas)
         made.sandbox.goes_with_conversations = True
         return made.sandbox, made.paused, made.jobs
-    paused = sandbox_quotas.admit_resume(session, place, quotas, due_at=due_at)
+    paused = sandbox_quotas.admit_resume(session, place, quotas, due_at=due_at) if quotas else []
     if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
         deadlines.record_activity(session, place.id)
         return place, paused, ()
     desired_state.set_desired(session, place, Desired.RUNNING, due_at=due_at)
-    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
-    return place, paused, (*pauses, ResumeSandbox(place.id, place.node_id))
+    return place, paused, Resumption(place, paused).jobs
 
 
 def _seal(vault: Vault, command: StartCommand) -> str | None:
@@ -253,7 +255,7 @@ def _choose_sandbox(session: Session, owner_id: str, spec_id: str, strategy: str
     """
     if strategy not in ORDERS:
         return None
-    settings_store.lock(session, owner_id)
+    locks.lock_user(session, owner_id)
     fitting = _fitting(owner_id, spec_id)
     for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
         # One lock at a time: the end of the savepoint releases a sandbox that does not fit.

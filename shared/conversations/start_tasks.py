@@ -26,7 +26,7 @@ from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, rounded
-from shared.states import Desired, Reason, Stage, stage_moves
+from shared.states import STAGE_MOVES, Desired, Reason, Stage
 
 SORT_ORDERS = {
     "CREATED_AT": (col(StartTask.created_at), False),
@@ -59,6 +59,13 @@ def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str
     sealed = session.exec(select(StartTask.secrets).where(StartTask.conversation_id == conversation_id)).first()
     found: dict[str, str] = json.loads(vault.decrypt(sealed)) if sealed else {}
     return found
+
+
+def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, limit: int) -> list[str]:
+    """The secrets that the newest start requests of conversations in a sandbox brought, in clear."""
+    brought = select(StartTask.secrets).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
+    newest = session.exec(brought.order_by(col(StartTask.created_at).desc()).limit(limit)).all()
+    return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
 
 
 def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
@@ -103,7 +110,7 @@ def advance(
         IllegalMove: the stage can't follow the present one; nothing was written.
         Cancelled: the start was cancelled, so that only ERROR may follow; the caller must roll the transaction back.
     """
-    if stage not in stage_moves(Stage(task.stage)):
+    if stage not in STAGE_MOVES[task.stage]:
         raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
     values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
     if stage == Stage.ERROR:

@@ -6,8 +6,8 @@ The usage is one row for each user, so a check costs the same however much is st
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.errors import QuotaExceeded
 from shared.models import Conversation, StartTask
 from shared.models.conversations import UNFINISHED
@@ -24,19 +24,17 @@ MAX_OF_SANDBOX = 1000
 RETRY_SECONDS = 60
 
 
-def admit_start(session: Session, owner_id: str, limits: StoredQuotas) -> None:
+def admit_start(session: Session, owner_id: str, max_conversations: int) -> None:
     """Check that the owner may start one more conversation. The caller has locked the user.
 
     Raises:
         QuotaExceeded: the quota is used up, starts that are under way included.
     """
-    if not limits.conversations:
-        return
     known = select(Conversation.id).where(Conversation.id == StartTask.conversation_id)
     starting = select(func.count()).select_from(StartTask)
     begun = session.exec(starting.where(StartTask.owner_id == owner_id, *UNFINISHED, ~known.exists())).one()
-    if usage_recorder.read(session, owner_id).conversations + begun >= limits.conversations:
-        raise QuotaExceeded(CONVERSATIONS, limits.conversations, ADVICE, RETRY_SECONDS)
+    if change_recorder.read_usage(session, owner_id).conversations + begun >= max_conversations:
+        raise QuotaExceeded(CONVERSATIONS, max_conversations, ADVICE, RETRY_SECONDS)
 
 
 def check_sandbox(session: Session, sandbox_id: str) -> None:
@@ -56,7 +54,7 @@ def add_conversation(session: Session, owner_id: str, limits: StoredQuotas) -> N
     Raises:
         QuotaExceeded: it is one too many. The caller rolls back.
     """
-    usage = usage_recorder.add(session, owner_id, Usage(conversations=1))
+    usage = change_recorder.add_usage(session, owner_id, Usage(conversations=1))
     if limits.conversations and usage.conversations > limits.conversations:
         raise QuotaExceeded(CONVERSATIONS, limits.conversations, ADVICE, RETRY_SECONDS)
 
@@ -69,7 +67,7 @@ def add_events(session: Session, owner_id: str, added: Usage, limits: StoredQuot
     """
     if not added.events:
         return
-    usage = usage_recorder.add(session, owner_id, added)
+    usage = change_recorder.add_usage(session, owner_id, added)
     if limits.events and usage.events > limits.events:
         raise QuotaExceeded(EVENTS, limits.events, ADVICE, RETRY_SECONDS)
     if limits.event_bytes and usage.event_bytes > limits.event_bytes:

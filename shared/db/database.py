@@ -12,7 +12,6 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
-from shared.changes import usage_recorder
 from shared.changes.recorder import Change
 from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.observability import failpoints, metrics
@@ -92,10 +91,7 @@ class Database:
         with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
-                if usage_recorder.USAGE in session.info:
-                    usage_recorder.write_recorded(session)
-                if changed := change_recorder.recorded_changes(session):
-                    change_recorder.append(session, changed)
+                changed = change_recorder.write_recorded(session)
                 failpoints.before("database.commit")
             failpoints.after("database.commit")
             self._notify(session, changed)

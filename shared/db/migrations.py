@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,18 +52,18 @@ def migrate(database_url: str) -> None:
     is left as it is: the code was rolled back, and the newer version only added to what it knows.
     """
     with opened(database_url) as connection:
-        before = revision(connection)
-        if before is not None and not is_known(before):
-            log.warning("schema_is_newer_than_this_version", revision=before)
+        schema = read_schema(connection)
+        if schema.is_current:
+            log.info("schema_is_current", revision=schema.found)
             return
-        if before not in {None, _newest(connection)}:
+        if schema.found is not None:
+            if not is_known(schema.found):
+                log.warning("schema_is_newer_than_this_version", revision=schema.found)
+                return
             _take_tables(connection)
         command.upgrade(configuration(connection), "head")
         after = revision(connection)
-    if before == after:
-        log.info("schema_is_current", revision=after)
-    else:
-        log.info("schema_migrated", before=before, revision=after)
+    log.info("schema_migrated", before=schema.found, revision=after)
 
 
 @contextmanager
@@ -98,7 +99,13 @@ def configuration(connection: Connection) -> Config:
 
 def is_known(name: str) -> bool:
     """Whether this version has the migration of that name."""
-    return name in {script.revision for script in ScriptDirectory.from_config(_scripts()).walk_revisions()}
+    return name in {script.revision for script in _migrations().walk_revisions()}
+
+
+@cache
+def _migrations() -> ScriptDirectory:
+    """The migrations of this version, whose files are read once."""
+    return ScriptDirectory.from_config(_scripts())
 
 
 def _scripts() -> Config:
@@ -115,11 +122,7 @@ def revision(connection: Connection) -> str | None:
 
 def read_schema(connection: Connection) -> Schema:
     """Read which schema the database has, and which one this version needs."""
-    return Schema(revision(connection), _newest(connection))
-
-
-def _newest(connection: Connection) -> str | None:
-    return ScriptDirectory.from_config(configuration(connection)).get_current_head()
+    return Schema(revision(connection), _migrations().get_current_head())
 
 
 def _take_tables(connection: Connection) -> None:

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, true
+from sqlalchemy import ColumnElement, and_, case, func, or_
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -33,7 +34,6 @@ from shared.sql.statements import (
     unchanged,
     write_unchanged,
 )
-from shared.states import Desired
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
@@ -47,16 +47,6 @@ MAX_OF_OWNER = 50
 FARTHEST = timedelta(seconds=20)
 ON_NODE = col(Sandbox.node_id) == bind("node_id")
 IS_OBSERVED = col(Sandbox.generation) == col(Sandbox.observed_generation)
-# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
-# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
-HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
-
-
-class Freed(NamedTuple):
-    """The number of a dead owner's rows that were freed, and whether none is left: locked rows are skipped."""
-
-    number: int
-    is_complete: bool
 
 
 class Backlog(NamedTuple):
@@ -144,6 +134,17 @@ def lock_leased(session: Session, table: type[Row], row_id: str, fence: int) -> 
         raise _lost(table, row_id, fence)
 
 
+def read(database: Database, table: type[Row], row_id: str, fence: int, columns: tuple[str, ...]) -> Sequence[Any]:
+    """Read columns of a leased row, outside a transaction.
+
+    Raises:
+        LeaseLost: the fence has changed.
+    """
+    for row in database.fetch(_reading(table, columns), bind_values(row_id=row_id, fence=fence)):
+        return row
+    raise _lost(table, row_id, fence)
+
+
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
     """Release the lease, and requeue the row at `retry_at` unless it is due already.
 
@@ -156,21 +157,6 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
     for (due_at,) in send(session, _releasing(table), bind_values(row_id=row_id, fence=fence, retry_at=retry_at)):
         return due_at is not None
     raise _lost(table, row_id, fence)
-
-
-def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetime) -> Freed:
-    """Expire the leases of a dead owner, and mark its rows due.
-
-    A row that another transaction has locked is left to the next call. A sandbox that the dead owner may just have
-    stopped is left alone.
-    """
-    values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
-    may_expire = HAS_NO_LATE_STOP if table is Sandbox else true()
-    held = and_(col(table.lease_until).is_not(None), col(table.lease_owner) == owner, may_expire)
-    ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
-    number = count_written(session, guarded_update(table, col(table.id).in_(ids), values)) if ids else 0
-    left = session.execute(select(table.id).where(held).limit(1)).first()
-    return Freed(number, is_complete=left is None)
 
 
 def mark_due(session: Session, table: type[Row], row_id: str, at: datetime, **still: Any) -> None:
@@ -284,6 +270,11 @@ def _oldest(table: type[Row], where: ColumnElement[bool], by: Any) -> Any:
     place = func.row_number().over(partition_by=col(table.owner_id), order_by=by).label("place")
     found = select(table.id, by.label("by"), place).where(where).subquery()
     return select(found.c.id).where(found.c.place <= MAX_OF_OWNER).order_by(found.c.by)
+
+
+@lru_cache
+def _reading(table: type[Row], columns: tuple[str, ...]) -> Any:
+    return sql_select(*(getattr(table, name) for name in columns)).where(_is_leased(table))
 
 
 @lru_cache

@@ -1,18 +1,33 @@
-"""Renewal of leases: one UPDATE for all leases of a process, so that no row delays the others."""
+"""All leases of a process at a time: their renewal by one UPDATE, so that no row delays the others, and their end."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, or_
+from sqlalchemy import ColumnElement, and_, or_, true
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.leasing.leases import Row
+from shared.models import Sandbox
 from shared.sql import locks
-from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, guarded_update, rounded, send
+from shared.sql.statements import (
+    bind,
+    bind_list,
+    bind_list_values,
+    bind_values,
+    count_written,
+    guarded_update,
+    rounded,
+    send,
+)
+from shared.states import Desired
+
+# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
+# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
+HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 
 class Lapsed(NamedTuple):
@@ -25,6 +40,13 @@ class Lapsed(NamedTuple):
 
     lost: AbstractSet[str] = frozenset()
     locked: AbstractSet[str] = frozenset()
+
+
+class Freed(NamedTuple):
+    """The number of a dead owner's rows that were freed, and whether none is left: locked rows are skipped."""
+
+    number: int
+    is_complete: bool
 
 
 def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds: float) -> Lapsed:
@@ -42,6 +64,21 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
         return Lapsed()
     held = {row_id for (row_id,) in send(session, _held(table, number), parameters)}
     return Lapsed(lost=fences.keys() - renewed - held, locked=held - renewed)
+
+
+def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetime) -> Freed:
+    """Expire the leases of a dead owner, and mark its rows due.
+
+    A row that another transaction has locked is left to the next call. A sandbox that the dead owner may just have
+    stopped is left alone.
+    """
+    values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
+    may_expire = HAS_NO_LATE_STOP if table is Sandbox else true()
+    held = and_(col(table.lease_until).is_not(None), col(table.lease_owner) == owner, may_expire)
+    ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
+    number = count_written(session, guarded_update(table, col(table.id).in_(ids), values)) if ids else 0
+    left = session.execute(select(table.id).where(held).limit(1)).first()
+    return Freed(number, is_complete=left is None)
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from shared.models.change_feed import ChangeEntry, ChangeFeed, ListVersion
 from shared.models.conversations import Conversation, Event, PendingMessage, StartTask
 from shared.models.idempotency import IdempotencyKey
 from shared.models.nodes import Installation, ModelServer, Node, NodeSpecBackoff, SandboxSpec, UnknownContainer
-from shared.models.sandboxes import Sandbox, SandboxTransition, StaleContainer
+from shared.models.sandboxes import Sandbox, SandboxLog, SandboxTransition, StaleContainer
 from shared.models.users import (
     ApiKey,
     AuditEntry,
@@ -36,6 +36,7 @@ __all__ = [
     "ProviderToken",
     "Role",
     "Sandbox",
+    "SandboxLog",
     "SandboxSpec",
     "SandboxTransition",
     "Secret",

@@ -35,6 +35,8 @@ class Node(SQLModel, table=True):
     detail: str | None = None
     # Why its worker takes no new sandboxes, although worker and engine respond.
     closed_reason: str | None = None
+    # What does not work on it, although it takes new sandboxes.
+    impaired_reason: str | None = None
     # What its new sandboxes have their files on; empty before the first heartbeat.
     disk_kind: str | None = Field(default=None, max_length=16)
     # The runtimes of its engine that its specs may use; empty before the first heartbeat.

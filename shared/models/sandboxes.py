@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, text
+from sqlalchemy import Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
@@ -172,3 +172,29 @@ class SandboxTransition(SQLModel, table=True):
     # Of a start or resume: the seconds of its phases in the run that ended it, in their order.
     phases: dict[str, float] | None = Field(default=None, sa_type=Json)
     at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class SandboxLog(SQLModel, table=True):
+    """The last lines that one container of a sandbox has printed, without secrets. It outlives the container."""
+
+    __tablename__ = "sandbox_log"
+    __table_args__ = (
+        UniqueConstraint("sandbox_id", "container_id"),
+        Index("ix_sandbox_log_owner_id_read_at", "owner_id", "read_at"),
+    )
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    sandbox_id: str = Field(foreign_key="sandbox.id", max_length=32)
+    # The sandbox's owner, by whom logs are counted.
+    owner_id: str = Field(max_length=32)
+    # The engine's; empty: at that time there was no container to read.
+    container_id: str = Field(max_length=64)
+    # Why the log was kept (`LogCause`). Empty: the container ran.
+    cause: str | None = Field(default=None, max_length=16)
+    # Lines that begin with their time (`shared.container_logs.printed_text`).
+    text: str = ""
+    # Whether earlier lines are missing.
+    is_cut: bool = False
+    # When a worker began to read it: an older reading never replaces a newer one.
+    read_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(index=True, sa_type=UtcDateTime)

@@ -13,7 +13,7 @@ from shared.models.columns import Json, UtcDateTime, one_of
 
 
 class Role(StrEnum):
-    """What a user may do beside using what is theirs."""
+    """What a user may do besides using what is theirs."""
 
     USER = "user"
     # Sees and changes what all users have, at `/admin`.

@@ -32,6 +32,10 @@ class CountedNode(NamedTuple):
     node_id: str
     status: str
     capacity: int
+    # It takes no new sandboxes, although worker and engine respond.
+    is_closed: bool
+    # It takes them, and something does not work on it.
+    is_impaired: bool
 
 
 def count_by_status(session: Session) -> list[Counted]:
@@ -51,4 +55,8 @@ def count_unreconciled(session: Session) -> Unreconciled:
 
 def read_nodes(session: Session) -> list[CountedNode]:
     """Return all nodes."""
-    return [CountedNode(*row) for row in session.exec(select(Node.id, Node.status, Node.capacity))]
+    nodes = session.exec(select(Node).where(col(Node.forgotten_at).is_(None)))
+    return [
+        CountedNode(node.id, node.status, node.capacity, bool(node.closed_reason), bool(node.impaired_reason))
+        for node in nodes
+    ]

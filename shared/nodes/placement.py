@@ -32,20 +32,20 @@ MAX_BACKOFF = timedelta(minutes=15)
 
 
 def place(
-    session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False
+    session: Session, spec_id: str, *, excluded: Collection[str] = frozenset(), for_pool: bool = False
 ) -> str | None:
     """Choose the READY node with the max number of free slots that takes sandboxes of the spec.
 
     The nodes stay locked until the caller commits: two concurrent placements would both take the last slot.
 
     Args:
-        besides: the nodes that must not be chosen.
+        excluded: the nodes that must not be chosen.
         for_pool: place a warm sandbox, which takes only free slots. For other sandboxes, warm ones don't count.
 
     Returns:
         The id of the node; None if no node has a free slot.
     """
-    locked = session.exec(_ready(spec_id, besides).order_by(col(Node.id)).with_for_update(key_share=True)).all()
+    locked = session.exec(_ready(spec_id, excluded).order_by(col(Node.id)).with_for_update(key_share=True)).all()
     node_id = _emptiest(session, locked, for_pool=for_pool)
     if node_id is not None:
         _make_half_open(session, node_id, spec_id)
@@ -73,9 +73,11 @@ def oldest_heartbeat() -> datetime:
     return now() - HEARTBEAT_LIMIT
 
 
-def has_room(session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False) -> bool:
+def has_room(
+    session: Session, spec_id: str, *, excluded: Collection[str] = frozenset(), for_pool: bool = False
+) -> bool:
     """Whether `place` would find a node now."""
-    return _emptiest(session, session.exec(_ready(spec_id, besides)).all(), for_pool=for_pool) is not None
+    return _emptiest(session, session.exec(_ready(spec_id, excluded)).all(), for_pool=for_pool) is not None
 
 
 def is_breaker(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
@@ -83,10 +85,10 @@ def is_breaker(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
     return and_(col(NodeSpecBackoff.node_id) == node_id, col(NodeSpecBackoff.spec_id) == spec_id)
 
 
-def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
+def _ready(spec_id: str, excluded: Collection[str]) -> SelectOfScalar[str]:
     is_open = is_breaker(col(Node.id), spec_id), col(NodeSpecBackoff.rests_until) > now()
     breaker = select(NodeSpecBackoff.node_id).where(*is_open)
-    return select(Node.id).where(*takes_sandboxes(), ~breaker.exists(), col(Node.id).not_in(besides))
+    return select(Node.id).where(*takes_sandboxes(), ~breaker.exists(), col(Node.id).not_in(excluded))
 
 
 def _make_half_open(session: Session, node_id: str, spec_id: str) -> None:

@@ -37,6 +37,7 @@ def record_heartbeat(
     capacity: int,
     problem: str | None,
     closed_reason: str | None = None,
+    impaired_reason: str | None = None,
     disk_kind: str | None = None,
     runtimes: Collection[str] | None = None,
     engine_id: str | None = None,
@@ -48,6 +49,7 @@ def record_heartbeat(
         capacity: the number of slots.
         problem: what is wrong with the engine; None if it is healthy.
         closed_reason: why the node takes no new sandboxes; None if it takes them.
+        impaired_reason: what does not work on it, although it takes new sandboxes.
         disk_kind: what new sandboxes have their files on; None if the engine does not respond.
         runtimes: those of the engine; None if it does not respond.
         engine_id: the id of the engine; None if the engine does not respond.
@@ -68,6 +70,7 @@ def record_heartbeat(
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
     node.capacity, node.detail, node.closed_reason = capacity, problem, closed_reason
+    node.impaired_reason = impaired_reason
     node.disk_kind = disk_kind or node.disk_kind
     node.runtimes = node.runtimes if runtimes is None else sorted(runtimes)
     if problem is None:

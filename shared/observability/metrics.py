@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -24,7 +23,6 @@ log = structlog.get_logger()
 
 # The library's variable for the directory of its files.
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 WORK_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 BOOT_BUCKETS = (0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)
 STARTS = "starts"
@@ -46,78 +44,66 @@ class Source(StrEnum):
 OWNED = (Source.POOL, Source.BOOT)
 
 
-_OWN = CollectorRegistry()
+# The metrics of all processes are here; those of HTTP, which only the API has, are in `api.middleware.responses`.
+OWN = CollectorRegistry()
 _STARTS = Counter(
     "agent_workspace_sandbox_starts",
     "Sandboxes started from specs with a warm pool, by source: claimed from the pool, or booted",
     ("spec", "source"),
-    registry=_OWN,
+    registry=OWN,
 )
 _REFILL = Histogram(
     "agent_workspace_warm_pool_refill_seconds",
     "Time from the creation of a warm sandbox until it is ready",
     ("spec",),
     buckets=BOOT_BUCKETS,
-    registry=_OWN,
+    registry=OWN,
 )
 _START = Histogram(
     "agent_workspace_sandbox_start_seconds",
     "Time of a sandbox's start that succeeded in one run, by source and phase; `total` has every start",
     ("source", "phase"),
     buckets=BOOT_BUCKETS,
-    registry=_OWN,
+    registry=OWN,
 )
 _CONVERSATION_START = Histogram(
     "agent_workspace_conversation_start_seconds",
     "Time that a start task has spent in a stage; `total` from its request until it is READY",
     ("stage",),
     buckets=BOOT_BUCKETS,
-    registry=_OWN,
-)
-_HTTP_SECONDS = Histogram(
-    "agent_workspace_http_request_seconds",
-    "Time from a request until its response begins",
-    ("method", "route"),
-    buckets=HTTP_BUCKETS,
-    registry=_OWN,
-)
-_HTTP_RESPONSES = Counter(
-    "agent_workspace_http_responses",
-    "Responses by the class of their status",
-    ("method", "route", "status"),
-    registry=_OWN,
+    registry=OWN,
 )
 _JOB_WAIT = Histogram(
     "agent_workspace_job_wait_seconds",
     "Time that a job's message was in the queue",
     ("job",),
     buckets=WORK_BUCKETS,
-    registry=_OWN,
+    registry=OWN,
 )
 _ACTION = Histogram(
     "agent_workspace_reconcile_action_seconds",
     "Time of an action of the reconciler, by its outcome",
     ("action", "outcome"),
     buckets=WORK_BUCKETS,
-    registry=_OWN,
+    registry=OWN,
 )
 _LEASES_LOST = Counter(
     "agent_workspace_leases_lost",
     "Runs that another worker, or a newer desired state, has taken the row from",
     ("table",),
-    registry=_OWN,
+    registry=OWN,
 )
 _RUNS_FAILED = Counter(
     "agent_workspace_runs_failed",
     "Runs that a defect of this service has ended",
     ("table",),
-    registry=_OWN,
+    registry=OWN,
 )
 _WEBHOOK_EVENTS = Counter(
     "agent_workspace_webhook_events",
     "Events that agent servers reported, by what became of them: stored, or refused by a quota",
     ("outcome",),
-    registry=_OWN,
+    registry=OWN,
 )
 # The specs that are labels so far.
 _specs: set[str] = set()
@@ -164,19 +150,6 @@ def observe_stage(stage: str, took: timedelta) -> None:
     """Record how long a start task was in a stage."""
     with suppress(Exception):
         _CONVERSATION_START.labels(stage).observe(max(0.0, took.total_seconds()))
-
-
-def count_response(labels: tuple[str, str], status: int, seconds: float) -> None:
-    """Count the response to a request with this method and route."""
-    with suppress(Exception):
-        duration, responses = _of_route(*labels, status // 100)
-        duration.observe(seconds)
-        responses.inc()
-
-
-@lru_cache(maxsize=4096)
-def _of_route(method: str, route: str, status: int) -> tuple[Histogram, Counter]:
-    return _HTTP_SECONDS.labels(method, route), _HTTP_RESPONSES.labels(method, route, f"{status}xx")
 
 
 def observe_job(job: str, published_at: float | None) -> None:
@@ -239,7 +212,7 @@ def configure_instruments(settings: Settings) -> None:
 
 def collector(settings: Settings) -> Collector:
     """The metrics of this host's processes; before `configure_instruments`, those of this process."""
-    return _OWN if values.ValueClass is values.MutexValue else HostCollector(settings.metrics_dir, _OWN)
+    return OWN if values.ValueClass is values.MutexValue else HostCollector(settings.metrics_dir, OWN)
 
 
 def serve(settings: Settings, host: str, port: int) -> None:

@@ -77,5 +77,5 @@ class _OwnDecision(Sampler):
 
 
 def send_traces(url: str, service: str) -> None:
-    """Trace what this process does, and send the spans to the receiver in batches, beside its work."""
+    """Trace what this process does, and send the spans to the receiver in batches, in the background."""
     correlation.tracer = OpenTelemetryTracer(service, BatchSpanProcessor(OTLPSpanExporter(url)))

@@ -59,6 +59,12 @@ class CheckSandbox(Job):
     task = "sandboxes.check"
 
 
+class ReadLog(Job):
+    """Read the log of a sandbox's container for a request that waits for it. If the message is lost, so is the wait."""
+
+    task = "sandboxes.read_log"
+
+
 class StartConversation(Job):
     """Run a start task."""
 
@@ -97,6 +103,7 @@ JOBS: tuple[type[Job], ...] = (
     ResumeSandbox,
     DeleteSandbox,
     CheckSandbox,
+    ReadLog,
     StartConversation,
     CancelStart,
     DeleteConversation,

@@ -13,9 +13,11 @@ from sqlmodel import Session, col, select
 from shared.crypto import Vault
 from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey, Sandbox, SandboxSpec
+from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
 from shared.settings import Quotas
+from shared.sql import locks
 from shared.states import Desired, Status
 from shared.users import api_keys
 
@@ -96,7 +98,15 @@ class Resumption(NamedTuple):
     # The sandboxes whose desired state was set to PAUSED to make room.
     paused: list[Sandbox]
     # Whether the desired state was changed.
-    changed: bool
+    changed: bool = True
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs to enqueue after the commit."""
+        if not self.changed:
+            return ()
+        pauses = (PauseSandbox(row.id, row.node_id) for row in self.paused)
+        return (*pauses, ResumeSandbox(self.sandbox.id, self.sandbox.node_id))
 
 
 COLUMNS: list[Any] = [
@@ -150,14 +160,15 @@ def resume(
         NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
         QuotaExceeded: a quota is used up, and no sandbox may be paused for it.
     """
-    quotas.lock(session, owner_id, limits)
+    if limits:
+        locks.lock_user(session, owner_id)
     quotas.lock_resumed(session, sandbox_id, owner_id, limits)
     sandbox = sandbox_queries.get(session, sandbox_id, owner_id, lock=True)
     if only_asleep and availability_of(sandbox) != Availability.SLEEPS:
         return Resumption(sandbox, [], changed=False)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
     desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=due_at)
-    return Resumption(sandbox, paused, changed=True)
+    return Resumption(sandbox, paused)
 
 
 def _alive(sandbox_id: str, columns: Row[Any] | list[Any]) -> SandboxAccess:

@@ -21,6 +21,14 @@ from shared.states import DeadlineAction, Desired, Reason, Status
 NOT_DELETED = col(Sandbox.desired) != Desired.DELETED
 
 
+class CurrentDesiredState(NamedTuple):
+    """The current desired state of a sandbox."""
+
+    generation: int
+    desired: str
+    wish_reason: str | None
+
+
 class DesiredStateResult(NamedTuple):
     """The outcome of `set_desired_and_commit`."""
 

@@ -1,15 +1,22 @@
 """Reads of what the network rules of a node depend on."""
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
+from sqlalchemy import select as sql_select
+from sqlalchemy import true
 from sqlmodel import Session, col, select
 
 from shared.crypto import Vault
-from shared.models import Sandbox, SandboxSpec, UserSettings
+from shared.db.database import Database
+from shared.models import ModelServer, Sandbox, SandboxSpec, UserSettings
 from shared.nodes.placement import is_there
+from shared.sql.statements import bind, bind_values
 from shared.users import settings_store
 from shared.users.settings_v1 import current_llm
+
+OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
 
 
 class NetworkRow(NamedTuple):
@@ -20,22 +27,38 @@ class NetworkRow(NamedTuple):
     egress: str
 
 
+class SandboxNetwork(NamedTuple):
+    """What the rules of one sandbox depend on."""
+
+    row: NetworkRow
+    # The version of its owner's settings, by owner; empty: the owner has none, or the sandbox has no owner.
+    settings_versions: dict[str, str]
+    # The model servers that operators have allowed by a command.
+    model_servers: frozenset[str]
+
+
 def on_node(session: Session, node_id: str) -> list[NetworkRow]:
     """Return the sandboxes that may have a container on that node's engine."""
-    found = session.exec(_rows().where(Sandbox.node_id == node_id, is_there())).all()
+    rows = select(Sandbox.id, Sandbox.owner_id, SandboxSpec.egress).join(SandboxSpec, OF_SPEC)
+    found = session.exec(rows.where(Sandbox.node_id == node_id, is_there())).all()
     return [NetworkRow(*row) for row in found]
 
 
-def of_sandbox(session: Session, sandbox_id: str) -> NetworkRow | None:
-    """Return that sandbox."""
-    found = session.exec(_rows().where(Sandbox.id == sandbox_id)).first()
-    return None if found is None else NetworkRow(*found)
+def read_one(database: Database, sandbox_id: str) -> SandboxNetwork | None:
+    """Return what the rules of that sandbox depend on, by one prepared statement: each start and resume reads it."""
+    rows = database.fetch(READ, bind_values(sandbox_id=sandbox_id))
+    if not rows:
+        return None
+    sandbox_id, owner_id, stated, changed_at, _ = rows[0]
+    versions = {owner_id: _version(changed_at)} if changed_at else {}
+    servers = frozenset(row[-1] for row in rows if row[-1] is not None)
+    return SandboxNetwork(NetworkRow(sandbox_id, owner_id, stated), versions, servers)
 
 
 def settings_versions(session: Session, owner_ids: Collection[str]) -> dict[str, str]:
     """Return the versions of users' settings. A user without settings is left out."""
     columns = select(UserSettings.user_id, UserSettings.updated_at).where(col(UserSettings.user_id).in_(owner_ids))
-    return {user_id: at.isoformat() for user_id, at in session.exec(columns).all()}
+    return {user_id: _version(at) for user_id, at in session.exec(columns).all()}
 
 
 def model_urls(session: Session, vault: Vault, owner_id: str) -> tuple[str, ...]:
@@ -47,7 +70,23 @@ def model_urls(session: Session, vault: Vault, owner_id: str) -> tuple[str, ...]
     return tuple({str(llm["base_url"]) for llm in llms if llm.get("base_url")})
 
 
-def _rows() -> Any:
-    return select(Sandbox.id, Sandbox.owner_id, SandboxSpec.egress).join(
-        SandboxSpec, col(SandboxSpec.id) == col(Sandbox.spec_id)
+def _version(changed_at: datetime) -> str:
+    return changed_at.isoformat()
+
+
+# --- prepared statement -----------------------------------------------------------------------------------------------
+
+# A row for each model server, or one without any.
+READ = (
+    sql_select(
+        col(Sandbox.id),
+        col(Sandbox.owner_id),
+        col(SandboxSpec.egress),
+        col(UserSettings.updated_at),
+        col(ModelServer.address),
     )
+    .join(SandboxSpec, OF_SPEC)
+    .join(UserSettings, col(UserSettings.user_id) == col(Sandbox.owner_id), isouter=True)
+    .join(ModelServer, true(), isouter=True)
+    .where(col(Sandbox.id) == bind("sandbox_id"))
+)

@@ -1,6 +1,6 @@
 """Reads of sandboxes, for the API and the workers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,9 +16,6 @@ from shared.nodes import placement
 from shared.sandboxes.status import is_observed
 from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, make_row, rounded
 from shared.states import Desired, Reason, Status
-
-# The name of the agent server's port among the exposed ones.
-AGENT_SERVER = "AGENT_SERVER"
 
 
 class ResyncRow(NamedTuple):
@@ -40,14 +37,6 @@ class ObservedGeneration(NamedTuple):
 
     generation: int
     desired: str
-
-
-class CurrentDesiredState(NamedTuple):
-    """The current desired state of a sandbox."""
-
-    generation: int
-    desired: str
-    wish_reason: str | None
 
 
 def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False, deleted: bool = False) -> Sandbox:
@@ -84,13 +73,6 @@ def observed_generations(database: Database, ids: Collection[str]) -> dict[str, 
     """Return the newest reconciled generation by sandbox id. Ids without a row are left out."""
     found = database.fetch(is_observed(rounded(len(ids))), bind_list_values("id", list(ids)))
     return {row_id: ObservedGeneration(generation, desired) for row_id, generation, desired in found}
-
-
-def find_desired(database: Database, sandbox_id: str, fence: int) -> CurrentDesiredState | None:
-    """Return the current desired state of a sandbox, or None if another worker has taken its lease since `fence`."""
-    for row in database.fetch(FIND_DESIRED, bind_values(sandbox_id=sandbox_id, fence=fence)):
-        return CurrentDesiredState(*row)
-    return None
 
 
 def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | None:
@@ -145,12 +127,6 @@ def require_usable(sandbox: Sandbox) -> None:
         raise Invalid(f"sandbox {sandbox.id} is in ERROR ({sandbox.reason}): resume or replace it first")
 
 
-def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
-    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
-    return next(urls, None)
-
-
 def _alive(owner_id: str) -> tuple[Any, ...]:
     return (Sandbox.owner_id == owner_id, Sandbox.desired != Desired.DELETED)
 
@@ -164,6 +140,3 @@ READ_CURRENT = sql_select(*all_columns(Sandbox)).where(
     col(Sandbox.desired) != Desired.DELETED,
 )
 LOCK = FIND.with_for_update().execution_options(populate_existing=True)
-FIND_DESIRED = sql_select(*(getattr(Sandbox, name) for name in CurrentDesiredState._fields)).where(
-    col(Sandbox.id) == bind("sandbox_id"), col(Sandbox.fence) == bind("fence")
-)

@@ -14,7 +14,6 @@ from shared.sandboxes import desired_state, specs
 from shared.settings import QuotaPolicy, Quotas
 from shared.sql import locks
 from shared.states import FINAL_STAGES, Desired, Reason
-from shared.users import settings_store
 
 MINUTE = timedelta(minutes=1)
 NOT_DELETED = tuple(desired for desired in Desired if desired != Desired.DELETED)
@@ -26,14 +25,8 @@ SANDBOXES = "sandboxes (AW_QUOTA_SANDBOXES)"
 CREATES = "new sandboxes in a minute (AW_QUOTA_CREATES_PER_MINUTE)"
 
 
-def lock(session: Session, owner_id: str, quotas: Quotas) -> None:
-    """Block other admissions of this user until the transaction ends. Call it before a sandbox is locked."""
-    if quotas:
-        settings_store.lock(session, owner_id)
-
-
 def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quotas) -> None:
-    """Lock the sandbox to be resumed and all that `admit_resume` may pause for it. Call it under `lock`."""
+    """Lock the sandbox to be resumed and all that `admit_resume` may pause for it. The user is locked."""
     if quotas.policy != QuotaPolicy.REJECT and _is_full(session, owner_id, quotas):
         _lock_running(session, owner_id, sandbox_id)
 
@@ -41,7 +34,7 @@ def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quota
 def admit_create(
     session: Session, owner_id: str, quotas: Quotas, *, spec: SandboxSpec, due_at: datetime
 ) -> list[Sandbox]:
-    """Check that the owner may have one more sandbox of a spec. Call it under `lock`.
+    """Check that the owner may have one more sandbox of a spec. The caller has locked the user.
 
     Returns:
         The sandboxes that are paused to make room. The caller enqueues their jobs after the commit.
@@ -61,7 +54,7 @@ def admit_create(
 def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
     """Check that the owner may resume a sandbox, as `admit_create` does. One that is to run already counts already.
 
-    Call it under `lock` and after `lock_resumed`.
+    The caller has locked the user, and called `lock_resumed`.
     """
     if sandbox.desired == Desired.RUNNING or sandbox.owner_id is None:
         return []

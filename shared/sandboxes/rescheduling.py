@@ -15,7 +15,7 @@ from shared.states import Status
 
 def can_be_rescheduled(session: Session, sandbox: Sandbox) -> bool:
     """Whether another node has room for a sandbox that its engine failed to run, and has not failed to run it too."""
-    return placement.has_room(session, sandbox.spec_id, besides=_tried(session, sandbox))
+    return placement.has_room(session, sandbox.spec_id, excluded=_tried(session, sandbox))
 
 
 def reschedule(session: Session, sandbox: Sandbox, failure: str, *, due_at: datetime) -> str | None:
@@ -28,7 +28,7 @@ def reschedule(session: Session, sandbox: Sandbox, failure: str, *, due_at: date
         LeaseLost: another worker owns the sandbox; nothing was written.
     """
     leases.lock_leased(session, Sandbox, sandbox.id, sandbox.fence)
-    node_id = placement.place(session, sandbox.spec_id, besides=_tried(session, sandbox))
+    node_id = placement.place(session, sandbox.spec_id, excluded=_tried(session, sandbox))
     if node_id is None:
         return None
     detail = f"the node {sandbox.node_id} failed to create it ({failure}); rescheduled to the node {node_id}"

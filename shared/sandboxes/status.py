@@ -1,5 +1,6 @@
 """The observed state of sandboxes: every value of `status` and every transition is written here (law 6)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -18,6 +19,9 @@ from shared.sandboxes import deadlines
 from shared.sql.statements import bind, bind_list, bind_values, send
 from shared.states import MOVES, PauseKind, Reason, Status
 
+# The name of the agent server's port among the exposed ones.
+AGENT_SERVER = "AGENT_SERVER"
+
 
 @dataclass(frozen=True)
 class ObservedState:
@@ -30,6 +34,23 @@ class ObservedState:
     exposed_urls: list[dict[str, Any]] | None = None
     # Seconds of the phases that led to it, for its history.
     phases: dict[str, float] | None = field(default=None, compare=False)
+
+
+def read_state(sandbox: Sandbox) -> ObservedState:
+    """Return the observed state that a row has. The phases that led to it are in its history."""
+    return ObservedState(
+        status=Status(sandbox.status),
+        reason=Reason(sandbox.reason) if sandbox.reason else None,
+        detail=sandbox.detail,
+        pause_kind=PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None,
+        exposed_urls=sandbox.exposed_urls,
+    )
+
+
+def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
+    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
+    return next(urls, None)
 
 
 def set_status(

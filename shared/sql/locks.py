@@ -19,6 +19,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
+from shared.errors import NotFound
+from shared.models import User
+
 # The namespace: the first half of an advisory lock's key. The second half names the locked thing.
 POOLS = 1
 
@@ -31,6 +34,17 @@ def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = Fals
     """
     ids = select(table.id).where(where).order_by(col(table.id))
     return ids.with_for_update(key_share=True, skip_locked=skip_locked)
+
+
+def lock_user(session: Session, user_id: str) -> None:
+    """Lock what the user has and what is counted for them, until the transaction ends: settings, secrets, quotas.
+
+    Raises:
+        NotFound: the user does not exist.
+    """
+    statement = select(User.id).where(User.id == user_id).with_for_update(key_share=True)
+    if session.exec(statement).first() is None:
+        raise NotFound("user", user_id)
 
 
 def try_lock_pool(session: Session, spec_id: str) -> bool:

@@ -7,7 +7,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import IdempotencyKey
-from shared.users import settings_store
+from shared.sql import locks
 
 RETENTION = timedelta(hours=24)
 
@@ -18,7 +18,7 @@ def find(session: Session, owner_id: str, operation: str, key: str) -> Idempoten
     Other requests with a key of this user wait until the transaction ends: of two concurrent requests, the second one
     finds the response of the first.
     """
-    settings_store.lock(session, owner_id)
+    locks.lock_user(session, owner_id)
     matches = (IdempotencyKey.owner_id == owner_id, IdempotencyKey.operation == operation, IdempotencyKey.key == key)
     row = session.exec(select(IdempotencyKey).where(*matches)).first()
     if row is None or row.expires_at > now():

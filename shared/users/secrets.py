@@ -1,6 +1,6 @@
 """Custom secrets and git provider tokens, each encrypted separately, and the names that secrets may have.
 
-Secrets become environment variables of the commands that an agent runs, beside the variables of the sandbox itself
+Secrets become environment variables of the commands that an agent runs, besides the variables of the sandbox itself
 (wire contract 3.1).
 """
 
@@ -16,9 +16,9 @@ from shared.clock import now
 from shared.crypto import Vault
 from shared.errors import Invalid, NotFound
 from shared.models import ProviderToken, Secret
+from shared.sql.locks import lock_user
 from shared.sql.pagination import Order, Page, read_page
 from shared.users.mcp_config import MASK
-from shared.users.settings_store import lock
 
 # Secrets of one start request, and stored secrets of a user.
 MAX_REQUESTED, MAX_SECRETS = 50, 200
@@ -164,7 +164,7 @@ def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Ma
     Raises:
         Invalid: the user would have more than `MAX_SECRETS`.
     """
-    lock(session, user_id)
+    lock_user(session, user_id)
     stored = {row.name: row for row in _secrets(session, user_id)}
     for name, entry in entries.items():
         row, value = stored.get(name), _new_value(entry.get("secret"))
@@ -184,7 +184,7 @@ def put_provider_tokens(session: Session, vault: Vault, user_id: str, entries: M
         entries: `token`, `user_id` and `host` by provider. An empty or masked `token` keeps the stored one;
             an absent `user_id` or `host` does too.
     """
-    lock(session, user_id)
+    lock_user(session, user_id)
     stored = {row.provider: row for row in _tokens(session, user_id)}
     for provider, entry in entries.items():
         row, token = stored.get(provider), _new_value(entry.get("token"))
@@ -239,7 +239,7 @@ def check_untaken(session: Session, user_id: str, name: str) -> None:
     Raises:
         Invalid: a secret has this name.
     """
-    lock(session, user_id)
+    lock_user(session, user_id)
     if _find_secret(session, user_id, name) is not None:
         raise Invalid(f"there is a secret named {name!r} already")
 
@@ -256,14 +256,14 @@ def delete_custom_secret(session: Session, user_id: str, name: str) -> None:
 
 def delete_provider_tokens(session: Session, user_id: str) -> None:
     """Delete all stored credentials for git providers."""
-    lock(session, user_id)
+    lock_user(session, user_id)
     for row in _tokens(session, user_id):
         session.delete(row)
     session.flush()
 
 
 def _locked_secret(session: Session, user_id: str, name: str) -> Secret:
-    lock(session, user_id)
+    lock_user(session, user_id)
     row = _find_secret(session, user_id, name)
     if row is None:
         raise NotFound("secret", name, by="name")

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlmodel import Session, select
+from sqlmodel import Session
 
 from shared.clock import now
 from shared.crypto import Vault
-from shared.errors import NotFound
-from shared.models import User, UserSettings
+from shared.models import UserSettings
+from shared.sql import locks
 from shared.users.llm_profiles import LlmProfiles, merge
 from shared.users.mcp_config import MASK, Additions, add_servers, unmask_servers
 from shared.users.settings import StoredSettings
@@ -62,7 +62,7 @@ def editing(session: Session, vault: Vault, user_id: str) -> Iterator[Draft]:
     Raises:
         NotFound: the user does not exist.
     """
-    lock(session, user_id)
+    locks.lock_user(session, user_id)
     row = session.get(UserSettings, user_id, populate_existing=True)
     draft = Draft(dict(row.document), _unseal(vault, row.sealed)) if row else Draft({}, {})
     yield draft
@@ -91,20 +91,6 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
         for name, value in changes.items():
             _set(draft.sealed if name in SEALED else draft.document, name, value)
         draft.follow()
-
-
-def lock(session: Session, user_id: str) -> None:
-    """Lock this user's settings, secrets and tokens against other transactions until this one ends.
-
-    The lock is on the user's row, which always exists. On SQLite a transaction is exclusive from its first statement.
-
-    Raises:
-        NotFound: the user does not exist.
-    """
-    # NO KEY: rows that refer to the user, such as sandboxes, can still be written.
-    statement = select(User.id).where(User.id == user_id).with_for_update(key_share=True)
-    if session.exec(statement).first() is None:
-        raise NotFound("user", user_id)
 
 
 def _set(part: dict[str, Any], name: str, value: Any) -> None:

@@ -73,9 +73,9 @@ def start_warm_sandbox(
     if is_backing_off or not _read_pool(session, spec).plan.wanted:
         return None
     busy = _busy(session, boots)
-    if not placement.has_room(session, spec_id, besides=busy, for_pool=True):
+    if not placement.has_room(session, spec_id, excluded=busy, for_pool=True):
         return None
-    return start(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy)
+    return start(session, vault, owner_id=None, spec=spec, due_at=due_at, excluded=busy)
 
 
 def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:

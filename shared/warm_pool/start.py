@@ -53,7 +53,7 @@ def start(
     due_at: datetime,
     own_deadlines: Mapping[str, int | None] | None = None,
     quotas: Quotas = NO_QUOTAS,
-    besides: Collection[str] = frozenset(),
+    excluded: Collection[str] = frozenset(),
 ) -> SandboxStart:
     """Start a sandbox, placed on a node if one has room.
 
@@ -61,18 +61,18 @@ def start(
         owner_id: None makes a warm sandbox, which boots without an owner.
         due_at: when the sweep enqueues the row, if its job is lost.
         own_deadlines: seconds by the names of `shared.sandboxes.deadlines.FIELDS`; they override the spec's.
-        quotas: the owner's; the caller holds `shared.sandboxes.quotas.lock`.
-        besides: the nodes that the sandbox must not be placed on.
+        quotas: the owner's. With any, the caller has locked the user.
+        excluded: the nodes that the sandbox must not be placed on.
 
     Raises:
         QuotaExceeded: a quota is used up, and no sandbox may be paused for it.
     """
     columns = {"owner_id": owner_id, "due_at": due_at, **(own_deadlines or {})}
     if owner_id is None:
-        return SandboxStart(_create(session, vault, spec, columns, besides), spec)
-    paused = sandbox_quotas.admit_create(session, owner_id, quotas, spec=spec, due_at=due_at)
+        return SandboxStart(_create(session, vault, spec, columns, excluded), spec)
+    paused = sandbox_quotas.admit_create(session, owner_id, quotas, spec=spec, due_at=due_at) if quotas else []
     claimed = _claim(session, vault, spec, columns) if spec.warm_most else None
-    return SandboxStart(claimed or _create(session, vault, spec, columns, besides), spec, paused)
+    return SandboxStart(claimed or _create(session, vault, spec, columns, excluded), spec, paused)
 
 
 def start_in_one_statement(
@@ -119,7 +119,7 @@ def _claim(session: Session, vault: Vault, spec: SandboxSpec, columns: Mapping[s
 
 
 def _create(
-    session: Session, vault: Vault, spec: SandboxSpec, columns: Mapping[str, Any], besides: Collection[str]
+    session: Session, vault: Vault, spec: SandboxSpec, columns: Mapping[str, Any], excluded: Collection[str]
 ) -> Sandbox:
     is_warm = columns["owner_id"] is None
     specs.lock_shared(session, spec)
@@ -128,7 +128,7 @@ def _create(
         session,
         spec_id=spec.id,
         spec_revision=spec.revision,
-        node_id=placement.place(session, spec.id, besides=besides, for_pool=is_warm),
+        node_id=placement.place(session, spec.id, excluded=excluded, for_pool=is_warm),
         desired=Desired.RUNNING,
         boot_key=vault.encrypt(new_api_key()) if is_warm else None,
         session_key=key,

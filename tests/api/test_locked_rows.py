@@ -30,10 +30,20 @@ WRITES: tuple[tuple[str, str, Any], ...] = (
 )
 
 
+# Where no request waits beside another for a lock, whose time a loaded machine may need.
+ALONE = pytest.mark.parametrize("lock_seconds", [1.0])
+
+
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
+def lock_seconds() -> float:
+    """The timeout of a wait for a lock."""
+    return LOCK_SECONDS
+
+
+@pytest.fixture
+def database(database_url: str, lock_seconds: float) -> Iterator[Database]:
     """A store with a short lock timeout."""
-    database = Database(database_url, lock_seconds=LOCK_SECONDS)
+    database = Database(database_url, lock_seconds=lock_seconds)
     yield database
     database.close()
 
@@ -79,6 +89,7 @@ def test_locked_row_delays_only_requests_for_it(
     assert as_stored(database, own).generation == own.generation
 
 
+@ALONE
 def test_request_succeeds_after_the_lock_is_released(client: TestClient, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     with locked_row(database, "sandbox", sandbox.id):
@@ -89,6 +100,7 @@ def test_request_succeeds_after_the_lock_is_released(client: TestClient, databas
     assert request_row(client, user, sandbox, 0).status_code == 200
 
 
+@ALONE
 def test_locked_user_delays_no_other_user(
     client: TestClient, database: Database, user: Person, other_user: Person
 ) -> None:

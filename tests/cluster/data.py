@@ -12,6 +12,9 @@ from tests.services.directories import short_directory
 from tests.services.postgres import Postgres, _binary
 from tests.waiting import eventually
 
+# Of eight processes that are replaced one by one.
+MOST_CONNECTIONS = "max_connections=300"
+
 
 @dataclass(frozen=True)
 class Data:
@@ -21,10 +24,15 @@ class Data:
     broker: str
 
 
+def new_password() -> str:
+    """A password of both servers."""
+    return secrets.token_hex(24)
+
+
 @contextmanager
-def running_data(machine: Machine) -> Iterator[Data]:
-    """Both servers, for the length of the block."""
-    password = secrets.token_hex(24)
+def running_data(machine: Machine, password: str = "") -> Iterator[Data]:
+    """Both servers, empty, for the length of the block; without a password they get a new one."""
+    password = password or new_password()
     with _postgres(machine, password) as database, _valkey(machine, password) as broker:
         yield Data(database, broker)
 
@@ -38,7 +46,8 @@ def _postgres(machine: Machine, password: str) -> Iterator[str]:
         with (directory / "data" / "pg_hba.conf").open("a") as file:
             file.write("host all workspace all scram-sha-256\n")
         identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--pdeathsig=INT", "--"]
-        server = [_binary("postgres"), "-D", str(directory / "data"), "-k", str(directory), "-h", machine.address]
+        own = ["-D", str(directory / "data"), "-k", str(directory), "-h", machine.address, "-c", MOST_CONNECTIONS]
+        server = [_binary("postgres"), *own]
         running = processes.start([*machine.namespace.command, "setpriv", *identity, *server], directory / "log")
         try:
             eventually(cluster._answers)

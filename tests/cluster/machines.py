@@ -1,19 +1,28 @@
-"""Two machines on one cable: each a network namespace with a host name and a Docker Engine."""
+"""Machines on cables: each a network namespace with a host name and a Docker Engine."""
 
+import ctypes
+import os
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tests.services.borrowed_images import borrow_images
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
+from tests.services.power import cut_power, unmount
 from tests.services.private_engine import PrivateEngine
 from tests.services.slots import taken_slot
+from tests.waiting import eventually
 
 NETWORK = "10.77.0"
 CABLE = "cable"
+CLONE_NEWNET = 0x40000000
+Result = TypeVar("Result")
 
 
 class NamedNamespace(Namespace):
@@ -28,12 +37,38 @@ class NamedNamespace(Namespace):
         """The beginning of a command that runs in it."""
         return [*super().command, "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.name]
 
+    def call(self, act: Callable[[], Result]) -> Result:
+        """What `act` returns, in a thread that is in the namespace with all threads that it starts."""
+        with ThreadPoolExecutor(1, initializer=self._enter) as thread:
+            return thread.submit(act).result()
+
+    def kill_all(self) -> bool:
+        """Kill all that runs in it, and return whether there was nothing."""
+        found = subprocess.run(["ip", "netns", "pids", self.path.name], check=True, capture_output=True, text=True)
+        for pid in map(int, found.stdout.split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found.stdout.split()
+
+    def _enter(self) -> None:
+        with self.path.open() as file:
+            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+
 
 class Engine(PrivateEngine):
     """An engine that writes the rules of its namespace, as one that is installed does."""
 
+    # Another folder that it sees as /run, if the other processes of its machine do.
+    run: Path | None = None
+
     def _command(self) -> Sequence[str]:
-        return [word for word in super()._command() if word != "--iptables=false"]
+        words = [word for word in super()._command() if word != "--iptables=false"]
+        if self.run is None:
+            return words
+        own = ["unshare", "--mount", "sh", "-c", 'mount --rbind "$0" /run && exec "$@"', str(self.run)]
+        at = words.index("dockerd")
+        return [*words[:at], *own, *words[at:]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +78,7 @@ class Machine:
     Args:
         namespace: where its programs run.
         engine: its engine.
-        address: by which the other one reaches it.
+        address: by which the others reach it.
         folder: its files.
     """
 
@@ -57,39 +92,55 @@ class Machine:
         """The engine's socket."""
         return self.engine.host.removeprefix("unix://")
 
+    def lose_power(self) -> None:
+        """End all its processes at once: the service's, the engine's, and those in containers."""
+        self.namespace.kill_all()
+        cut_power(self.engine)
+        eventually(self.namespace.kill_all)
+        unmount(self.engine.data.parent)
+
 
 @contextmanager
 def running_machines(images: Sequence[str]) -> Iterator[tuple[Machine, Machine]]:
-    """The two machines; their engines have these images of this one."""
-    with ExitStack() as stack:
-        spaces = [NamedNamespace(stack.enter_context(running_namespace()).path, name) for name in ("first", "second")]
-        _connect(*spaces)
-        first, second = (
-            stack.enter_context(_running_machine(space, f"{NETWORK}.{number}", images))
-            for number, space in enumerate(spaces, 1)
-        )
+    """Two machines; their engines have these images of this one."""
+    with running_machine("first", 1, images) as first, running_machine("second", 2, images, first) as second:
         yield first, second
 
 
 @contextmanager
-def _running_machine(namespace: NamedNamespace, address: str, images: Sequence[str]) -> Iterator[Machine]:
-    with short_directory("cluster") as folder, short_directory("engine") as directory, taken_slot() as slot:
-        engine = Engine(directory, slot, namespace)
-        assert borrow_images(engine.data, images)
-        try:
-            engine.start()
-            yield Machine(namespace, engine, address, folder)
-            engine.clear()
-        finally:
-            engine.stop()
-            engine.remove_disks()
+def running_machine(
+    name: str, number: int, images: Sequence[str], neighbour: Machine | None = None, run: Path | None = None
+) -> Iterator[Machine]:
+    """A machine, with a cable to a neighbour if it has one.
+
+    Args:
+        run: the folder that its engine sees as /run, if not this machine's.
+    """
+    with running_namespace() as space:
+        namespace, address = NamedNamespace(space.path, name), f"{NETWORK}.{number}"
+        _plug_in(namespace, f"to-{name}", (neighbour.namespace if neighbour else namespace), address)
+        with short_directory("cluster") as folder, short_directory("engine") as directory, taken_slot() as slot:
+            engine = Engine(directory, slot, namespace)
+            engine.run = run
+            assert borrow_images(engine.data, images)
+            try:
+                engine.start()
+                yield Machine(namespace, engine, address, folder)
+                if engine.is_running:
+                    engine.clear()
+            finally:
+                engine.stop()
+                engine.remove_disks()
 
 
-def _connect(first: Namespace, second: Namespace) -> None:
-    ends = f"{CABLE} netns {first.path.name} type veth peer name {CABLE} netns {second.path.name}"
+def _plug_in(space: Namespace, far_end: str, neighbour: Namespace, address: str) -> None:
+    """Give a machine its address on a cable. The first machine, which has no neighbour, has both ends of its own."""
+    ends = f"{CABLE} netns {space.path.name} type veth peer name {far_end} netns {neighbour.path.name}"
     subprocess.run(["ip", "link", "add", *ends.split()], check=True, capture_output=True)
-    for number, end in enumerate((first, second), 1):
-        end.run("ip", "address", "add", f"{NETWORK}.{number}/24", "dev", CABLE)
-        end.run("ip", "link", "set", CABLE, "up")
-        # Docker chooses an IPv4 network that no route leads to, and asks for a default one.
-        end.run("ip", "route", "add", "default", "dev", CABLE)
+    space.run("ip", "address", "add", f"{address}/24", "dev", CABLE)
+    space.run("ip", "link", "set", CABLE, "up")
+    neighbour.run("ip", "link", "set", far_end, "up")
+    if neighbour.path != space.path:
+        neighbour.run("ip", "route", "add", f"{address}/32", "dev", far_end)
+    # Docker chooses an IPv4 network that no route leads to, and asks for a default one.
+    space.run("ip", "route", "add", "default", "dev", CABLE)

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.cluster.machines import Machine
 from tests.cluster.transcript import Transcript
+from tests.integration.earlier_code import check_out
 from tests.services import processes
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
@@ -17,6 +18,9 @@ from tests.waiting import eventually
 UV = Path(sys.executable).with_name("uv")
 # Of the tests: the machines share one set of users, who may not enter the folders of the code.
 FIXED = {"AW_OWN_USERS": "0", "AW_SANDBOX_DNS": "none"}
+READY = "Agent Workspace is ready"
+WORKING = "following_events"
+NODE_ONLY = ("all", "web=0", "flower=0")
 
 
 class Installed:
@@ -26,24 +30,23 @@ class Installed:
         self._bin = environment / "bin"
         self._transcript = transcript
 
+    def install(self, source: Path, prompt: str = "$") -> None:
+        """Install that code with the versions of its lock, in place of what is there."""
+        words = ["pip", "install", "--python", str(self._bin / "python"), "--constraint", "requirements.lock", "."]
+        self._transcript.run(f"{prompt} uv pip install --constraint requirements.lock .", [str(UV), *words], cwd=source)
+
     def run(self, machine: Machine, *words: str, into: Transcript | None = None) -> str:
         """The output of `agent-workspace`, run on a machine in its folder."""
-        return (into or self._transcript).run(
-            f"{machine.namespace.name}$ agent-workspace {' '.join(words)}",
-            [*machine.namespace.command, str(self._bin / "agent-workspace"), *words],
-            machine.folder,
-            self._environment(machine),
-        )
+        return self._run(machine, "agent-workspace", words, into or self._transcript)
+
+    def python(self, machine: Machine, *words: str) -> str:
+        """The output of the environment's Python, run on a machine in its folder."""
+        return self._run(machine, "python", words, self._transcript)
 
     def demo(self, machine: Machine, url: str) -> str:
         """The output of the demo, whose scripted model is on that machine."""
         words = ["-m", "deploy.demo", "--url", url, "--model-host", machine.address, "--keep", "--timeout", "600"]
-        return self._transcript.run(
-            f"{machine.namespace.name}$ python {' '.join(words)}",
-            [*machine.namespace.command, str(self._bin / "python"), *words],
-            machine.folder,
-            self._environment(machine),
-        )
+        return self.python(machine, *words)
 
     @contextmanager
     def running(self, machine: Machine, shown: str, *words: str, until: str, text: str = "") -> Iterator[Path]:
@@ -61,26 +64,56 @@ class Installed:
             yield log
         finally:
             processes.stop(running, deadline_seconds=60)
-            (machine.folder / "ended").write_text(log.read_text())
+            self._transcript.keep_log(machine.namespace.name, log.read_text())
+
+    def joined(
+        self, first: Machine, second: Machine, *, on_first: "Installed | None" = None
+    ) -> AbstractContextManager[Path]:
+        """Another machine as a node beside the first, by one command, for the length of the block."""
+        invitation = self.run(first, "nodes", "invite")
+        shown = f"ssh first agent-workspace nodes invite | agent-workspace nodes join {second.address}"
+        return self.running(second, shown, "nodes", "join", second.address, until=WORKING, text=invitation)
+
+    def nodes(self, machine: Machine) -> dict[str, str]:
+        """The statuses of all nodes."""
+        rows = [row.split() for row in self.run(machine, "nodes", "list", into=Transcript()).splitlines()]
+        return {row[0]: row[1] for row in rows[1:]}
+
+    def await_node(self, machine: Machine, node: str, status: str = "READY") -> None:
+        """Wait until a node has that status."""
+        eventually(lambda: self.nodes(machine).get(node) == status, interval_seconds=1)
+
+    def _run(self, machine: Machine, program: str, words: Sequence[str], into: Transcript) -> str:
+        command = [*machine.namespace.command, str(self._bin / program), *words]
+        shown = f"{machine.namespace.name}$ {program} {' '.join(words)}"
+        return into.run(shown, command, machine.folder, self._environment(machine))
 
     def _environment(self, machine: Machine) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("AW_") and name != "PYTHONPATH"}
         return own | FIXED | {"AW_DOCKER_HOST": machine.engine.host}
 
 
-def install(folder: Path, transcript: Transcript) -> Installed:
-    """Build the wheel, and install it with the versions of the lock."""
-    source = folder / "source"
-    source.mkdir()
-    copy = 'git ls-files -z | tar --null -T - -c | tar -x -C "$0"'
-    subprocess.run(["sh", "-c", copy, source], cwd=REPOSITORY, check=True, capture_output=True)
+def install(folder: Path, transcript: Transcript, prompt: str = "$", source: Path | None = None) -> Installed:
+    """Build the wheel of that code, or else of this tree, and install it with the versions of the lock."""
+    folder.mkdir(exist_ok=True)
     environment = folder / "environment"
-    transcript.run("$ python3 -m venv environment", [sys.executable, "-m", "venv", "--without-pip", str(environment)])
-    install = [str(UV), "pip", "install", "--python", str(environment / "bin" / "python"), "--constraint"]
     transcript.run(
-        "$ uv pip install --constraint requirements.lock .", [*install, "requirements.lock", "."], cwd=source
+        f"{prompt} python3 -m venv environment", [sys.executable, "-m", "venv", "--without-pip", str(environment)]
     )
-    return Installed(environment, transcript)
+    installed = Installed(environment, transcript)
+    installed.install(source or copy_code(folder / "source"), prompt)
+    return installed
+
+
+def copy_code(folder: Path, commit: str = "") -> Path:
+    """Copy the code of a commit, or else of this tree, into a new folder, and return that."""
+    folder.mkdir()
+    if commit:
+        check_out(commit, folder)
+    else:
+        copy = 'git ls-files -z | tar --null -T - -c | tar -x -C "$0"'
+        subprocess.run(["sh", "-c", copy, folder], cwd=REPOSITORY, check=True, capture_output=True)
+    return folder
 
 
 def write_settings(machine: Machine, settings: Sequence[str]) -> None:

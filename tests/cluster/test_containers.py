@@ -23,9 +23,16 @@ pytestmark = pytest.mark.nightly
 SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
 BACKENDS_IMAGE = "agent-workspace/backends:test"
 DEPLOY = REPOSITORY / "deploy"
-LOG = REPOSITORY / "var" / "log" / "cluster"
 PASSWORD = "c0ffee" * 8
 COMPOSE = ["docker-compose", "-p", "aw", "-f", str(DEPLOY / "compose.yaml")]
+# The image's number for `aw-egress`.
+EGRESS_USER = "10003"
+TUNNEL = """
+import socket, sys
+with socket.create_connection(("10.213.0.1", 3003), timeout=30) as plug:
+    plug.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+    print(plug.recv(4096).split()[1].decode())
+"""
 DEMO = ["python3", "-m", "deploy.demo", "--keep", "--timeout", "600"]
 
 
@@ -52,13 +59,6 @@ def machines(images: list[str]) -> Iterator[tuple[Machine, Machine]]:
         yield found
 
 
-@pytest.fixture
-def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
-    found = Transcript()
-    yield found
-    found.write(LOG / f"{request.node.name}.txt")
-
-
 def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcript: Transcript) -> None:
     machine, _ = machines
     (machine.folder / "password").write_text(PASSWORD)
@@ -73,7 +73,14 @@ def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcri
         assert "FINISHED" in compose("exec", "-T", "web", *DEMO).upper()
         compose("ps")
         assert PASSWORD not in machine.engine.docker("inspect", *machine.engine.docker("ps", "-aq").split())
-        assert capabilities(machine) == {"aw_engine-filter_1": ["CHOWN", "NET_ADMIN"]}
+        rights = {"aw_engine-filter_1": ["CHOWN", "NET_ADMIN"], "aw_egress-proxy_1": ["SETGID", "SETUID"]}
+        assert capabilities(machine) == rights
+        compose("exec", "-T", "web", "agent-workspace", "specs", "set", SANDBOX_IMAGE, "--egress", "listed.invalid")
+        # It resolves no name here, so a name that is listed is a failure, and no refusal.
+        eventually(lambda: proxy_says(machine, "listed.invalid:443").startswith("5"), interval_seconds=1)
+        assert proxy_says(machine, "other.invalid:443") == "403"
+        processes = machine.engine.docker("top", "aw_egress-proxy_1", "-eo", "pid,uid").splitlines()[1:]
+        assert {line.split()[1] for line in processes} == {EGRESS_USER}
     finally:
         transcript.add("(logs)", machine.engine.docker("ps", "-a"), 0)
         compose("logs", "--no-color", "--tail", "20")
@@ -112,6 +119,13 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
         for machine in (second, first):
             machine.engine.docker("swarm", "leave", "--force")
             eventually(partial(is_cleared, machine), interval_seconds=1)
+
+
+def proxy_says(machine: Machine, target: str) -> str:
+    """The status with which the egress proxy answers the sandbox that asks for a tunnel; empty: it does not listen."""
+    [sandbox] = [name for name in machine.engine.containers() if name.startswith("aw-")]
+    command = ["docker", "--host", machine.engine.host, "exec", sandbox, "python3", "-c", TUNNEL, target]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def environment_of(machine: Machine) -> dict[str, str]:

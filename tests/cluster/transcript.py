@@ -17,6 +17,8 @@ class Transcript:
     """The commands so far."""
 
     lines: list[str] = field(default_factory=list)
+    # What processes have logged, by their machine.
+    logs: dict[str, str] = field(default_factory=dict)
 
     def run(
         self,
@@ -47,7 +49,13 @@ class Transcript:
             lines = [*lines[: SHOWN_LINES // 2], "  …", *lines[-SHOWN_LINES // 2 :]]
         self.lines += [f"[{seconds:6.1f} s] {shown}", *lines]
 
+    def keep_log(self, name: str, text: str) -> None:
+        """Add what the processes of a machine have logged."""
+        self.logs[name] = self.logs.get(name, "") + SECRET.sub("…", text)
+
     def write(self, file: Path) -> None:
-        """Keep it in a file."""
+        """Keep it in a file, and the logs in files beside it."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(self.lines) + "\n")
+        for name, text in self.logs.items():
+            file.with_suffix(f".{name}.log").write_text(text)

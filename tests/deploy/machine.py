@@ -51,7 +51,7 @@ case "$*" in
 "-m venv"*) mkdir -p "${!#}/bin" && for name in pip python uv; do cp "$STUBS/recorder" "${!#}/bin/$name"; done ;;
 esac
 """
-INERT = ("apt-get", "git", "iptables", "npm", "systemctl", "mountpoint")
+INERT = ("apt-get", "git", "iptables", "npm", "ss", "systemctl", "mountpoint")
 
 
 @dataclass

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from shared.models import Sandbox
-from shared.states import Desired, PauseKind, Reason, Stage, Status
+from shared.states import FINAL_STAGES, Desired, PauseKind, Reason, Stage, Status
 from tests.drills.engine_checks import doubles, orphans, untrue
 from tests.drills.evidence import Evidence
 from tests.drills.requests import Outcome, Verb, last_desired_states
@@ -115,7 +115,7 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
             yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for task in evidence.start_tasks:
-        if not Stage(task.stage).is_final:
+        if task.stage not in FINAL_STAGES:
             yield f"start task {task.id} is stuck in {task.stage}"
         if task.stage == Stage.ERROR and task.reason in (None, Reason.INTERNAL_ERROR):
             yield f"start task {task.id} failed without a reason"

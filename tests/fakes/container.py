@@ -4,7 +4,9 @@ import json
 import queue
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
+from shared.container_logs.printed_text import PrintedLine, PrintedLog
 from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSummary
 
 
@@ -21,6 +23,7 @@ class FakeContainer:
     is_published: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    container_id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def networks(self) -> dict[str, str]:
@@ -60,3 +63,8 @@ class Follower:
     owner: object
     installation: str
     names: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
+
+
+def printed(*lines: str) -> PrintedLog:
+    """A log of these lines, one in each nanosecond of a year."""
+    return PrintedLog([PrintedLine(f"2026-01-01T00:00:00.{number:09}Z", line) for number, line in enumerate(lines)])

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import httpx
 
+from shared.container_logs.printed_text import PrintedLog
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.container import FakeContainer, Follower
+from tests.fakes.container import FakeContainer, Follower, printed
 from worker.engine.docker_engine import FOLDERS, IDENTIFYING_LABELS, INSTALLATION_LABEL
 from worker.engine.protocol import (
     ACT_SECONDS,
@@ -97,6 +98,7 @@ class FakeEngine:
                 is_published=found.is_published,
                 labels=dict(found.request.labels),
                 networks=found.networks,
+                container_id=found.container_id,
             )
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
@@ -182,11 +184,11 @@ class FakeEngine:
             self.volumes.pop(name, None)
             self.servers.pop(name, None)
 
-    def read_log(self, name: str, lines: int) -> str:
+    def read_log(self, name: str) -> PrintedLog:
         self._enter("read_log", name)
         with self._lock:
-            log = self.containers[name].log[-lines:] if name in self.containers else []
-        return "".join(f"{line}\n" for line in log)
+            log = self.containers[name].log if name in self.containers else []
+            return printed(*log)
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
         self._enter("list_containers", "")

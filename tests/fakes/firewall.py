@@ -1,5 +1,7 @@
 """A firewall in memory."""
 
+from collections.abc import Collection
+
 from worker.network.firewall import FirewallError
 from worker.network.rules import Allowed, Change
 
@@ -10,6 +12,8 @@ class FakeFirewall:
     def __init__(self) -> None:
         self.allowed: Allowed | None = None
         self.writes = self.changes = 0
+        # What was disconnected, in order.
+        self.disconnected: list[str] = []
         # Why every call fails; None: none does.
         self.problem: str | None = None
         self.fails_to_change = False
@@ -31,6 +35,10 @@ class FakeFirewall:
             raise FirewallError("nft failed")
         self.changes += 1
         self.allowed = (self.allowed - change.remove) | change.add
+
+    def disconnect(self, models: Collection[str]) -> None:
+        self._enter()
+        self.disconnected += models
 
     def remove(self) -> None:
         self._enter()

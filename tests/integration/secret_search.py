@@ -98,15 +98,21 @@ def family(pid: int) -> list[int]:
 
 
 def environment_of(pid: int) -> str:
-    return (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace")
+    return _read(pid, "environ")
 
 
 def command_line_of(pid: int) -> str:
-    return (Path("/proc") / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+    return _read(pid, "cmdline")
 
 
 def _parent(process: Path) -> int:
+    words = _read(int(process.name), "stat").rpartition(")")[2].split()
+    return int(words[1]) if words else -1
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of a process; empty: the process has ended meanwhile."""
     try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        return (Path("/proc") / str(pid) / name).read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return -1
+        return ""

@@ -16,8 +16,9 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
+ATTEMPTS = 2
 # More than the attempts at a rejected request before the sandbox ends in ERROR.
-SPOILED = 6
+SPOILED = ATTEMPTS + 1
 PULL, CREATE = b"/images/create", b"/containers/create"
 READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
 
@@ -47,6 +48,7 @@ def service(engine: FaultyEngine, sqlite_stores: SqliteStores, valkey: Valkey, t
         sqlite_stores.fresh(tmp_path) as database_url,
         deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
     ):
+        service.environment["AW_MAX_ATTEMPTS"] = str(ATTEMPTS)
         service.start()
         yield service
 

@@ -8,12 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests import effort
-from tests.integration.secret_search import family
+from tests.integration.secret_search import command_line_of, family
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.own_users import API, DOOR, EGRESS, GROUP, WORKER, launcher, run_as
@@ -194,11 +195,15 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
     """The processes of the service, and not their launchers, with these words in their command line."""
     found = []
     for pid in family(service.pid):
-        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        command = command_line_of(pid).replace("\0", " ")
         if words in command and not command.startswith(("bash", "setpriv", "/bin/bash", "/usr/bin/env")):
             found.append(pid)
     return found
 
 
 def owner_of(service: SupervisedService, words: str) -> set[int]:
-    return {Path(f"/proc/{pid}").stat().st_uid for pid in pids_of(service, words)}
+    found = set()
+    for pid in pids_of(service, words):
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            found.add(Path(f"/proc/{pid}").stat().st_uid)
+    return found

@@ -25,6 +25,8 @@ IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
 # Processes of each kind. Of two, one runs while the other one restarts; with one, requests and jobs wait for it.
 COUNT = effort.choose(quick=1, change=1, thorough=2)
+# Whether each user keeps connections. More users keep the processor busy, and so the restart waiting.
+KEEPING = effort.choose(quick=(True, False), change=(True, False), thorough=(True, True, False, False))
 # The longest that a request may take while one of two processes restarts.
 NOTICED_SECONDS = 1.0
 PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
@@ -111,7 +113,7 @@ def test_restart_without_a_running_service_fails(tmp_path: Path) -> None:
 def restart_under_load(supervised: SupervisedService) -> tuple[list[Load], float]:
     """Restart all processes under load; return the loads, and the slowest request before the restart in seconds."""
     stopped = threading.Event()
-    loads = [Load(supervised.client(), keeps) for keeps in (True, True, False, False)]
+    loads = [Load(supervised.client(), keeps) for keeps in KEEPING]
     threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
     for thread in threads:
         thread.start()

@@ -10,6 +10,12 @@ SHORTENED = {
 }
 # For tests that wait for a node to be LOST. Others keep the default, so that a slow machine loses none.
 LOST_SOON = {"AW_NODE_LOST_SECONDS": "3"}
+# Network rules and disks as by default, but for addresses and sizes.
+BOUNDED = {
+    "AW_NETWORK_ISOLATION": "on",
+    "AW_SANDBOX_DNS": "none",
+    "AW_SANDBOX_DISK_BYTES": str(16 * 1024 * 1024),
+}
 # For drills that kill a process hundreds of times, and wait for its leases to run out each time.
 SHORTEST = {
     "AW_LEASE_SECONDS": "1",

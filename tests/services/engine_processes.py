@@ -24,8 +24,10 @@ def kill_half_made_shims(home: Path) -> list[int]:
     A daemon that is killed in the middle of a container's start may leave a shim that has made nothing. The next
     daemon waits for that shim for ever, and holds the container's lock: no `docker start` or `inspect` of it returns.
     """
+    shims = [pid for pid in _pids() if _is_shim(pid, home)]
     parents = {_parent(pid) for pid in _pids()}
-    found = [pid for pid in _pids() if _is_shim(pid, home) and pid not in parents]
+    # A child of a shim that has not become another program yet looks like one, too.
+    found = [pid for pid in shims if pid not in parents and _parent(pid) not in shims]
     for pid in found:
         _kill(pid)
     return found

@@ -16,6 +16,7 @@ from tests.services.directories import short_directory
 
 VERSION = "/v1.41"
 SECONDS = 60
+OK, NO_CONTENT, NOT_FOUND = 200, 204, 404
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,25 @@ class EngineSocket:
             return Response(response.status, response.read())
         finally:
             connection.close()
+
+    def read(self, target: str) -> Any:
+        """What a GET answers.
+
+        Raises:
+            AssertionError: the engine refuses it.
+        """
+        found = self.send("GET", target)
+        assert found.status == OK, found.body
+        return found.read()
+
+    def remove(self, target: str) -> None:
+        """Send a DELETE; what is not there any more is no error.
+
+        Raises:
+            AssertionError: the engine refuses it.
+        """
+        found = self.send("DELETE", target)
+        assert found.status in (OK, NO_CONTENT, NOT_FOUND), found.body
 
     def connect(self) -> socket.socket:
         """A connection."""

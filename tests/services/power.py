@@ -23,18 +23,20 @@ def cut_power(engine: PrivateEngine) -> None:
         return len(looks) >= CLEAN_LOOKS and all(looks[-CLEAN_LOOKS:])
 
     eventually(nothing_is_left)
-    _unmount(engine.data / "volumes")
+    unmount(engine.data / "volumes")
     engine.detach_disks()
     _forget(engine.data.with_name("exec"))
 
 
+def unmount(folder: Path) -> None:
+    """Unmount all that is mounted below a folder."""
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    # The last first: what is mounted inside another goes before it.
+    for mount in [mount for mount in reversed(mounts) if mount.startswith(f"{folder}/")]:
+        subprocess.run(["umount", "--lazy", mount], check=True)
+
+
 def _forget(memory: Path) -> None:
     """Remove what a machine has in `/run`, in memory: a container whose shim left its folder there can't be started."""
-    _unmount(memory)
+    unmount(memory)
     shutil.rmtree(memory)
-
-
-def _unmount(folder: Path) -> None:
-    mounts = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
-    for mount in [mount for mount in mounts if mount.startswith(f"{folder}/")]:
-        subprocess.run(["umount", "--lazy", mount], check=True)

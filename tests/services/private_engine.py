@@ -11,6 +11,7 @@ from tests.services import processes
 from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
 from tests.services.engine_processes import kill_half_made_shims
+from tests.services.engine_socket import EngineSocket
 from tests.services.namespaces import Namespace
 from tests.services.networks import NAMES, remove_rules
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
@@ -46,6 +47,11 @@ class PrivateEngine:
     def data(self) -> Path:
         """Where its images, containers and volumes are."""
         return self._directory / "data"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed since."""
+        return self._daemon is not None
 
     def start(self) -> None:
         """Start it and wait until it answers; one that runs already is left alone."""
@@ -127,13 +133,17 @@ class PrivateEngine:
 
     def clear(self) -> None:
         """Remove every container, volume and network of sandboxes."""
-        if names := self.containers():
-            self.docker("rm", "--force", "--volumes", *names)
-        if names := self.volumes():
-            self.docker("volume", "rm", "--force", *names)
+        # By the socket: five docker commands take 70 ms of processor time, after each test.
+        engine = EngineSocket(self.host)
+        for container in engine.read("/containers/json?all=1"):
+            engine.remove(f"/containers/{container['Id']}?force=1&v=1")
+        for volume in engine.read("/volumes")["Volumes"] or ():
+            engine.remove(f"/volumes/{volume['Name']}?force=1")
         self.remove_disks()
-        for name in self.docker("network", "ls", "--filter", f"name={NAMES}", "--format", "{{.Name}}").split():
-            self._remove_network(name)
+        for network in engine.read("/networks"):
+            if network["Name"].startswith(NAMES):
+                engine.remove(f"/networks/{network['Id']}")
+                remove_rules(network["Name"], self._namespace.command if self._namespace else ())
 
     def remove_disks(self) -> None:
         """Remove the disk images of sandboxes: their loop devices would outlive the engine's folder."""
@@ -146,11 +156,6 @@ class PrivateEngine:
         """Detach the loop devices of disk images, and keep the images, as a reboot does."""
         for image in (self.data / "agent-workspace").glob("*/*.img"):
             detach_disk(image)
-
-    def _remove_network(self, name: str) -> None:
-        """Remove a node's network, and the rules for it, if there are any."""
-        self.docker("network", "rm", name)
-        remove_rules(name, self._namespace.command if self._namespace else ())
 
     def _command(self) -> Sequence[str]:
         return [

@@ -88,7 +88,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
-            [*_setpriv("--pdeathsig=INT", *_identity(user)), *command],
+            [*_setpriv("--pdeathsig=INT", *_identity(user)), *_interruptible(), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -97,6 +97,12 @@ def _start(
             env=environment,
             pass_fds=descriptors,
         )
+
+
+def _interruptible() -> list[str]:
+    """Nothing, unless the tests run in a shell's background: what they start would ignore the signal that ends it."""
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    return ["env", "--default-signal=INT"] if ignored else []
 
 
 def _identity(user: pwd.struct_passwd | None) -> list[str]:

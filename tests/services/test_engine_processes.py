@@ -10,7 +10,10 @@ import pytest
 from tests.services.engine_processes import kill_half_made_shims
 
 ALONE = "#!/bin/sh\necho made\nread line\n"
-WITH_CONTAINER = "#!/bin/sh\nsleep 60 &\necho made\nwait\n"
+# The child itself says that it is made: until it has executed its program, it is a copy of the shim without a child.
+WITH_CONTAINER = "#!/bin/sh\nsh -c 'echo made; exec sleep 60' &\nwait\n"
+# The child has not become another program yet, and so looks like its parent.
+WITH_FORK = "#!/bin/sh\nexec 3<&0\n(read line <&3; :) &\necho made\nwait\n"
 
 StartShim = Callable[[str, Path], "subprocess.Popen[bytes]"]
 
@@ -42,8 +45,9 @@ def test_shim_without_a_container_is_killed(tmp_path: Path, start_shim: StartShi
     assert shim.wait(10) == -9
 
 
-def test_shim_with_a_container_is_left(tmp_path: Path, start_shim: StartShim) -> None:
-    start_shim(WITH_CONTAINER, tmp_path / "engine")
+@pytest.mark.parametrize("script", [WITH_CONTAINER, WITH_FORK])
+def test_shim_with_a_container_is_left(tmp_path: Path, start_shim: StartShim, script: str) -> None:
+    start_shim(script, tmp_path / "engine")
     assert kill_half_made_shims(tmp_path / "engine") == []
 
 

@@ -117,7 +117,7 @@ def test_failure_is_an_answer(faulty: FaultyEngine, engine: Answering, way: Way,
 def test_act_is_done_and_its_answer_spoiled(
     faulty: FaultyEngine, engine: Answering, way: Way, error: type[Exception]
 ) -> None:
-    faulty.trouble = Trouble(way, seconds=3)
+    faulty.trouble = Trouble(way, seconds=1)
     with pytest.raises(error):
         ask(faulty)
     assert engine.asked == ["POST /act"]

@@ -5,15 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.services import forks
 from tests.services.directories import REPOSITORY
-from tests.services.forks import Fork
 from tests.waiting import eventually
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from tests.services.forks import Fork
-child = Fork(["http.server"], {}, Path(sys.argv[1]))
+from tests.services import forks
+forks.IMPORTED_BEFOREHAND = []
+child = forks.Fork(["http.server"], {}, Path(sys.argv[1]))
 print(child._process.pid, flush=True)
 time.sleep(60)
 """
@@ -30,8 +33,9 @@ def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
     eventually(lambda: not child.exists())
 
 
-def test_end_is_told(tmp_path: Path) -> None:
-    child = Fork(["http.server"], {}, tmp_path / "log")
+def test_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # the service takes seconds
+    child = forks.Fork(["http.server"], {}, tmp_path / "log")
     assert child.poll() is None
     child.kill()
     assert child.wait(30) == child.poll() == -signal.SIGKILL

@@ -19,6 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run what is asked for; the status for the shell."""
     options = _parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end, too
+    # A shell starts background commands with this signal ignored, and their children inherit that: programs that
+    # tests interrupt would then end only when they are killed, 20 s later.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not has_room(MEMORY):
         say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
     # Only what guards a change forgives a failure, once and on the record.

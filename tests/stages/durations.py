@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.stages.outcome import as_reported, read_results
+from tests.stages.outcome import GROUP, as_reported, read_results
 
 KEPT = Path(__file__).with_name("durations.json")
 LEAST_SECONDS = 1.0
@@ -17,13 +17,16 @@ PARAMETERS = re.compile(r"\[.*$")
 
 
 def read_durations(path: Path = KEPT) -> dict[str, float]:
-    """Seconds of each test that takes more than one; all variants of a test have the same."""
+    """Seconds of each test and of each group of tests, `@` and its name, that takes more than one.
+
+    All variants of a test have the same.
+    """
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def seconds_of(test: str, durations: dict[str, float]) -> float:
-    """How long a test is going to take; 0 where nothing is known."""
-    return durations.get(without_parameters(as_reported(test)), 0.0)
+def seconds_of(test: str, group: str, durations: dict[str, float]) -> float:
+    """How long a test, or else its group, is going to take; 0 where nothing is known."""
+    return durations.get(f"@{group}" if group else without_parameters(as_reported(test)), 0.0)
 
 
 def without_parameters(test: str) -> str:
@@ -32,11 +35,14 @@ def without_parameters(test: str) -> str:
 
 
 def measure(files: list[Path]) -> dict[str, float]:
-    """The seconds of the slowest variant of each test in files of JUnit's form."""
+    """The seconds of the slowest variant of each test in files of JUnit's form, and of each group's tests together."""
     found: dict[str, float] = defaultdict(float)
     for result in (result for file in files for result in read_results(file)):
-        name = without_parameters(result.test)
-        found[name] = max(found[name], result.seconds)
+        if group := GROUP.search(result.test):
+            found[group[0]] += result.seconds
+        else:
+            name = without_parameters(result.test)
+            found[name] = max(found[name], result.seconds)
     return {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds >= LEAST_SECONDS}
 
 

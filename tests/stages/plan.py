@@ -11,9 +11,8 @@ LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
 # Three processes keep two cores busy while some wait; each more collects all tests once more.
 PROCESSES = ("-n", "3", "--dist", "worksteal")
-# Processes that start and stop keep two cores busy: with four at a time, tests run into their time limits. Tests that
-# share a heavy fixture stay in one process.
-WAITING = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
+# These tests wait for more than half of their time. Tests that share a heavy fixture stay in one process.
+WAITING = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 ALONE = ("-n", "0")
 RANDOM = (
     "tests/api/test_schemathesis.py",

@@ -4,9 +4,10 @@ Tests of the database, of locks, of transactions that overlap and of deployment 
 else differs between databases by the statements that it sends alone: a test there that sends none of its own runs on
 SQLite, and on PostgreSQL at night. This records what the tests of a run send:
 
-    pytest -m unit --database postgresql --thorough -p tests.stages.statements --statements DIRECTORY
+    pytest -m unit --database postgresql -p tests.stages.statements --statements DIRECTORY
 
-`python -m tests.stages.statements DIRECTORY` keeps the choice, and with `--check` says what the kept one leaves out.
+`python -m tests.stages.statements DIRECTORY` keeps the choice, and with `--check` says what the kept one leaves out: of
+a night's tests, too, which send more. A choice is made from tests that a change runs.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from tests.kinds import DATABASE_PARAMETER
 
 KEPT = Path(__file__).with_name("postgresql.json")
 BOTH = (
+    "tests/shared/backup/",
     "tests/shared/changes/",
     "tests/shared/db/",
     "tests/shared/leasing/",

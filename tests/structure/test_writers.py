@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_history_is_written_where_status_is() -> None:
     assert users == {"shared/sandboxes/status.py", *readers}
 
 
+@cache
 def written_columns(path: Path) -> set[str]:
     has_sql = path.is_relative_to(REPOSITORY / "shared")
     nodes = ast.walk(ast.parse(path.read_text()))

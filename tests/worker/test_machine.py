@@ -78,4 +78,4 @@ def test_firewall_that_cannot_be_used_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AW_NETWORK_ISOLATION", "on")
     monkeypatch.setattr("worker.network.firewall.PATHS", "")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert wrong(examine(monkeypatch)) == ["network rules", "egress proxy"]
+    assert wrong(examine(monkeypatch)) == ["network rules", "egress proxy", "closing connections"]

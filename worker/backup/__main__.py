@@ -18,7 +18,7 @@ from shared.nodes import registry
 from shared.sandboxes import queries
 from shared.settings import Settings
 from shared.states import Desired, Status
-from worker.backup.archives import ArchiveError, NotAtRest, digest_of
+from worker.backup.archives import ArchiveError, Limits, NotAtRest, digest_of
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind, EngineError
@@ -40,7 +40,9 @@ class NodeBackup:
         self._installation, self._files = installation, files
 
     def save(self, folder: Path) -> dict[str, Exception]:
-        """Write the archives of all sandboxes at rest into a new folder.
+        """Write the archives of all sandboxes at rest into a new folder, the smallest first.
+
+        So one with huge files takes no disk that the others need.
 
         Returns:
             The sandboxes that are left out, and why.
@@ -50,7 +52,7 @@ class NodeBackup:
             raise Conflict(f"{folder} is not empty: a backup needs a new folder")
         saved: dict[str, Any] = {}
         left_out: dict[str, Exception] = {}
-        for sandbox_id in self._sandboxes():
+        for sandbox_id in self._smallest_first(left_out):
             with _recorded(sandbox_id, left_out):
                 saved[sandbox_id] = self._save(sandbox_id, folder)
         text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
@@ -70,13 +72,22 @@ class NodeBackup:
                 self._restore(sandbox_id, folder, entry)
         return left_out
 
+    def _smallest_first(self, left_out: dict[str, Exception]) -> list[str]:
+        sizes: dict[str, int] = {}
+        for sandbox_id in self._sandboxes():
+            with _recorded(sandbox_id, left_out):
+                self._resting(sandbox_id)
+                sizes[sandbox_id] = self._files.size(container_name(sandbox_id))
+        return sorted(sizes, key=lambda sandbox_id: sizes[sandbox_id])
+
     def _sandboxes(self) -> list[str]:
         with self._database.reading() as session:
             return [row.id for row in queries.on_node(session, self._settings.node) if row.desired != Desired.DELETED]
 
     def _save(self, sandbox_id: str, folder: Path) -> dict[str, Any]:
         name, before = container_name(sandbox_id), self._resting(sandbox_id)
-        kind, archive = self._files.save(name, folder, self._settings.min_free_disk_bytes)
+        limits = Limits(self._settings.min_free_disk_bytes, self._settings.backup_sandbox_bytes)
+        kind, archive = self._files.save(name, folder, limits)
         if self._resting(sandbox_id) != before:
             (folder / archive.file).unlink()
             raise NotAtRest("it was resumed during the backup")

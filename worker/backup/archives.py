@@ -41,24 +41,44 @@ class Archive:
     sha256: str
 
 
-def pack(folder: Path, member: str, path: Path, floor_bytes: int) -> Archive:
+@dataclass(frozen=True)
+class Limits:
+    """What keeps one sandbox from taking the disk of a backup."""
+
+    # What stays free of the disk with the archives.
+    free_bytes: int = 0
+    # The size of one archive; 0: no limit.
+    archive_bytes: int = 0
+
+    def check(self, size: int, chunk: bytes, folder: Path) -> None:
+        """Check that an archive of a size in that folder may grow by a chunk.
+
+        Raises:
+            ArchiveError: it may not.
+        """
+        if self.archive_bytes and size + len(chunk) > self.archive_bytes:
+            raise ArchiveError(f"its archive has more than AW_BACKUP_SANDBOX_BYTES, {self.archive_bytes} bytes")
+        if shutil.disk_usage(folder).free - len(chunk) < self.free_bytes:
+            raise ArchiveError("the disk of the backup has too little free space")
+
+
+def pack(folder: Path, member: str, path: Path, limits: Limits) -> Archive:
     """Write a file or a folder into an archive.
 
     Args:
         folder: where `member` is.
         member: its name; `.` for all that the folder has.
         path: the archive. It appears when it is complete.
-        floor_bytes: what stays free of the disk with the archive.
+        limits: of the archive, and of the disk that it is on.
 
     Raises:
-        ArchiveError: the disk would be full, or tar failed. No archive is left.
+        ArchiveError: the archive would be too large, the disk would be full, or tar failed. No archive is left.
     """
-    most = shutil.disk_usage(path.parent).free - floor_bytes
     draft = path.with_suffix(".partial")
     command = ["--create", "--sparse", "--one-file-system", *KEEP, f"--directory={folder}", "--", member]
     try:
         with _tar(*command) as tar:
-            size, digest = _copy(tar, draft, most)
+            size, digest = _copy(tar, draft, limits)
         draft.rename(path)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -113,15 +133,14 @@ def _tail(said: IO[bytes]) -> str:
     return said.read(TAIL).decode(errors="replace").strip()
 
 
-def _copy(tar: "subprocess.Popen[bytes]", draft: Path, most: int) -> tuple[int, str]:
-    """Copy tar's output, up to a size."""
+def _copy(tar: "subprocess.Popen[bytes]", draft: Path, limits: Limits) -> tuple[int, str]:
+    """Copy tar's output, as far as the limits allow."""
     size, digest = 0, hashlib.sha256()
     output = tar.stdout
-    with os.fdopen(os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         while output and (chunk := output.read(CHUNK)):
+            limits.check(size, chunk, draft.parent)
             size += len(chunk)
-            if size > most:
-                raise ArchiveError("the disk of the backup has too little free space")
             digest.update(chunk)
             file.write(chunk)
         file.flush()

@@ -3,19 +3,24 @@
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from shared.backup.manifest import sync_folder
 from worker.backup import archives
-from worker.backup.archives import Archive, ArchiveError
+from worker.backup.archives import Archive, ArchiveError, Limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.protocol import ContainerState, DiskKind
 
 # An engine that answers, and copies nothing: seconds.
 SYNC_SECONDS = 60
+# Millions of small files: seconds.
+COUNT_SECONDS = 600
+# Bytes of a block in `st_blocks`.
+BLOCK = 512
 
 
 class NodeFiles:
@@ -35,7 +40,14 @@ class NodeFiles:
             return False
         return self._images.exists(name) or self._engine.find_folder(name) is not None
 
-    def save(self, name: str, target: Path, floor_bytes: int) -> tuple[DiskKind, Archive]:
+    def size(self, name: str) -> int:
+        """What the sandbox's files take, in bytes; 0: it has none here. More than all others, if counting fails."""
+        if self._images.exists(name):
+            return self._images.path(name).stat().st_blocks * BLOCK
+        folder = self._engine.find_folder(name)
+        return 0 if folder is None else _count(folder)
+
+    def save(self, name: str, target: Path, limits: Limits) -> tuple[DiskKind, Archive]:
         """Write an archive of a sandbox's files.
 
         Raises:
@@ -48,10 +60,10 @@ class NodeFiles:
             _flush(folder)
             image = self._images.path(name)
             path = target / f"{name}.image.tar"
-            return DiskKind.IMAGE, archives.pack(image.parent, image.name, path, floor_bytes)
+            return DiskKind.IMAGE, archives.pack(image.parent, image.name, path, limits)
         if folder is None:
             raise ArchiveError("it has no files on this node")
-        return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", floor_bytes)
+        return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", limits)
 
     def restore(self, name: str, kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
         """Give a sandbox that has no files here those of an archive.
@@ -115,6 +127,15 @@ def _only_file(folder: Path, name: str) -> Path:
     if [found.name for found in folder.iterdir()] != [name] or not stat.S_ISREG(path.lstat().st_mode):
         raise ArchiveError(f"its archive is damaged: it has something other than {name}")
     return path
+
+
+def _count(folder: Path) -> int:
+    command = ["du", "--summarize", "--one-file-system", "--block-size=1", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=COUNT_SECONDS)  # noqa: S603
+    except subprocess.SubprocessError:
+        return sys.maxsize
+    return int(done.stdout.split()[0])
 
 
 def _flush(folder: Path | None) -> None:

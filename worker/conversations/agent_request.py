@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from shared.agent_server import paths
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import free_name, name_servers
@@ -169,9 +170,8 @@ def on_the_wire(secrets: Mapping[str, ResolvedSecret]) -> dict[str, dict[str, An
 
 
 def plan_path(inputs: AgentInputs) -> str:
-    """The path of the plan of an agent of type `plan`: the only file it may write (wire contract 1.1)."""
-    dotless = inputs.git_provider in ("gitlab", "azure_devops")
-    return f"{inputs.working_dir}/{'agents-tmp-config' if dotless else '.agents_tmp'}/PLAN.md"
+    """The path of the plan of an agent of type `plan`."""
+    return f"{inputs.working_dir}/{paths.plan(inputs.git_provider)}"
 
 
 def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None) -> dict[str, Server]:

@@ -14,7 +14,6 @@ from shared.conversations import pending_messages
 from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.db.database import UNAVAILABLE
-from shared.errors import LeaseLost
 from shared.json_documents import clean_text
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox
@@ -30,7 +29,7 @@ from worker.lease_runner import Retry, run_leased, taking_place
 
 log = structlog.get_logger()
 
-# Seconds between two polls for the title. A model call beside the agent's own generates it: it may come late, or never.
+# Seconds between two polls for the title. A separate model call generates it: it may come late, or never.
 TITLE_SECONDS = 2.0
 # The timeout of all requests of a run to an agent server: the conversation's deletion waits for the run.
 RUN_SECONDS = 60.0
@@ -67,13 +66,11 @@ def _require_current(context: WorkerContext, conversation: Conversation) -> None
     """
     context.renewer.mark_progress(Conversation, conversation)
     try:
-        with context.database.reading() as session:
-            newer = conversation_queries.find(session, conversation.id)
+        row = conversation.id, conversation.fence
+        [deleted_at] = leases.read(context.database, Conversation, *row, ("deleted_at",))
     except UNAVAILABLE:
         return  # the store does not answer: the run continues
-    if newer is None or newer.fence != conversation.fence:
-        raise LeaseLost(f"conversation {conversation.id}: fence {conversation.fence} is not the newest")
-    if newer.deleted_at != conversation.deleted_at:
+    if deleted_at != conversation.deleted_at:
         raise _Deleted
 
 

@@ -7,25 +7,26 @@ of a project itself.
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import pending_messages, shared_clones, start_tasks
 from shared.conversations import queries as conversation_queries
 from shared.db.database import UNAVAILABLE, Session
-from shared.errors import Cancelled, LeaseLost
-from shared.leasing.leases import FARTHEST
+from shared.errors import Cancelled
+from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.queue.jobs import DeleteSandbox, DeliverMessages, StartConversation
 from shared.sandboxes import deadlines
-from shared.states import Reason, Stage, Status
+from shared.states import FINAL_STAGES, Reason, Stage, Status
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.context import LaneJob, WorkerContext
@@ -62,7 +63,6 @@ class ConversationStart:
         """Take the row as claimed; its fencing token is shown with every write."""
         self._context = context
         self._task = task
-        # Before the project is read, it is taken to have all scripts.
         self._contents = ProjectContents()
         # An earlier run may have sent the create request already.
         self._may_be_created = task.stage == Stage.STARTING_CONVERSATION
@@ -75,10 +75,10 @@ class ConversationStart:
             Retry: the agent server did not answer; the next attempt may succeed.
             LeaseLost: another worker owns the task now.
         """
-        if Stage(self._task.stage).is_final:
+        if self._task.stage in FINAL_STAGES:
             return
         try:
-            self._check_cancelled(self._task)
+            self._check_cancelled(self._task.cancelled_at)
             with transport.cancellable(self._require_current):
                 self._run_when_ready()
         except Cancelled:
@@ -92,12 +92,12 @@ class ConversationStart:
 
     def give_up(self) -> None:
         """Write that a bug in this service is in the way."""
-        if not Stage(self._task.stage).is_final:
+        if self._task.stage not in FINAL_STAGES:
             self._fail(Reason.INTERNAL_ERROR, "the worker failed in every attempt; its log has the error")
 
-    def _check_cancelled(self, task: StartTask) -> None:
-        if task.cancelled_at is not None:
-            raise Cancelled(f"start task {task.id} is cancelled")
+    def _check_cancelled(self, cancelled_at: datetime | None) -> None:
+        if cancelled_at is not None:
+            raise Cancelled(f"start task {self._task.id} is cancelled")
 
     def _require_current(self) -> None:
         """Check during a request whether its answer is still needed, and whether the sandbox can answer.
@@ -109,13 +109,13 @@ class ConversationStart:
         """
         self._context.renewer.mark_progress(StartTask, self._task)
         try:
-            with self._context.database.reading() as session:
-                task, sandbox = session.get_one(StartTask, self._task.id), self._find_sandbox(session)
+            database, row = self._context.database, (self._task.id, self._task.fence)
+            [cancelled_at] = leases.read(database, StartTask, *row, ("cancelled_at",))
+            with database.reading() as session:
+                sandbox = self._find_sandbox(session)
         except UNAVAILABLE:
             return  # the store does not answer: the run continues
-        if task.fence != self._task.fence:
-            raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is not the newest")
-        self._check_cancelled(task)
+        self._check_cancelled(cancelled_at)
         check_sandbox(sandbox)
 
     def _run_when_ready(self) -> None:
@@ -226,7 +226,7 @@ class ConversationStart:
         """Seconds that the first create may still take; the conversation's row was written just before it."""
         with self._context.database.reading() as session:
             began = session.get_one(Conversation, self._task.conversation_id).created_at
-        if began > now() + FARTHEST:
+        if began > now() + leases.FARTHEST:
             return 0.0  # a wrong clock wrote the row: no wait until that time
         return self._context.settings.first_message_timeout_seconds - max(0.0, (now() - began).total_seconds())
 
@@ -241,7 +241,7 @@ class ConversationStart:
         """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner gets it when READY."""
         if conversation_queries.find(session, self._task.conversation_id) is None:
             session.add(inputs.conversation(self._task, self._contents.branch))
-            usage_recorder.record(session, self._task.owner_id, Usage(conversations=1))
+            change_recorder.record_usage(session, self._task.owner_id, Usage(conversations=1))
 
     def _finish(self) -> None:
         with self._context.database.transaction() as session:

@@ -8,7 +8,7 @@ from shared.conversations import queries as conversation_queries
 from shared.db.database import Session
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.redaction import Redact, redacting
-from shared.states import Desired, Reason, Status
+from shared.states import PAUSING, Desired, Reason, Status
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import Llm
 from shared.users.secrets import ProviderCredential
@@ -78,7 +78,7 @@ def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
     is_lost = sandbox.reason == Reason.NODE_LOST  # its return can't be awaited
     if (is_observed or is_lost) and sandbox.status == Status.ERROR:
         raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
-    if Desired(sandbox.desired).is_paused or (is_observed and sandbox.status == Status.PAUSED):
+    if sandbox.desired in PAUSING or (is_observed and sandbox.status == Status.PAUSED):
         raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
     return sandbox
 

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shared.observability import failpoints
 from worker.engine.protocol import DiskKind, EngineFailing
 
 # Links to loop devices, by the name of the volume. The engine and the engine filter know them.
 DEVICES = Path("/run/agent-workspace/disks")
 LOOPS = Path("/sys/block")
 PROGRAMS = ("mke2fs", "debugfs", "losetup")
+# Suffixes of an image, and of one that is being made.
+IMAGE, BEGUN = ".img", ".new"
 MIN_BYTES, MAX_BYTES = 16 * 1024**2, 16 * 1024**4
 BYTES_PER_INODE = 16 * 1024
 # A journal of 4 MB, the smallest: what a crash of the machine interrupts is consistent afterwards.
@@ -63,29 +66,29 @@ class DiskImages:
         self.folder = root / "agent-workspace" / installation
 
     def names(self) -> list[str]:
-        """The names of the sandboxes that have an image."""
-        return [path.stem for path in self.folder.glob("*.img")]
+        """The names of the sandboxes that have an image, or the beginning of one that a crash has left."""
+        return sorted({path.stem for path in self.folder.glob("*.*") if path.suffix in (IMAGE, BEGUN)})
 
     def exists(self, name: str) -> bool:
-        """Whether the sandbox has an image."""
-        return self.path(name).exists()
+        """Whether the sandbox has an image, or the beginning of one."""
+        return self.path(name).exists() or self._begun(name).exists()
 
     def path(self, name: str) -> Path:
         """Where a sandbox's image is, or would be."""
-        return self.folder / f"{name}.img"
+        return self.folder / f"{name}{IMAGE}"
 
     def make(self, name: str, size: int) -> None:
         """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
-        if not self.exists(name):
+        if not self.path(name).exists():
             with self._locked():
                 self._format(name, min(max(size, MIN_BYTES), MAX_BYTES))
         self.attach(name)
 
     def attach(self, name: str) -> None:
         """Give the image a loop device, if the sandbox has an image and that has none: after a reboot, for example."""
-        if self._is_attached(name) or not self.exists(name):
+        if self._is_attached(name) or not self.path(name).exists():
             return
-        with self._locked():
+        with self._locked(), failpoints.around("disk.attach"):
             device = _run("losetup", "--find", "--show", "--nooverlap", str(self.path(name)))
             DEVICES.mkdir(parents=True, exist_ok=True)
             link = DEVICES / f".{name}"
@@ -95,25 +98,29 @@ class DiskImages:
 
     def remove(self, name: str) -> None:
         """Detach the image and remove it. A device that is still mounted goes with its mount."""
-        image = self.path(name)
-        if not image.exists() and not image.with_suffix(".new").exists():
+        if not self.exists(name):
             return
+        image = self.path(name)
         with self._locked():
             (DEVICES / name).unlink(missing_ok=True)
             for device in _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split():
                 with suppress(EngineFailing):  # it went with its mount just now
                     _run("losetup", "--detach", device)
             image.unlink(missing_ok=True)
-            image.with_suffix(".new").unlink(missing_ok=True)
+            self._begun(name).unlink(missing_ok=True)
+
+    def _begun(self, name: str) -> Path:
+        return self.folder / f"{name}{BEGUN}"
 
     def _format(self, name: str, size: int) -> None:
-        new = self.path(name).with_suffix(".new")
+        new = self._begun(name)
         new.unlink(missing_ok=True)
-        with new.open("wb") as file:
-            file.truncate(size)
-        _run("mke2fs", "-q", "-F", "-t", "ext4", *JOURNAL, *LAYOUT, "-i", str(BYTES_PER_INODE), str(new))
-        # The engine copies the image's folders only to a volume that is empty.
-        _run("debugfs", "-w", "-R", "rmdir lost+found", str(new))
+        with failpoints.around("disk.format"):
+            with new.open("wb") as file:
+                file.truncate(size)
+            _run("mke2fs", "-q", "-F", "-t", "ext4", *JOURNAL, *LAYOUT, "-i", str(BYTES_PER_INODE), str(new))
+            # The engine copies the image's folders only to a volume that is empty.
+            _run("debugfs", "-w", "-R", "rmdir lost+found", str(new))
         new.rename(self.path(name))
 
     def _is_attached(self, name: str) -> bool:

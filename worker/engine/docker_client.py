@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import requests
@@ -11,8 +11,9 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound, StreamParseError
 from docker.types import LogConfig
 
-from shared.observability import correlation
-from worker.engine import confinement
+from shared.container_logs.printed_text import PrintedLog
+from shared.observability import correlation, failpoints
+from worker.engine import confinement, log_stream
 from worker.engine.protocol import (
     ContainerRequest,
     EngineError,
@@ -28,6 +29,7 @@ WORKSPACE = "/workspace"
 # The name server of a container that is to reach none: itself. Without one, the engine would give it the machine's.
 NO_RESOLVER = ("127.0.0.1",)
 NOT_MODIFIED, CONFLICT = 304, 409
+CHUNK_BYTES = 64 * 1024
 SERVER_ERROR = 500
 # "Request timeout" and "too many requests": the request is valid and may succeed later.
 TEMPORARY_ERRORS = (408, 429)
@@ -49,6 +51,20 @@ class TimedClient(APIClient):
         with correlation.span(f"engine {request.method}", "client", path=request.path_url.partition("?")[0]):
             return super().send(request, **options)
 
+    def read_log(self, name: str) -> PrintedLog:
+        """The last entries of a container's log; none if there is no container.
+
+        `APIClient.logs` would inspect the container first, and read without a limit.
+        """
+        wanted = {"stdout": 1, "stderr": 1, "timestamps": 1, "tail": log_stream.MAX_ENTRIES}
+        url = self._url("/containers/{0}/logs", name)  # type: ignore[attr-defined]
+        with closing(self._get(url, params=wanted, stream=True)) as response:  # type: ignore[attr-defined]
+            try:
+                self._raise_for_status(response)  # type: ignore[attr-defined]
+            except NotFound:
+                return PrintedLog()
+            return log_stream.read_log(response.iter_content(CHUNK_BYTES))
+
     def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self.timeout
@@ -63,10 +79,10 @@ class ClientPool:
         self._base_url = base_url
         self._connect_seconds = connect_seconds
         self._version: str | None = None
-        self._idle: deque[APIClient] = deque()
+        self._idle: deque[TimedClient] = deque()
 
     @contextmanager
-    def lend(self, seconds: int) -> Iterator[APIClient]:
+    def lend(self, seconds: int) -> Iterator[TimedClient]:
         """Lend a client with a timeout of `seconds` per response, for the length of the block."""
         with translated():
             try:
@@ -79,7 +95,7 @@ class ClientPool:
             finally:
                 self._idle.append(client)
 
-    def connect(self) -> APIClient:
+    def connect(self) -> TimedClient:
         """Create a client that the pool does not manage."""
         with translated():
             client = TimedClient(self._base_url, version=self._version or "auto", timeout=self._connect_seconds)
@@ -166,7 +182,7 @@ def network_data(request: NetworkRequest) -> dict[str, Any]:
 def _create_network(api: APIClient, request: NetworkRequest) -> None:
     data = network_data(request)
     try:
-        with already():
+        with already(), failpoints.around("engine.create_network"):
             api.create_network(
                 data["Name"],
                 driver=data["Driver"],

@@ -10,7 +10,9 @@ import urllib3
 from docker import APIClient
 from docker.errors import APIError, NotFound
 
+from shared.container_logs.printed_text import PrintedLog
 from shared.observability import failpoints
+from worker.engine import log_stream
 from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, make_network, translated
 from worker.engine.docker_formats import pack_file, read_observed, read_summary, read_time
 from worker.engine.own_events import OwnEventFilter
@@ -178,14 +180,10 @@ class DockerEngine:
         self.remove_container(name)
         self._remove_volume(name)
 
-    def read_log(self, name: str, lines: int) -> str:
+    def read_log(self, name: str) -> PrintedLog:
         """Return the container's last log lines."""
-        with self._clients.lend(READ_SECONDS) as api:
-            try:
-                text: bytes = api.logs(name, tail=lines)
-            except NotFound:
-                return ""
-        return text.decode(errors="replace").replace("\0", "")
+        with self._clients.lend(log_stream.MAX_SECONDS) as api:
+            return api.read_log(name)
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
         """List the containers of this installation."""

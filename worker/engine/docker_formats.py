@@ -31,6 +31,7 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
         is_published=bool(found["HostConfig"].get("PortBindings")),
         labels=found["Config"]["Labels"] or {},
         networks=networks,
+        container_id=found["Id"],
     )
 
 

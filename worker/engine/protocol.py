@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from shared.container_logs.printed_text import PrintedLog
+
 # Timeout of a change, in seconds. The engine may make the change after the timeout.
 ACT_SECONDS = 10
 
@@ -54,6 +56,8 @@ class ContainerStatus:
     labels: dict[str, str] = field(default_factory=dict)
     # Names of its networks, and its address in each; empty if it does not run.
     networks: dict[str, str] = field(default_factory=dict)
+    # The engine's id of the container: the next one under its name has another.
+    container_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,8 +211,11 @@ class Engine(Protocol):
     def remove(self, name: str) -> None:
         """Remove the container and its volume."""
 
-    def read_log(self, name: str, lines: int) -> str:
-        """Return the container's last log lines of both streams; empty if there is no container."""
+    def read_log(self, name: str) -> PrintedLog:
+        """Return the container's last log lines of both streams, as printed; none if there is no container.
+
+        Bounded in time and size (`worker.engine.log_stream`), whatever the container prints.
+        """
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
         """List the containers of this installation in any state."""

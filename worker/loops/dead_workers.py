@@ -14,8 +14,8 @@ import structlog
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.leasing import leases
-from shared.leasing.leases import Freed
+from shared.leasing import renewals
+from shared.leasing.renewals import Freed
 from shared.models import Conversation, Sandbox, StartTask
 from worker.context import WorkerContext
 
@@ -69,4 +69,4 @@ def _free(context: WorkerContext, owner: str) -> bool:
 
 def _free_rows(context: WorkerContext, table: type[Any], owner: str) -> Freed:
     with context.database.transaction() as session:
-        return leases.expire_leases_of(session, table, owner, now())
+        return renewals.expire_leases_of(session, table, owner, now())

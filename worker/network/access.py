@@ -1,10 +1,11 @@
 """What sandboxes may reach, from their specs, their owners' settings, and the model servers that operators allow."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from shared.crypto import Vault
-from shared.db.database import Session
+from shared.db.database import Database, Session
 from shared.nodes import model_servers
 from shared.sandboxes import egress, network_access
 from shared.sandboxes.network_access import NetworkRow
@@ -45,10 +46,29 @@ class AccessReader:
             rows: sandboxes by their addresses.
             users_of_proxy: the addresses of those whose programs have the variables that name the proxy.
         """
-        self.model_servers = servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
-        named = self._read_named(session, {row.owner_id for row in rows.values() if row.owner_id}) if servers else {}
+        servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
+        owners = {row.owner_id for row in rows.values() if row.owner_id}
+        versions = network_access.settings_versions(session, owners) if servers else {}
+        return self._make(rows, servers, self._read_named(versions, lambda: nullcontext(session)), users_of_proxy)
+
+    def read_one(self, database: Database, sandbox_id: str, address: str, *, uses_proxy: bool) -> Access:
+        """What the sandbox at this address may reach, by one message to the database unless settings have changed."""
+        if (found := network_access.read_one(database, sandbox_id)) is None:
+            return Access()
+        servers = self._listed | found.model_servers
+        named = self._read_named(found.settings_versions if servers else {}, database.reading)
+        return self._make({address: found.row}, servers, named, {address} if uses_proxy else ())
+
+    def _make(
+        self,
+        rows: Mapping[str, NetworkRow],
+        servers: frozenset[str],
+        named: Mapping[str, frozenset[str]],
+        users_of_proxy: Collection[str],
+    ) -> Access:
+        self.model_servers = servers
         found = {address: egress.parse(row.egress) for address, row in rows.items()}
-        of_owner = {address: servers & named.get(row.owner_id, frozenset()) for address, row in rows.items()}
+        of_owner = {address: servers & named.get(row.owner_id or "", frozenset()) for address, row in rows.items()}
         proxied = {address: targets(each, uses_proxy=address in users_of_proxy) for address, each in found.items()}
         models = [(address, *each.split(":")) for address, servers in of_owner.items() for each in servers]
         allowed = Allowed(
@@ -59,14 +79,19 @@ class AccessReader:
         )
         return Access(allowed, proxied)
 
-    def _read_named(self, session: Session, owners: Collection[str]) -> dict[str | None, frozenset[str]]:
-        versions = network_access.settings_versions(session, owners)
+    def _read_named(
+        self, versions: Mapping[str, str], open_session: Callable[[], AbstractContextManager[Session]]
+    ) -> dict[str, frozenset[str]]:
+        """The servers that users' settings name, by owner: from memory, or read again if the version is another one."""
         if len(self._named) > MAX_CACHED:
             self._named.clear()
-        for owner_id, version in versions.items():
-            if self._named.get(owner_id, ("", frozenset()))[0] != version:
-                self._named[owner_id] = (version, self._servers_of(session, owner_id))
-        return {owner_id: self._named[owner_id][1] for owner_id in versions}
+        known = {owner_id: self._named.get(owner_id) for owner_id in versions}
+        found = {owner_id: each[1] for owner_id, each in known.items() if each and each[0] == versions[owner_id]}
+        if stale := versions.keys() - found.keys():
+            with open_session() as session:
+                found |= {owner_id: self._servers_of(session, owner_id) for owner_id in stale}
+            self._named |= {owner_id: (versions[owner_id], found[owner_id]) for owner_id in stale}
+        return found
 
     def _servers_of(self, session: Session, owner_id: str) -> frozenset[str]:
         urls = network_access.model_urls(session, self._vault, owner_id)

@@ -5,10 +5,11 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 
+from shared.observability import failpoints
 from worker.engine.protocol import EngineUnavailable
 from worker.network.rules import (
     FAMILIES,
@@ -29,6 +30,8 @@ SECONDS = 10
 # The route of the engine filter (deploy/engine_filter/network.py).
 ROUTE = "/agent-workspace/network"
 UNIX = "unix://"
+# A filter of ss has 64 KB at most.
+MAX_FILTERED = 200
 
 
 class FirewallError(EngineUnavailable):
@@ -46,6 +49,9 @@ class Firewall(Protocol):
 
     def change(self, change: Change) -> None:
         """Add and remove elements in one transaction. Safe to repeat."""
+
+    def disconnect(self, models: Collection[str]) -> None:
+        """Close the connections that these elements of `models` have allowed, with servers of this machine."""
 
     def remove(self) -> None:
         """Remove all rules."""
@@ -72,7 +78,8 @@ class LocalFirewall:
     def write(self, allowed: Allowed) -> None:
         """Replace both tables, and read them back."""
         with self._lock:
-            self._run("-f", "-", text=ruleset(self._place, allowed))
+            with failpoints.around("firewall.write"):
+                self._run("-f", "-", text=ruleset(self._place, allowed))
             listing = self._list()
             if listing is None or read_allowed(listing) != allowed:
                 raise FirewallError("the firewall's rules are not what was just written: something else changes them")
@@ -81,12 +88,18 @@ class LocalFirewall:
     def change(self, change: Change) -> None:
         """Change elements."""
         if change:
-            with self._lock:
+            with self._lock, failpoints.around("firewall.change"):
                 self._run("-f", "-", text=changed(self._place, change))
+
+    def disconnect(self, models: Collection[str]) -> None:
+        """Let the kernel close them, at both ends."""
+        for some in _parts(sorted(models)):
+            with failpoints.around("firewall.disconnect"):
+                self._run_program("ss", "iproute2", "-Ktn", " or ".join(map(_sockets, some)))
 
     def remove(self) -> None:
         """Remove both tables."""
-        with self._lock:
+        with self._lock, failpoints.around("firewall.remove"):
             self._run("-f", "-", text=removal(self._place))
 
     def _list(self) -> list[dict[str, Any]] | None:
@@ -99,21 +112,26 @@ class LocalFirewall:
         return found
 
     def _run(self, *arguments: str, text: str | None = None, missing: bool = False) -> str | None:
-        program = shutil.which("nft", path=PATHS)
+        return self._run_program("nft", "nftables", *arguments, text=text, missing=missing)
+
+    def _run_program(
+        self, name: str, package: str, *arguments: str, text: str | None = None, missing: bool = False
+    ) -> str | None:
+        program = shutil.which(name, path=PATHS)
         if program is None:
-            raise FirewallError("nft is missing: install the package nftables")
+            raise FirewallError(f"{name} is missing: install the package {package}")
         command = [*self._prefix, program, *arguments]
         try:
             done = subprocess.run(  # noqa: S603 - the arguments are addresses and names that this service has made
                 command, input=text, capture_output=True, text=True, check=False, timeout=SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FirewallError(f"nft did not run: {type(error).__name__}") from None
+            raise FirewallError(f"{name} did not run: {type(error).__name__}") from None
         if done.returncode == 0:
             return done.stdout
         if missing and "No such file or directory" in done.stderr:
             return None
-        raise FirewallError(f"nft failed: {' '.join(done.stderr.split())[:300]}")
+        raise FirewallError(f"{name} failed: {' '.join(done.stderr.split())[:300]}")
 
 
 class FilteredFirewall:
@@ -130,16 +148,25 @@ class FilteredFirewall:
 
     def write(self, allowed: Allowed) -> None:
         """Let the filter replace both tables."""
-        self._request("PUT", {"allowed": document(allowed)})
+        with failpoints.around("firewall.write"):
+            self._request("PUT", {"allowed": document(allowed)})
 
     def change(self, change: Change) -> None:
         """Let the filter change elements."""
         if change:
-            self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
+            with failpoints.around("firewall.change"):
+                self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
+
+    def disconnect(self, models: Collection[str]) -> None:
+        """Let the filter close them."""
+        if models:
+            with failpoints.around("firewall.disconnect"):
+                self._request("PUT", {"disconnect": document(Allowed(models=frozenset(models)))})
 
     def remove(self) -> None:
         """Let the filter remove both tables."""
-        self._request("DELETE")
+        with failpoints.around("firewall.remove"):
+            self._request("DELETE")
 
     def _request(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         if self._path is None:
@@ -157,6 +184,16 @@ class FilteredFirewall:
         finally:
             connection.close()
         return _read_response(status, text)
+
+
+def _parts(models: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (models[first : first + MAX_FILTERED] for first in range(0, len(models), MAX_FILTERED))
+
+
+def _sockets(element: str) -> str:
+    """The sockets of a server of this machine that are connected with a sandbox, as a filter of ss."""
+    sandbox, address, port = element.split(" . ")
+    return f"( src {address}:{port} and dst {sandbox} )"
 
 
 def document(allowed: Allowed) -> dict[str, list[str]]:

@@ -108,6 +108,11 @@ class NetworkIsolation:
             self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
         )
 
+    @property
+    def impairment(self) -> str | None:
+        """Why host names are not reached."""
+        return self._parts.proxy.problem
+
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
@@ -148,30 +153,27 @@ class NetworkIsolation:
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
-        known = self._located.pop(sandbox.id, None)
+        known = self._located.get(sandbox.id)
         # A container that has exited has no address any more, and another one may have got it.
         address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
-        if not address or self._others_at(address, sandbox.id):
-            return
-        allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
-        with self._lock:
-            self._parts.proxy.allow(address, ())
-            self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+        if address and not self._others_at(address, sandbox.id):
+            allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
+            with self._lock:
+                self._parts.proxy.allow(address, ())
+                self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+        self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
     def _others_at(self, address: str, sandbox_id: str) -> list[str]:
         located = list(self._located.items())
         return [other for other, each in located if each.address == address and other != sandbox_id]
 
     def _has_names(self, sandbox: Sandbox) -> bool:
-        with self._parts.database.reading() as session:
-            row = network_access.of_sandbox(session, sandbox.id)
-        return row is not None and bool(egress.parse(row.egress).names)
+        found = network_access.read_one(self._parts.database, sandbox.id)
+        return found is not None and bool(egress.parse(found.row.egress).names)
 
     def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
         address, uses_proxy = located
-        with self._parts.database.reading() as session:
-            row = network_access.of_sandbox(session, sandbox.id)
-            return self._access.read(session, {address: row} if row else {}, {address} if uses_proxy else ())
+        return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
         """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway.

@@ -13,6 +13,10 @@ class Isolation(Protocol):
     def place(self) -> NetworkPlace | None:
         """Where new containers are; None: on the engine's own bridge."""
 
+    @property
+    def impairment(self) -> str | None:
+        """What sandboxes do not reach, although the node takes new ones; None if nothing is missing."""
+
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
 
@@ -56,6 +60,7 @@ class NoIsolation:
     """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
 
     place: NetworkPlace | None = None
+    impairment: str | None = None
 
     def check(self) -> str | None:
         """Nothing is missing."""

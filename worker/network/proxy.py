@@ -1,19 +1,23 @@
 """What the node's egress proxy lets sandboxes reach, in a folder with one file for each of their addresses.
 
 The proxy (`deploy.egress_proxy`) reads the file of the address that asks, so a change needs neither a restart nor a
-reload. Without a file nothing is reached.
+reload. Without a file nothing is reached. Tunnels that are open are not asked again: they are closed when their sandbox
+may reach less (decision 75).
 """
 
 import os
 import socket
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import structlog
 
+from shared.observability import failpoints
 from shared.sandboxes.egress import Egress
-from worker.network.firewall import FirewallError
+from worker.network.firewall import Firewall, FirewallError
+from worker.network.rules import element
 
 log = structlog.get_logger()
 
@@ -51,8 +55,9 @@ def environment(url: str, direct: Iterable[str]) -> dict[str, str]:
 class EgressProxy:
     """The folder, and whether the proxy listens."""
 
-    def __init__(self, folder: Path, address: str, port: int) -> None:
+    def __init__(self, folder: Path, address: str, port: int, firewall: Firewall) -> None:
         self._folder = folder
+        self._firewall = firewall
         self.endpoint = (address, port)
         self.url = f"http://{address}:{port}"
         self._unanswered = 0
@@ -69,31 +74,47 @@ class EgressProxy:
         """Replace what a sandbox reaches. Safe to repeat.
 
         Raises:
-            FirewallError: the folder can't be written.
+            FirewallError: the folder can't be written, or connections can't be closed.
         """
-        path = self._folder / address
-        try:
-            if not found:
-                path.unlink(missing_ok=True)
-            elif self._read(path) != found:
-                self._write(path, found)
-        except OSError as error:
-            raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
+        self._replace({address: found})
 
     def compare(self, wanted: Mapping[str, Targets], kept: Collection[str]) -> None:
         """Correct the folder, but for the addresses that are to be kept, and look whether the proxy listens.
 
         Raises:
-            FirewallError: the folder can't be written.
+            FirewallError: the folder can't be written, or connections can't be closed.
         """
-        listed = {path.name for path in self._folder.iterdir()} if self._folder.is_dir() else set()
-        for address in {name for name in listed if not name.startswith(DRAFT)} | set(wanted):
-            if address not in kept:
-                self.allow(address, wanted.get(address, ()))
+        addresses = self._listed() | set(wanted)
+        self._replace({address: wanted.get(address, ()) for address in addresses if address not in kept})
         self._unanswered = self._unanswered + 1 if any(wanted.values()) and not self._listens() else 0
         if self._unanswered == MAX_UNANSWERED:
             log.warning("egress_proxy_missing", problem=self.problem)
 
+    def _replace(self, wanted: Mapping[str, Targets]) -> None:
+        """Replace files. A file without lines says that open connections of its sandbox are to be closed."""
+        try:
+            former = {address: self._read(self._folder / address) for address in wanted}
+            less = [address for address, found in wanted.items() if _is_less(found, former[address])]
+            for address in less:
+                self._write(self._folder / address, ())
+            self._firewall.disconnect([element(address, *self.endpoint) for address in less])
+            for address, found in wanted.items():
+                if found and found != former[address]:
+                    self._write(self._folder / address, found)
+                elif not found and os.path.lexists(self._folder / address):
+                    self._remove(self._folder / address)
+        except OSError as error:
+            raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
+
+    def _listed(self) -> set[str]:
+        """The addresses that have a file. What is neither that nor a draft is removed."""
+        files = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        files = [file for file in files if not file.name.startswith(DRAFT)]
+        for stray in (file for file in files if not _is_address(file.name)):
+            stray.unlink()
+        return {file.name for file in files if _is_address(file.name)}
+
+    @failpoints.around("egress.write")
     def _write(self, path: Path, found: Targets) -> None:
         if not self._folder.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -103,13 +124,30 @@ class EgressProxy:
         draft.chmod(0o644)
         draft.replace(path)
 
+    @failpoints.around("egress.remove")
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
     def _listens(self) -> bool:
         with suppress(OSError):
             socket.create_connection(self.endpoint, CONNECT_SECONDS).close()
             return True
         return False
 
-    def _read(self, path: Path) -> Targets:
+    def _read(self, path: Path) -> Targets | None:
         with suppress(OSError):
             return tuple(path.read_text().splitlines())
-        return ()
+        return None
+
+
+def _is_address(text: str) -> bool:
+    with suppress(ValueError):
+        return str(IPv4Address(text)) == text
+    return False
+
+
+def _is_less(found: Targets, former: Targets | None) -> bool:
+    """Whether open connections may lead to what is no longer reached."""
+    if former is None:
+        return False
+    return not former or (ANYTHING not in found and not set(former) <= set(found))

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.settings import NEVER
 
-# Addresses that are not public (IANA's special-purpose registry), beside those that are never reachable.
+# Addresses that are not public (IANA's special-purpose registry), besides those that are never reachable.
 NOT_PUBLIC = (
     "10.0.0.0/8",
     "100.64.0.0/10",
@@ -180,9 +180,10 @@ def _read_part(found: Any) -> str:
 
 
 FAMILIES = ("inet", "bridge")
-# Each packet of a sandbox is checked, not only the first of a connection: closed egress ends what was open. Replies to
-# the node's own connections pass. Model servers are named by the address that the sandbox sent to: the node may forward
-# it to a container. `arp` and `ip` in the bridge's table: not every kernel can match a bridge's name there.
+# Each packet of a sandbox or to it is checked, not only the first of a connection: closed egress ends what was open,
+# and no server goes on sending datagrams. Replies to the node's own connections pass. Model servers are named by the
+# address that the sandbox sent to: the node may forward it to a container. `arp` and `ip` in the bridge's table: not
+# every kernel can match a bridge's name there.
 TABLES = """
 table inet BRIDGE {
   SETS
@@ -202,6 +203,15 @@ table inet BRIDGE {
     ip daddr @denied goto refuse
     ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept
   }
+  chain to_sandboxes {
+    ct state related accept
+    ct direction original return
+    ct state != established return
+    meta l4proto tcp ip daddr . ct original ip daddr . ct original proto-dst @models accept
+    ip daddr . ip saddr @networks accept
+    ip daddr @open ip saddr @resolvers meta l4proto { tcp, udp } th sport 53 accept
+    ip daddr @open ip saddr != @local accept
+  }
   chain input {
     type filter hook input priority filter - 10; policy accept;
     iifname != { "BRIDGE", "lo" } ip daddr GATEWAY drop
@@ -212,8 +222,7 @@ table inet BRIDGE {
   chain forward {
     type filter hook forward priority filter - 10; policy accept;
     iifname "BRIDGE" oifname "BRIDGE" drop
-    oifname "BRIDGE" ct direction reply ct state established accept
-    oifname "BRIDGE" ct state related accept
+    oifname "BRIDGE" jump to_sandboxes
     oifname "BRIDGE" drop
     iifname != "BRIDGE" return
     jump from_sandboxes

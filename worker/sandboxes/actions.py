@@ -6,16 +6,17 @@ from functools import partial
 import structlog
 
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
+from shared.container_logs.kept_logs import LogCause
 from shared.conversations import queries as conversation_queries
-from shared.errors import LeaseLost
+from shared.leasing import leases
 from shared.models import Sandbox
-from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.queries import CurrentDesiredState
+from shared.sandboxes.desired_state import CurrentDesiredState
 from shared.states import Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
+from worker.sandboxes.container_logs import is_in_doubt, keep_log
 from worker.sandboxes.container_spec import (
     config_path,
     container_name,
@@ -59,6 +60,8 @@ class SandboxActions:
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
+        # The observation for which the sandbox's network rules were written last.
+        self._admitted: ContainerStatus | None = None
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
@@ -77,10 +80,9 @@ class SandboxActions:
         Raises:
             LeaseLost: another worker owns the sandbox.
         """
-        current = sandbox_queries.find_desired(self._context.database, self._sandbox.id, self._sandbox.fence)
-        if current is None:
-            raise LeaseLost(f"sandbox {self._sandbox.id}")
-        return None if current.generation == self._sandbox.generation else current
+        row, names = self._sandbox, CurrentDesiredState._fields
+        current = CurrentDesiredState(*leases.read(self._context.database, Sandbox, row.id, row.fence, names))
+        return None if current.generation == row.generation else current
 
     def observe(self) -> ContainerStatus:
         """The observed status of the sandbox's container and volume."""
@@ -95,8 +97,9 @@ class SandboxActions:
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
-        if observed.state == ContainerState.RUNNING:
+        if observed.state == ContainerState.RUNNING and observed is not self._admitted:
             self._context.network.admit(self._sandbox, observed)
+            self._admitted = observed
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT
@@ -155,14 +158,17 @@ class SandboxActions:
                 self._unpause(observed)
             case Action.REPLACE:
                 self._stop_if_used(observed)
+                self._keep_log(observed, LogCause.REPLACED)
                 engine.remove_container(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE_CONTAINER:
+                self._keep_log(observed, LogCause.REPLACED)
                 engine.remove_container(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE:
                 self._status_writer.enter(Status.DELETING)
                 self._stop_if_used(observed)
+                self._keep_log(observed, LogCause.REMOVED)
                 engine.remove(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
 
@@ -212,6 +218,12 @@ class SandboxActions:
         """Let the agent server send its buffered events before its container is removed: best effort."""
         if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             self._stop(observed)
+
+    def _keep_log(self, observed: ContainerStatus, cause: LogCause) -> None:
+        """Keep the log of a container that is to go, unless it is a warm one's, or may be another user's."""
+        is_owners = self._sandbox.owner_id is not None and not is_in_doubt(self._sandbox)
+        if is_owners and self._context.settings.container_log_days:
+            keep_log(self._context, self._sandbox, observed, cause)
 
     def _pause(self, observed: ContainerStatus) -> None:
         """Pause the container, and end its agents' runs first if its owner asked for the pause.

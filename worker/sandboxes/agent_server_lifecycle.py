@@ -10,7 +10,7 @@ from shared.conversations import queries as conversation_queries
 from shared.db.database import StoreError
 from shared.errors import LeaseLost
 from shared.models import Sandbox
-from shared.states import Desired
+from shared.states import PAUSING, Desired
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
@@ -116,7 +116,7 @@ class SandboxServer:
             log.exception("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
 
     def _continue_later(self, running: list[str]) -> None:
-        if running and Desired(self._sandbox.desired).is_paused:
+        if running and self._sandbox.desired in PAUSING:
             with self._context.database.transaction() as session:
                 conversation_queries.continue_later(session, self._sandbox, running)
 
@@ -130,8 +130,8 @@ class SandboxServer:
 
     def is_relevant(self, *, unapplied: bool) -> bool:
         """Whether the plan for the desired state depends on the server's health."""
-        desired = Desired(self._sandbox.desired)
-        return desired == Desired.RUNNING or (desired.is_paused and not unapplied)
+        desired = self._sandbox.desired
+        return desired == Desired.RUNNING or (desired in PAUSING and not unapplied)
 
     def _has_answered_early(self) -> bool:
         """Whether the early probe was answered; it counts for one call, and only if a thread was free to send it."""

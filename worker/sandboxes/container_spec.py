@@ -27,7 +27,6 @@ CONFIG_PATH = "/workspace/.agent-server.json"
 FORMER_CONFIG_PATH = "/etc/agent-workspace/server.json"
 CONFIG_LABEL = "agent-workspace.configuration"
 CONFIG_ENV = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
-AGENT_SERVER = "AGENT_SERVER"
 
 # Events are sent half a second after they happen, and are buffered while the API is away.
 WEBHOOK = {

@@ -14,7 +14,7 @@ from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
-from shared.sandboxes.queries import CurrentDesiredState
+from shared.sandboxes.desired_state import CurrentDesiredState
 from shared.states import Desired, Reason, Status
 from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import monotonic
 
 import structlog
 
 from shared.clock import after, now
-from shared.conversations.known_secrets import redact_for
+from shared.container_logs.kept_logs import LogCause
 from shared.leasing import waiters
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
@@ -16,20 +16,20 @@ from shared.nodes.placement import BackoffChange
 from shared.observability import metrics
 from shared.observability.metrics import Source
 from shared.queue.jobs import CheckSandbox, Job
-from shared.redaction import redacting
 from shared.sandboxes import quarantine, specs
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.status import ObservedState
+from shared.sandboxes.status import AGENT_SERVER, ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused, EngineUnavailable
-from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
+from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused
+from worker.sandboxes.container_logs import keep_log
+from worker.sandboxes.container_spec import container_name, exposed_urls
 from worker.sandboxes.ownership import belongs_to_another, is_pools_volume
 from worker.sandboxes.planner import Action
 
 log = structlog.get_logger()
 
-LOG_LINES = 30
+EXITS = (Reason.EXIT_CODE, Reason.OOM_KILLED)
 DEFECT = "the worker failed in every attempt; its log has the error"
 
 
@@ -84,6 +84,7 @@ class StatusWriter:
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
             case Action.WRITE_DELETED:
+                self._context.network.withdraw(self._sandbox, observed)  # may have failed after the removal
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:
@@ -94,7 +95,9 @@ class StatusWriter:
         if self.disown(observed):
             return
         log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
-        text = "\n".join(part for part in (detail, self._last_lines(observed)) if part)
+        cause = LogCause.EXITED if reason in EXITS else LogCause.FAILED
+        last_lines = keep_log(self._context, self._sandbox, observed, cause)
+        text = "\n".join(part for part in (detail, last_lines) if part)
         self._write(ObservedState(Status.ERROR, reason, text))
         self._clean_up(observed)
 
@@ -107,9 +110,7 @@ class StatusWriter:
         is_explained = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, detail)
         if is_explained or row.generation == row.observed_generation:
             return
-        kind = PauseKind(row.pause_kind) if row.pause_kind else None
-        state = ObservedState(Status(row.status), reason, detail, pause_kind=kind, exposed_urls=row.exposed_urls)
-        self._write(state, reached=False)
+        self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
 
     def disown(self, observed: ContainerStatus) -> bool:
         """Quarantine the container and end the row, if the container is another row's (`worker.sandboxes.ownership`).
@@ -206,23 +207,6 @@ class StatusWriter:
         except EngineRefused as error:
             log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
 
-    def _last_lines(self, observed: ContainerStatus) -> str:
-        if observed.state == ContainerState.ABSENT:
-            return ""
-        try:
-            text = self._context.engine.read_log(self._name, LOG_LINES)
-        except (EngineUnavailable, EngineRefused):
-            return ""
-        keys = filter(None, (self._sandbox.session_key, self._sandbox.boot_key))
-        return redacting(map(self._context.vault.decrypt, keys))(self._hide_secrets(text)).strip()
-
-    def _hide_secrets(self, text: str) -> str:
-        """Redact the owner's secrets: the log may quote an LLM provider's answer, which may quote a key."""
-        if self._sandbox.owner_id is None:
-            return text
-        with self._context.database.reading() as session:
-            return redact_for(session, self._context.vault, self._sandbox.owner_id)(text)
-
     def _write(self, state: ObservedState, *, reached: bool = True, releases_lease: bool = False) -> None:
         """Write an observed state, and enqueue the jobs of its waiters.
 
@@ -266,10 +250,5 @@ class StatusWriter:
 
     def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox
-        written = ObservedState(Status(row.status), *_explanation(row), exposed_urls=row.exposed_urls)
-        return row.generation == row.observed_generation and row.attempt == 0 and state == written
-
-
-def _explanation(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
-    reason = Reason(row.reason) if row.reason else None
-    return reason, row.detail, PauseKind(row.pause_kind) if row.pause_kind else None
+        is_observed = row.generation == row.observed_generation
+        return is_observed and row.attempt == 0 and state == sandbox_status.read_state(row)

@@ -25,7 +25,7 @@ DEFAULT_HOSTS = {
     "github": "github.com",
     "gitlab": "gitlab.com",
 }
-# The user name that a provider requires beside a token; other providers accept any.
+# The user name that a provider requires with a token; other providers accept any.
 TOKEN_USERS = {
     "bitbucket": "x-token-auth",
     "bitbucket_data_center": "x-token-auth",
@@ -101,7 +101,7 @@ class Logins:
     Args:
         address: the service's URL of the owner's secrets.
         session_key: the sandbox's key, which that URL requires.
-        providers: for each provider its name, the root URL of its repositories, and the user name beside a token.
+        providers: for each provider its name, the root URL of its repositories, and the user name for a token.
     """
 
     address: str

@@ -30,7 +30,7 @@ async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = 
     if holder is None:
         return show_login(local_path(return_to))
     if return_to is not None:
-        return _go(local_path(return_to))
+        return RedirectResponse(local_path(return_to), 303)
     return show_signed_in(holder.name, with_canvas=(context.settings.canvas / "index.html").exists())
 
 
@@ -51,7 +51,7 @@ async def sign_in(request: Request, context: ContextDep, form: Form) -> Response
     except Unauthenticated:
         return show_login(return_to, "That is no valid API key.", 401)
     begun = await run_in_threadpool(_begin, context, holder.key_id, read_token(request))
-    response = _go(return_to)
+    response = RedirectResponse(return_to, 303)
     set_cookie(request, response, begun.token, begun.seconds)
     return response
 
@@ -65,7 +65,7 @@ async def sign_out(request: Request, context: ContextDep) -> Response:
     token = read_token(request)
     if token is not None:
         await run_in_threadpool(_end, context, token)
-    response = _go("/login")
+    response = RedirectResponse("/login", 303)
     clear_cookie(response)
     return response
 
@@ -80,7 +80,3 @@ def _begin(context: Context, key_id: str, replaced: str | None) -> Begun:
 def _end(context: Context, token: str) -> None:
     with context.database.transaction() as session:
         web_sessions.end(session, context.vault, token)
-
-
-def _go(path: str) -> RedirectResponse:
-    return RedirectResponse(path, 303, {"Cache-Control": "no-store"})

@@ -71,11 +71,15 @@ def _unreconciled(session: Session) -> Iterator[Metric]:
 def _nodes(session: Session) -> Iterator[Metric]:
     up = GaugeMetricFamily("agent_workspace_node_status", "1: the node has this status", labels=("node", "status"))
     capacity = GaugeMetricFamily("agent_workspace_node_capacity", "Sandboxes that it may have", labels=("node",))
+    closed = GaugeMetricFamily("agent_workspace_node_closed", "1: it takes no new sandboxes", labels=("node",))
+    impaired = GaugeMetricFamily("agent_workspace_node_impaired", "1: something does not work on it", labels=("node",))
     for node in counts.read_nodes(session):
+        closed.add_metric([node.node_id], node.is_closed)
+        impaired.add_metric([node.node_id], node.is_impaired)
         capacity.add_metric([node.node_id], node.capacity)
         for status in NodeStatus:
             up.add_metric([node.node_id, status], node.status == status)
-    yield from (up, capacity)
+    yield from (up, capacity, closed, impaired)
 
 
 def _sandboxes(session: Session) -> Metric:

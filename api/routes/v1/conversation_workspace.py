@@ -30,9 +30,6 @@ ERRORS = error_responses(409, 413, 429, 502)
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
-# Providers whose web pages hide folders that begin with a dot.
-DOTLESS = ("gitlab", "azure_devops")
-
 # Folders that the file list leaves out.
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
@@ -121,7 +118,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
         AgentServerError: the agent server does not answer. ResponseTooLarge: the file is too large.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
-    path = absolute_path(conversation, file_path or plan_path(conversation))
+    path = absolute_path(conversation, file_path or paths.plan(conversation.git_provider))
     try:
         answer = await context.agent_servers.ask(sandbox, "GET", paths.DOWNLOAD, params={"path": path})
     except IncompleteResponse:
@@ -176,11 +173,6 @@ def load_shown(context: Context, caller: Caller, conversation_id: str) -> tuple[
 def absolute_path(conversation: Conversation, path: str) -> str:
     """The absolute path in the sandbox; a relative path is below the project's folder."""
     return str(PurePosixPath(conversation.working_dir or "/", path))
-
-
-def plan_path(conversation: Conversation) -> str:
-    """The path of the plan in the project, as the planning agent writes it."""
-    return f"{'agents-tmp-config' if conversation.git_provider in DOTLESS else '.agents_tmp'}/PLAN.md"
 
 
 def _list_command(folder: str) -> str:

@@ -68,6 +68,6 @@ def get_events(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, ids: Annotated[Ids, Query(alias="id")]
 ) -> Response:
     """The conversation's events with these ids, in order; null for an unknown one."""
-    check_count(ids, most=MAX_IDS)
+    check_count(ids, limit=MAX_IDS)
     with context.database.reading() as session:
         return show_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))

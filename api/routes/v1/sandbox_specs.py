@@ -28,6 +28,6 @@ def search_specs(context: ContextDep, page_id: PageId = None, limit: Limit = 100
 @router.get("")
 def get_specs(context: ContextDep, ids: Annotated[Ids, Query(alias="id")]) -> list[SandboxSpecInfo | None]:
     """The specs with these ids, in order; null for an unknown one."""
-    check_count(ids, most=MAX_IDS)
+    check_count(ids, limit=MAX_IDS)
     with context.database.reading() as session:
         return [show_spec(spec) if spec else None for spec in specs.get_specs(session, ids)]

@@ -35,10 +35,11 @@ from shared.ids import parse_ids
 from shared.models import Sandbox
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StopSandbox
 from shared.sandboxes import access as sandbox_access
-from shared.sandboxes import deadlines, quotas, specs
+from shared.sandboxes import deadlines, specs
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.desired_state import DesiredStateResult, set_desired_and_commit
+from shared.sql import locks
 from shared.states import Desired
 from shared.warm_pool.start import SandboxStart, start, start_in_one_statement
 
@@ -61,7 +62,7 @@ def get_sandboxes(
     context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query(alias="id")]
 ) -> list[SandboxInfo | None]:
     """The caller's sandboxes with these ids, in order; null for an unknown or deleted one."""
-    hexes = parse_ids(ids, most=MAX_IDS)
+    hexes = parse_ids(ids, limit=MAX_IDS)
     with context.database.reading() as session:
         found = sandbox_queries.get_many(session, hexes, caller.id)
         shown = {info.id: info for info in _show(session, context, caller, [row for row in found if row])}
@@ -178,7 +179,8 @@ def _start(
         if (stored := idempotent.find(session)) is not None:
             return _repeated(stored, session.get(Sandbox, stored.document["id"]))
         spec = specs.choose_spec(session, caller.id, spec_id)
-        quotas.lock(session, caller.id, limits)
+        if limits:
+            locks.lock_user(session, caller.id)
         started = start(
             session, context.vault, owner_id=caller.id, spec=spec, due_at=due_at, own_deadlines=columns, quotas=limits
         )
@@ -218,13 +220,9 @@ def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) 
         job = ResumeSandbox(result.id, result.node_id)
         return Accepted(Resumed(paused_sandbox_ids=[]), _awaited(result, Desired.RUNNING), (job,))
     with context.database.transaction() as session:
-        sandbox, paused, _ = sandbox_access.resume(
-            session, sandbox_id, caller.id, context.settings.quotas, due_at=queue.due_at
-        )
-    answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
-    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
-    jobs = (*pauses, ResumeSandbox(sandbox.id, sandbox.node_id))
-    return Accepted(answer, _awaited(sandbox, Desired.RUNNING), jobs)
+        resumed = sandbox_access.resume(session, sandbox_id, caller.id, context.settings.quotas, due_at=queue.due_at)
+    answer = Resumed(paused_sandbox_ids=[row.id for row in resumed.paused])
+    return Accepted(answer, _awaited(resumed.sandbox, Desired.RUNNING), resumed.jobs)
 
 
 def _search(context: Context, caller: Caller, page_id: str | None, limit: int, status: str | None) -> Response:

@@ -13,7 +13,7 @@ from api.request.command_options import Accepted, IdempotencyOption
 from api.request.context import Context, ContextDep, JobQueueDep
 from api.routes.v1.conversations import read_start, start
 from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, write_start_task
-from shared.states import Stage
+from shared.states import FINAL_STAGES
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 
@@ -57,7 +57,7 @@ async def _follow(
 ) -> AsyncIterator[bytes]:
     ends = asyncio.get_running_loop().time() + MAX_SECONDS
     while (
-        not Stage(shown.status).is_final and not context.waiter.is_closed and asyncio.get_running_loop().time() < ends
+        shown.status not in FINAL_STAGES and not context.waiter.is_closed and asyncio.get_running_loop().time() < ends
     ):
         await context.waiter.settle(accepted.row, POLL_SECONDS)
         current = await run_in_threadpool(read_start, context, caller, accepted)

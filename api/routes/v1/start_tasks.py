@@ -85,7 +85,7 @@ def count_start_tasks(
 @router.get("", response_model=list[StartTaskInfo | None], responses=error_responses(413))
 def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query()]) -> Response:
     """The caller's start tasks with these ids, in order; null for an unknown one."""
-    hexes = parse_ids(ids, most=MAX_IDS)
+    hexes = parse_ids(ids, limit=MAX_IDS)
     with context.database.reading() as session:
         found = start_tasks.get_many(session, hexes, caller.id)
     return write_list(_write(caller, row) for row in found)

@@ -13,7 +13,7 @@ from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.sandboxes.deadlines import FIELDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.states import MAX_DEADLINE_SECONDS, Desired, PauseKind, Status
 
 PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOPPED}

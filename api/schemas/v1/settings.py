@@ -82,7 +82,7 @@ class LlmProfilesInfo(BaseModel):
 
 
 class SettingsInfoV1(SettingsInfo):
-    """V1's settings, with V0's names beside them. Keys are null, and other secrets are masked."""
+    """V1's settings, with V0's names as well. Keys are null, and other secrets are masked."""
 
     user_version: int | None
     disabled_skills: list[str] | None

@@ -1,7 +1,7 @@
 """Who may use the operators' pages: users with the role admin, in a browser that is signed in.
 
-An API key is not accepted: the pages are for people. A form carries a token of its login, beside the check of its
-origin: responses of sandboxes come from the same address as the pages, in documents without an origin (decision 65).
+An API key is not accepted: the pages are for people. A form carries a token of its login, and its origin is checked as
+well: responses of sandboxes come from the same address as the pages, in documents without an origin (decision 65).
 """
 
 import hmac
@@ -112,7 +112,7 @@ def _go_to_login(request: Request) -> Response:
     path = "/admin"
     if request.method == "GET":
         path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/login?returnTo={quote(path, safe='/')}", 303, {"Cache-Control": "no-store"})
+    return RedirectResponse(f"/login?returnTo={quote(path, safe='/')}", 303)
 
 
 def _show_error(error: WorkspaceError) -> Response:

@@ -33,14 +33,14 @@ def act_on_sandbox(
     with context.database.transaction() as session:
         job = sandbox_actions.act(session, sandbox_id, action, admin.actor, due_at=queue.due_at)
     queue.enqueue(job)
-    return _go(f"/admin/sandboxes/{sandbox_id}")
+    return RedirectResponse(f"/admin/sandboxes/{sandbox_id}", 303)
 
 
 @router.post("/nodes/{node_id}/{action}")
 def act_on_node(context: ContextDep, admin: CurrentAdmin, node_id: str, action: NodeAction) -> Response:
     """Cordon, uncordon or drain a node. The sweep of its worker finds the sandboxes that a drain stops."""
     _act_on_node(context, node_id, action, admin.actor)
-    return _go("/admin/nodes")
+    return RedirectResponse("/admin/nodes", 303)
 
 
 def _act_on_node(context: Context, node_id: str, action: NodeAction, actor: Actor) -> None:
@@ -50,7 +50,3 @@ def _act_on_node(context: Context, node_id: str, action: NodeAction, actor: Acto
     with context.database.transaction() as session:
         change = nodes.cordon_node if action == NodeAction.CORDON else nodes.uncordon_node
         change(session, node_id, actor)
-
-
-def _go(path: str) -> Response:
-    return RedirectResponse(path, 303, {"Cache-Control": "no-store"})

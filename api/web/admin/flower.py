@@ -1,7 +1,7 @@
 """Flower below the operators' pages: the API passes requests of operators on, with Flower's own password.
 
 Flower is another process, on this machine or at `AW_FLOWER_URL`. It never sees the operator's cookie. It only reads,
-so a request that changes something needs no token beside the check of its origin.
+so a request that changes something needs no token in addition to the check of its origin.
 """
 
 from base64 import b64encode

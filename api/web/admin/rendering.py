@@ -45,7 +45,6 @@ def _headers(origin: str) -> dict[str, str]:
     }
     return {
         "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
-        "Cache-Control": "no-store",
         "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
     }

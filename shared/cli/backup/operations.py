@@ -5,6 +5,7 @@ from pathlib import Path
 from shared.backup import store
 from shared.backup.manifest import Manifest
 from shared.cli.local.installation import Installation
+from shared.db import unfinished_restore
 
 # Sandboxes in one transaction, which takes less than 100 ms.
 BATCH = 50
@@ -24,11 +25,12 @@ class BackupOperations(Installation):
             What was restored, and the number of sandboxes whose idle deadlines begin again.
         """
         made = store.restore(self._settings, folder, passphrase)
-        self.migrate()
+        self.prepare()
         with self.reading() as session:
             ids = store.with_deadlines(session)
         for start in range(0, len(ids), BATCH):
             with self.writing() as session:
                 store.restart_deadlines(session, ids[start : start + BATCH])
-        store.finish(self._settings)
+        with self.writing() as session:
+            unfinished_restore.clear(session)
         return made, len(ids)

@@ -84,7 +84,7 @@ def _check_nodes(session: Session) -> Iterator[Finding]:
         yield Finding("nodes", "no worker has ever reported", "start a worker, and read its log")
     for node in nodes:
         silent = "its worker is silent" if node.heartbeat_at < oldest_heartbeat() else None
-        problem = node.detail or node.closed_reason or silent
+        problem = node.detail or node.closed_reason or silent or node.impaired_reason
         yield Finding(f"node {node.id}", problem, "read the log of its worker", node.status)
 
 

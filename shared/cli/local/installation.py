@@ -10,9 +10,10 @@ from sqlmodel import Session
 
 from shared.cli.private_files import create_file, replace_file
 from shared.crypto import Vault, new_api_key, new_secret_key
+from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database
-from shared.db.migrations import Schema, migrate, opened, read_schema
+from shared.db.migrations import Schema, connected, migrate, opened, read_schema
 from shared.errors import Conflict, Invalid
 from shared.models import Role, SandboxSpec
 from shared.nodes import registry as node_registry
@@ -36,8 +37,21 @@ class Installation:
         """Create or update the database, the keys' files and the first spec; keep what exists.
 
         Raises:
-            Conflict: there are users, but the key that encrypted their secrets is missing.
+            Conflict: there are users, but the key that encrypted their secrets is missing; or a restore of the
+                database is not finished.
             Invalid: a configured secret key is malformed.
+        """
+        if (file := _sqlite_file(self._settings.database)) is None or file.exists():
+            with connected(self._settings.database) as connection:
+                unfinished_restore.require_none(connection)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Do the same for a database that is being restored.
+
+        Raises:
+            Conflict: see `migrate`.
+            Invalid: see `migrate`.
         """
         settings = self._settings
         settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

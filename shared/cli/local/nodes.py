@@ -155,4 +155,5 @@ def _problems(node: "Node", backoffs: "Sequence[NodeSpecBackoff]", unknown: int)
     ]
     quarantined = [f"{unknown} unknown container(s): see `{NAME} nodes unknown`"] if unknown else []
     closed = [f"takes no new sandboxes: {node.closed_reason}"] if node.closed_reason else []
-    return "; ".join([*([node.detail] if node.detail else []), *closed, *paused_specs, *quarantined])
+    own = [reason for reason in (node.detail, node.impaired_reason) if reason]
+    return "; ".join([*own, *closed, *paused_specs, *quarantined])

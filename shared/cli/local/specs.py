@@ -107,7 +107,7 @@ def add_spec(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
-            help="Port to expose beside AGENT_SERVER=8000, or another number for that one. Repeatable.",
+            help="Port to expose besides AGENT_SERVER=8000, or another number for that one. Repeatable.",
         ),
     ] = None,
     warm: Warm = None,

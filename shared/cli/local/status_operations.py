@@ -7,12 +7,16 @@ from typing import Any
 
 from shared.cli.local.installation import Installation
 from shared.clock import now
+from shared.container_logs import kept_logs
+from shared.container_logs.selection import ShownLog, select_lines
 from shared.db.migrations import Schema, read_schema
+from shared.errors import NotFound
 from shared.leasing import leases
 from shared.leasing.leases import Backlog
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import counts
 from shared.nodes import registry as node_registry
+from shared.states import Status
 from shared.warm_pool import pool as warm_pool
 
 QUEUES: dict[str, Any] = {"sandboxes": Sandbox, "start tasks": StartTask, "conversations": Conversation}
@@ -43,6 +47,7 @@ class ServiceStatus:
             "nodes": [
                 {"id": node.id, "status": node.status, "used": used, "capacity": node.capacity}
                 | {"heartbeat_at": node.heartbeat_at, "detail": node.detail, "closed_reason": node.closed_reason}
+                | {"impaired_reason": node.impaired_reason}
                 for node, used in self.nodes
             ],
             "sandboxes": self.sandboxes,
@@ -69,6 +74,25 @@ class StatusOperations(Installation):
                 {name: leases.backlog(session, table) for name, table in QUEUES.items()},
             )
 
+    def read_logs(self, sandbox_id: str, tail: int) -> dict[str, Any]:
+        """The last lines of a sandbox's containers, in the form of the API's responses.
+
+        Raises:
+            NotFound: there is no such sandbox.
+        """
+        with self.reading() as session:
+            sandbox = session.get(Sandbox, sandbox_id)
+            if sandbox is None:
+                raise NotFound("sandbox", sandbox_id)
+            selection = select_lines(kept_logs.list_kept(session, sandbox_id), tail=tail)
+        return {
+            "sandbox_id": sandbox_id,
+            "is_live": False,
+            "is_deleted": sandbox.status == Status.DELETED,
+            "cursor": selection.cursor,
+            "containers": [_show(shown) for shown in selection.shown],
+        }
+
 
 def due_seconds(backlog: Backlog) -> float:
     """For how long the first overdue row has been due; 0: none is."""
@@ -80,3 +104,14 @@ def _sum_by_status(counted: Iterable[counts.Counted]) -> dict[str, int]:
     for one in counted:
         found[one.status] += one.number
     return dict(sorted(found.items()))
+
+
+def _show(shown: ShownLog) -> dict[str, Any]:
+    log = shown.log
+    return {
+        "container_id": log.container_id,
+        "cause": log.cause,
+        "read_at": log.read_at.isoformat(),
+        "is_cut": shown.is_cut,
+        "lines": [{"at": line.at, "text": line.text} for line in shown.lines],
+    }

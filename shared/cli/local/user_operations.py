@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.cli.local.installation import Installation
 from shared.errors import Invalid
 from shared.models import ApiKey, User
@@ -33,7 +33,7 @@ class UserOperations(Installation):
     def list_users(self) -> list[tuple[User, Usage]]:
         """Every user, oldest first, and what is stored for them."""
         with self.reading() as session:
-            return [(user, usage_recorder.read(session, user.id)) for user in accounts.list_users(session)]
+            return [(user, change_recorder.read_usage(session, user.id)) for user in accounts.list_users(session)]
 
     def grant_admin(self, name: str) -> bool:
         """Make the user of that name an operator.

@@ -50,11 +50,11 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 def list_conversations(
     title: Annotated[str | None, typer.Option(help="Only those whose title contains this.")] = None,
     sandbox: Annotated[str | None, typer.Option(help="Only those of this sandbox.")] = None,
-    most: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
 ) -> None:
     """List conversations, newest first."""
     with opened() as service:
-        found = service.list_all(f"{PATH}/search", most, title__contains=title, sandbox_id__eq=sandbox)
+        found = service.list_all(f"{PATH}/search", limit, title__contains=title, sandbox_id__eq=sandbox)
     header = ("id", "title", "sandbox", "agent", "updated")
     rows = [read_fields(one, COLUMNS) for one in found]
     print_table(header, rows, objects=[_without_key(one) for one in found])
@@ -124,13 +124,13 @@ def send_message(
 def show_events(
     conversation_id: Id,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new ones, until the agent has ended.")] = False,
-    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of past events.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of past events.")] = 100,
 ) -> None:
     """Print events, oldest first. With `--json`, one JSON object a line. Exit with 1 if a followed agent failed."""
     with opened() as service:
         hex_id = read_id(conversation_id)
         path = f"/api/v1/conversation/{hex_id}/events/search"
-        past = service.list_all(path, most, sort_order="TIMESTAMP_DESC")
+        past = service.list_all(path, limit, sort_order="TIMESTAMP_DESC")
         if not past:
             service.get(f"{PATH}/{hex_id}")  # an unknown conversation has no events, either
         for event in reversed(past):

@@ -43,11 +43,11 @@ class Awaited(StrEnum):
 @remote
 def list_sandboxes(
     status: Annotated[str | None, typer.Option(help="Only this status: STARTING, RUNNING, PAUSED or ERROR.")] = None,
-    most: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
 ) -> None:
     """List sandboxes, newest first."""
     with opened() as service:
-        found = service.list_all(f"{PATH}/search", most, status__eq=status)
+        found = service.list_all(f"{PATH}/search", limit, status__eq=status)
     header = ("id", "status", "reason", "spec", "created", "last active")
     rows = [read_fields(sandbox, COLUMNS) for sandbox in found]
     print_table(header, rows, ON_TERMINAL, objects=[_without_key(sandbox) for sandbox in found])

@@ -81,7 +81,7 @@ class Service:
             path: below the service's URL.
             body: sent as JSON; None: no body.
             query: values that are None are left out.
-            headers: beside the key.
+            headers: besides the key.
             seconds: max time without a byte.
         """
         with self.stream(method, path, body=body, query=query, headers=headers, seconds=seconds) as response:
@@ -146,12 +146,12 @@ class Service:
             text = str(error) or type(error).__name__
             raise Unavailable(f"cannot reach {self._http.base_url}: {text}") from None
 
-    def list_all(self, path: str, most: int, **query: Any) -> list[dict[str, Any]]:
-        """The items of a list, page by page, until there are `most`."""
+    def list_all(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
+        """The items of a list, page by page, until there are `limit`."""
         items: list[dict[str, Any]] = []
         page_id = None
-        while len(items) < most:
-            page = self.get(path, limit=min(PAGE, most - len(items)), page_id=page_id, **query)
+        while len(items) < limit:
+            page = self.get(path, limit=min(PAGE, limit - len(items)), page_id=page_id, **query)
             items += page["items"]
             if (page_id := page["next_page_id"]) is None:
                 break

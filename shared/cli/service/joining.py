@@ -142,7 +142,14 @@ def _checked_address(address: str) -> str:
 
 
 def _as_text(settings: dict[str, str]) -> str:
-    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
+    return "".join(f"{name}={_quoted(value)}\n" for name, value in settings.items())
+
+
+def _quoted(value: str) -> str:
+    """A value as environment files have it. A shell would not read each of them so."""
+    if shlex.quote(value) == value:
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _host(url: str) -> str:

@@ -1,17 +1,142 @@
-"""`Cache-Control: no-store` on every response: its content changes at any time, and it may contain keys."""
+"""Each response names its request's id and is counted by route, and no cache may store it: it may contain keys."""
 
+from contextvars import Context
 from typing import Any
 
 import pytest
+from celery import Celery
 from fastapi.testclient import TestClient
 
+from api.app import create_app
 from api.paths import DOCS_ASSETS
+from api.request.context import Context as ApiContext
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
+from shared.observability import correlation, metrics
+from shared.queue.broker import Publisher
+from shared.queue.jobs import PauseSandbox
 from tests.api.operations import all_operations
-from tests.factories import Person
+from tests.factories import Person, session_key_of
 
-CHANGES = "/api/v1/changes"
+SANDBOXES, CHANGES = "/api/v1/sandboxes", "/api/v1/changes"
+HEX = 32
+
+
+class TestId:
+    @pytest.mark.parametrize("path", ["/health", "/nothing", SANDBOXES, "/sandbox/x/alive", "/login", "/openapi.json"])
+    def test_each_response_has_a_new_one(self, client: TestClient, path: str) -> None:
+        first, second = (client.get(path).headers["X-Request-ID"] for _ in range(2))
+        assert len(first) == len(second) == HEX
+        assert first != second
+
+    @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "edge-1.2_3", "x" * 64])
+    def test_well_formed_one_of_the_client_is_used(self, client: TestClient, given: str) -> None:
+        answer = client.get(SANDBOXES, headers={"X-Request-ID": given})
+        assert answer.headers.get_list("X-Request-ID") == [given]
+        assert answer.json()["request_id"] == given
+
+    @pytest.mark.parametrize("given", ["", " ", "x" * 65, "a b", "a\tb", "<b>", "-a", "é", 'a"b', "aw_a-key"])
+    def test_another_is_replaced(self, client: TestClient, given: str) -> None:
+        answer = client.get("/health", headers={"X-Request-ID": given.encode("latin-1")})
+        assert len(answer.headers["X-Request-ID"]) == HEX
+
+    def test_each_error_names_it(self, client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+        json_type, bad_id = {"Content-Type": "application/json"}, f"{SANDBOXES}/not-an-id"
+        for status, method, path, content, headers in (
+            (400, "GET", bad_id, None, user.headers),
+            (401, "GET", SANDBOXES, None, {}),
+            (404, "GET", "/api/nothing", None, {}),
+            (404, "GET", "/api/settings", None, user.headers),
+            (405, "PUT", SANDBOXES, None, user.headers),
+            (422, "POST", "/api/v1/app-conversations", "{", user.headers | json_type),
+            (422, "GET", "/api/v1/app-conversations/search?limit=0", None, user.headers),
+            (422, "GET", "/health?a=%00", None, {}),
+        ):
+            answer = client.request(method, path, content=content, headers=headers)
+            assert (answer.status_code, answer.json()["request_id"]) == (status, answer.headers["X-Request-ID"]), path
+        monkeypatch.setattr("api.routes.ops.health.STARTED", None)
+        answer = client.get("/server_info")
+        assert (answer.status_code, answer.json()["request_id"]) == (500, answer.headers["X-Request-ID"])
+
+    def test_log_lines_have_it(
+        self, client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("api.routes.ops.health.STARTED", None)
+        client.get("/server_info", headers={"X-Request-ID": "edge-1"})
+        events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+        assert [event["request_id"] for event in events if event["event"] == "internal_error"] == ["edge-1"]
+
+    def test_jobs_carry_it(
+        self, api_context: ApiContext, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent: list[dict[str, Any]] = []
+        app = Celery("tests", set_as_current=False)
+        monkeypatch.setattr(app, "send_task", lambda _task, **options: sent.append(options))
+        monkeypatch.setattr(api_context.publisher, "publish", Publisher(app).publish)
+        with TestClient(create_app(api_context)) as client:
+            path = f"{SANDBOXES}/{sandbox.id}/pause"
+            assert client.post(path, headers=user.headers | {"X-Request-ID": "edge-1"}).status_code == 200
+        [options] = sent
+        assert options["args"] == [sandbox.id]
+        assert options["headers"].keys() == {correlation.REQUEST_ID, correlation.PUBLISHED_AT}
+        assert options["headers"][correlation.REQUEST_ID] == "edge-1"
+
+    def test_job_of_no_request_carries_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sent: list[dict[str, Any]] = []
+        app = Celery("tests", set_as_current=False)
+        monkeypatch.setattr(app, "send_task", lambda _task, **options: sent.append(options))
+        Context().run(Publisher(app).publish, PauseSandbox("a" * 32, "node-a"))
+        assert sent[0]["headers"].keys() == {correlation.PUBLISHED_AT}
+
+
+def responses() -> dict[tuple[str, ...], float]:
+    """The counted responses, by method, route and status."""
+    return {
+        tuple(sample.labels[name] for name in ("method", "route", "status")): sample.value
+        for metric in metrics.OWN.collect()
+        for sample in metric.samples
+        if sample.name == "agent_workspace_http_responses_total"
+    }
+
+
+class TestCounts:
+    @pytest.mark.parametrize(
+        ("method", "path", "label"),
+        [
+            ("GET", f"{SANDBOXES}/search", (f"{SANDBOXES}/search", "2xx")),
+            ("HEAD", f"{SANDBOXES}/search", (f"{SANDBOXES}/search", "2xx")),
+            ("GET", f"{SANDBOXES}/{{id}}", (f"{SANDBOXES}/{{sandbox_id}}", "2xx")),
+            ("POST", f"{SANDBOXES}/{{id}}/pause", (f"{SANDBOXES}/{{sandbox_id}}/pause", "2xx")),
+            ("GET", "/api/organizations/any/profiles", ("/api/organizations/{organization_id}/profiles", "4xx")),
+            ("GET", "/sandbox/{id}/api/x?session_api_key=no", ("/sandbox/{sandbox_id}", "4xx")),
+            ("GET", "/any/thing", ("other", "4xx")),
+            ("PROPFIND", "/any/thing", ("other", "4xx")),
+        ],
+    )
+    def test_label_is_the_routes_template(
+        self, client: TestClient, user: Person, sandbox: Sandbox, method: str, path: str, label: tuple[str, str]
+    ) -> None:
+        before = responses()
+        for _ in range(2):  # the second response of a list is cached
+            client.request(method, path.replace("{id}", sandbox.id), headers=user.headers)
+        counted = {key: value - before.get(key, 0) for key, value in responses().items()}
+        expected = (method if method != "PROPFIND" else "other", *label)
+        assert {key: value for key, value in counted.items() if value} == {expected: 2}
+
+    def test_internal_error_is_counted(self, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("api.routes.ops.health.STARTED", None)
+        before = responses().get(("GET", "/server_info", "5xx"), 0)
+        client.get("/server_info")
+        assert responses()["GET", "/server_info", "5xx"] == before + 1
+
+    def test_client_port_is_counted_as_the_sandbox_path(self, api_context: ApiContext, sandbox: Sandbox) -> None:
+        settings = api_context.settings.model_copy(update={"client_port": 80})
+        object.__setattr__(api_context, "settings", settings)
+        key = ("GET", "/sandbox/{sandbox_id}", "4xx")
+        before = responses().get(key, 0)
+        with TestClient(create_app(api_context), base_url="http://testserver:80") as client:
+            client.get("/api/any", headers={"X-Session-API-Key": f"{session_key_of(sandbox)}x"})
+        assert responses()[key] == before + 1
 
 
 def test_response_of_every_operation_is_not_cacheable(

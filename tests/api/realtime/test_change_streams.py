@@ -20,8 +20,8 @@ from shared.db.database import Database
 from tests.factories import Person
 
 Result = TypeVar("Result")
-NEVER = PollIntervals(hearing=1000, blind=1000)
-OFTEN = PollIntervals(hearing=0.02, blind=0.02)
+NEVER = PollIntervals(connected=1000, disconnected=1000)
+OFTEN = PollIntervals(connected=0.02, disconnected=0.02)
 CHANGES = "/api/v1/changes"
 
 
@@ -51,7 +51,7 @@ class Observed(Streams):
 
     waits = False
 
-    async def _is_notified(self, subscriber: object, seconds: float = 0.0) -> bool:
+    async def _is_notified(self, subscriber: object, seconds: float | None = None) -> bool:
         self.waits = True
         return await super()._is_notified(subscriber)  # type: ignore[arg-type]
 
@@ -108,9 +108,9 @@ def test_notification_wakes_the_reader(database: Database, user: Person, other_u
 
     async def read(reader: Reader) -> object:
         await reader.wait(followed)
-        followed.hear([other_user.id])
+        followed.receive([other_user.id])
         await asyncio.to_thread(append, database, user, "one")
-        followed.hear([user.id])
+        followed.receive([user.id])
         return await reader.read()
 
     assert follow(followed, user, 0, read) == ["one"]
@@ -126,7 +126,7 @@ def test_commit_between_read_and_wait_is_not_missed(database: Database, user: Pe
             if not self.raced:
                 self.raced = True
                 append(database, user, "one")
-                self.loop.call_soon_threadsafe(self.hear, [owner_id])
+                self.loop.call_soon_threadsafe(self.receive, [owner_id])
             return found
 
     followed = Racing(database, NEVER)
@@ -155,7 +155,7 @@ def test_new_subscription_wakes_the_reader(database: Database, user: Person) -> 
     async def read(reader: Reader) -> object:
         await reader.wait(followed)
         await asyncio.to_thread(append, database, user, "one")
-        followed.listen(hears=True)
+        followed.set_connected(is_connected=True)
         return await reader.read()
 
     assert follow(followed, user, 0, read) == ["one"]
@@ -248,7 +248,7 @@ def test_reader_of_all_is_woken_by_any_change_and_regularly(database: Database) 
         quiet = await anext(stream)
         reading = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
-        streams.hear(["some-owner", "some-row"])
+        streams.receive(["some-owner", "some-row"])
         changed = await reading
         streams.close()
         rest = [item async for item in stream]

@@ -18,8 +18,8 @@ from tests.factories import Person, make_sandbox, make_start_task
 
 Result = TypeVar("Result")
 # A poll would come far too late to make a test pass.
-NEVER = PollIntervals(hearing=1000, blind=1000)
-OFTEN = PollIntervals(hearing=0.02, blind=0.02)
+NEVER = PollIntervals(connected=1000, disconnected=1000)
+OFTEN = PollIntervals(connected=0.02, disconnected=0.02)
 LONG = 60.0
 
 
@@ -109,7 +109,7 @@ def test_commit_between_the_read_and_the_wait_is_not_missed(
         def meanwhile(waiter: CountingWaiter) -> None:
             if waiter.reads == 1:
                 observe(database, sandbox.id)
-                loop.call_soon_threadsafe(waiter.hear, [sandbox.id])
+                loop.call_soon_threadsafe(waiter.receive, [sandbox.id])
 
         waiter = CountingWaiter(database, meanwhile=meanwhile)
         running = asyncio.create_task(waiter.run())
@@ -127,7 +127,7 @@ def test_notification_of_another_row_causes_no_read(database: Database, awaited_
     async def wait() -> int:
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
         await waiter.until_idle()
-        waiter.hear(["other", "rows"])
+        waiter.receive(["other", "rows"])
         await waiter.until_idle()
         waiting.cancel()
         return waiter.reads
@@ -135,14 +135,14 @@ def test_notification_of_another_row_causes_no_read(database: Database, awaited_
     assert run_with(waiter, wait) == 1
 
 
-@pytest.mark.parametrize("hears", [True, False])
+@pytest.mark.parametrize("is_connected", [True, False])
 def test_lost_notification_only_delays(
-    database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, *, hears: bool
+    database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, *, is_connected: bool
 ) -> None:
     waiter = CountingWaiter(database, OFTEN)
 
     async def wait() -> bool:
-        waiter.listen(hears=hears)
+        waiter.set_connected(is_connected=is_connected)
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
         await waiter.until_idle()
         await to_thread.run_sync(observe, database, sandbox.id)
@@ -158,7 +158,7 @@ def test_reconnection_causes_a_read(database: Database, sandbox: Sandbox, awaite
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
         await waiter.until_idle()
         await to_thread.run_sync(observe, database, sandbox.id)
-        waiter.listen(hears=True)
+        waiter.set_connected(is_connected=True)
         return await waiting
 
     assert run_with(waiter, wait)
@@ -254,7 +254,7 @@ def test_thousand_waits_cost_one_query_and_no_thread(
         borrowed = to_thread.current_default_thread_limiter().borrowed_tokens
         await to_thread.run_sync(observe, database, sandbox.id)
         statements.clear()
-        waiter.hear([sandbox.id])
+        waiter.receive([sandbox.id])
         return await asyncio.gather(*waiting), len(statements), borrowed
 
     assert run_with(waiter, wait) == ([True] * 1000, 1, 0)

@@ -29,12 +29,12 @@ class RecordingListener:
         self._thread = threading.Thread(target=asyncio.run, args=[self._run(broker)])
         self._thread.start()
 
-    def hear(self, ids: Collection[str]) -> None:
+    def receive(self, ids: Collection[str]) -> None:
         self.received += ids
 
-    def listen(self, *, hears: bool) -> None:
-        self.subscriptions += hears
-        self.connected = hears
+    def set_connected(self, *, is_connected: bool) -> None:
+        self.subscriptions += is_connected
+        self.connected = is_connected
 
     def stop(self) -> None:
         self._stopped.set()

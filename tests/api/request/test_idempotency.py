@@ -8,9 +8,7 @@ import time_machine
 from fastapi.testclient import TestClient
 from sqlmodel import Session, SQLModel, func, select
 
-from api.request.authentication import Caller
 from api.request.command_options import IdempotentRequest
-from api.request.context import Context
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.sandboxes import show_sandbox
 from shared.clock import after, now
@@ -27,11 +25,6 @@ SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 KEY = "4f1c 'quoted' ~!"
 URLS = SandboxUrls("http://service")
-
-
-def caller_of(user: Person) -> Caller:
-    return Caller(user.id, user.name, "", "", URLS)
-
 
 pytestmark = pytest.mark.usefixtures("spec", "model_key")
 
@@ -177,12 +170,10 @@ class TestConcurrency:
         assert _count(database, table) == _count(database, IdempotencyKey) == 1
 
     def test_concurrent_repeat_waits_for_the_commit_of_the_first(
-        self, context: Context, user: Person, spec: SandboxSpec, database: Database
+        self, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         def start(session: Session) -> bytes | None:
-            idempotent = IdempotentRequest(
-                context, Caller(user.id, user.name, "", "", URLS), "POST /x", KEY, "the same"
-            )
+            idempotent = IdempotentRequest(VAULT, user.id, "POST /x", KEY, "the same")
             stored = idempotent.find(session)
             if stored is None:
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
@@ -195,9 +186,9 @@ class TestConcurrency:
         assert _count(database, Sandbox) == 1
 
     def test_response_of_a_rolled_back_request_is_not_stored(
-        self, context: Context, user: Person, spec: SandboxSpec, database: Database
+        self, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
-        idempotent = IdempotentRequest(context, caller_of(user), "POST /x", KEY, "the same")
+        idempotent = IdempotentRequest(VAULT, user.id, "POST /x", KEY, "the same")
 
         def start_and_fail() -> None:
             with database.transaction() as session:

@@ -40,7 +40,7 @@ def client(context: Context, database: Database) -> Iterator[TestClient]:
     """A client of an application that polls very often: no notifications reach it."""
     make_spec(database)
     make_node(database)
-    waiting = replace(context, waiter=CompletionWaiter(database, PollIntervals(blind=0.05)))
+    waiting = replace(context, waiter=CompletionWaiter(database, PollIntervals(disconnected=0.05)))
     with TestClient(create_app(waiting), raise_server_exceptions=False) as client:
         yield client
 

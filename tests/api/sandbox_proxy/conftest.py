@@ -22,7 +22,7 @@ from tests.fakes.worker import settle
 from tests.services import http
 from tests.services.asgi import serving
 
-SHORT_INTERVALS = PollIntervals(hearing=0.02, blind=0.02)
+SHORT_INTERVALS = PollIntervals(connected=0.02, disconnected=0.02)
 
 
 @pytest.fixture

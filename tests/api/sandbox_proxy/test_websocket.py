@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -15,6 +15,7 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Status
+from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
 from tests.fakes.worker import settle
@@ -25,10 +26,13 @@ EVENTS = "sockets/events/1?resend_mode=all"
 
 
 @contextmanager
-def socket(api: httpx.Client, sandbox: Sandbox | str, path: str = EVENTS, **headers: str) -> Iterator[ClientConnection]:
+def socket(
+    api: httpx.Client, sandbox: Sandbox | str, path: str = EVENTS, source: str = "127.0.0.1", **headers: str
+) -> Iterator[ClientConnection]:
     sandbox_id = sandbox if isinstance(sandbox, str) else sandbox.id
     url = f"{str(api.base_url).replace('http', 'ws', 1)}/sandbox/{sandbox_id}/{path}"
-    with connect(url, additional_headers=headers, proxy=None, max_size=None) as connection:
+    origin = (source, 0)
+    with connect(url, additional_headers=headers, proxy=None, max_size=None, source_address=origin) as connection:
         yield connection
 
 
@@ -76,6 +80,31 @@ class TestKeys:
         assert (closes, worker.jobs, as_stored(database, sandbox)) == ({4001}, [], sandbox)
         with socket(api, sandbox, **other_user.headers) as connection:
             assert close_of(connection)[0] == 4004
+
+    def test_socket_ends_with_its_key(
+        self, api: httpx.Client, database: Database, running: Sandbox, user: Person, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also one on which the client only listens."""
+        monkeypatch.setattr("api.sandbox_proxy.websocket.RECHECK_SECONDS", 0.05, raising=False)
+        with socket(api, running, EVENTS, **user.headers) as connection:
+            connection.recv(timeout=20)
+            with pytest.raises(TimeoutError):
+                connection.recv(timeout=0.5)
+            with database.transaction() as session:
+                assert api_keys.revoke_key(session, user.key) == 1
+            assert close_of(connection)[0] == 4001
+
+    def test_stranger_s_silent_sockets_keep_no_other_address_out(
+        self, api: httpx.Client, running: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 8)
+        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_OF_ADDRESS", 2, raising=False)
+        with ExitStack() as stack:
+            silent = [stack.enter_context(socket(api, running, source="127.0.0.2")) for _ in range(9)]
+            assert {close_of(connection)[0] for connection in silent[2:]} == {1013}
+            connection = stack.enter_context(socket(api, running))
+            connection.send(auth(running))
+            assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
     def test_key_is_not_logged(
         self,

@@ -31,14 +31,18 @@ def test_defect_02_delete_is_stored_in_a_row(
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_04_waiting_for_a_start_uses_no_database_connection(client: TestClient, user: Person) -> None:
+def test_defect_04_waiting_for_a_start_uses_no_database_connection(
+    client: TestClient, context: Context, user: Person
+) -> None:
     # More than the connections of the pool.
     with ThreadPoolExecutor(WAITING) as threads:
-        waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=5", headers=user.headers) for _ in range(WAITING)]
+        waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=60", headers=user.headers) for _ in range(WAITING)]
         eventually(lambda: _count(client, user) == WAITING)
         assert not any(answer.done() for answer in waiting)
         assert client.get(f"{SANDBOXES}/search", headers=user.headers).status_code == 200
         assert client.post("/api/v1/settings", json={}, headers=user.headers).status_code == 200
+        assert client.portal is not None
+        client.portal.call(context.waiter.close)
     assert {answer.result().status_code for answer in waiting} == {200}
 
 

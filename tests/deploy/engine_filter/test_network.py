@@ -43,6 +43,8 @@ def test_worker_writes_reads_and_changes_rules(worker: FilteredFirewall, rules: 
     assert (worker.read(), rules.allowed) == (ALLOWED, ALLOWED)
     worker.change(Change(add=Allowed(open=frozenset({"10.9.0.3"})), remove=ALLOWED))
     assert worker.read() == Allowed(open=frozenset({"10.9.0.3"}))
+    worker.disconnect(ALLOWED.models)
+    assert rules.disconnected == [*ALLOWED.models]
     worker.remove()
     assert rules.allowed is None
 
@@ -89,10 +91,10 @@ def test_worker_without_a_filter_learns_it() -> None:
 )
 def test_elements_of_other_forms_are_refused(rules: FakeFirewall, sets: Any) -> None:
     route = NetworkRoute(PLACE, rules)
-    for body in ({"allowed": sets}, {"add": sets, "remove": {}}, {"add": {}, "remove": sets}):
+    for body in ({"allowed": sets}, {"add": sets, "remove": {}}, {"add": {}, "remove": sets}, {"disconnect": sets}):
         with pytest.raises(Refused):
             route.serve("PUT", json.dumps(body).encode())
-    assert (rules.writes, rules.changes) == (0, 0)
+    assert (rules.writes, rules.changes, rules.disconnected) == (0, 0, [])
 
 
 @pytest.mark.parametrize(

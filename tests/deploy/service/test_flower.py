@@ -40,11 +40,14 @@ class RunningFlower:
             return False
 
 
-@pytest.fixture
-def flower(valkey: Valkey, tmp_path: Path) -> Iterator[RunningFlower]:
+@pytest.fixture(scope="module")
+def flower(valkey_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFlower]:
+    """A process for all of these tests, which change nothing: it takes a second of imports."""
+    valkey_server.start()
+    tmp_path = tmp_path_factory.mktemp("flower")
     with Port() as port:
         settings = {
-            "AW_REDIS_URL": valkey.url,
+            "AW_REDIS_URL": valkey_server.url,
             "AW_VAR_DIR": str(tmp_path),
             "AW_FLOWER_PORT": str(port),
             "AW_FLOWER_HOSTS": "flower.example",

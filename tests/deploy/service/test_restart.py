@@ -1,15 +1,19 @@
-"""A restart goes on to the next API process when the last one answers, and not before."""
+"""A restart goes on to the next process when the last one works, and not before."""
 
 import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from deploy.service import restart
 from deploy.service.errors import ServiceError
+from shared.nodes.readiness_file import readiness_file
+from shared.settings import Settings
 
 LONG = 1000.0
 
@@ -39,6 +43,39 @@ def url(uptimes: list[float]) -> Iterator[str]:
         thread.join()
 
 
+class LateWorkers:
+    """A supervisor of two workers, which work some time after their start."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.stopped_before_the_last_worked = list[str]()
+        self._works = {name: readiness_file(settings, name) for name in ("worker.1", "worker.2")}
+        settings.workers_dir.mkdir(parents=True)
+        self._working = {*self._works}
+
+    def getAllProcessInfo(self) -> list[dict[str, str]]:  # noqa: N802 - names of the interface
+        return [{"group": "worker", "name": name} for name in self._works]
+
+    def stopProcess(self, name: str, _wait: bool) -> None:  # noqa: N802
+        if self._working != self._works.keys():
+            self.stopped_before_the_last_worked.append(name)
+        self._working.discard(name.partition(":")[2])
+
+    def startProcess(self, name: str, _wait: bool) -> None:  # noqa: N802
+        threading.Timer(0.2, self._work, [name.partition(":")[2]]).start()
+
+    def _work(self, name: str) -> None:
+        self._working.add(name)
+        self._works[name].touch()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LateWorkers:
+    monkeypatch.setenv("AW_VAR_DIR", str(tmp_path))
+    found = LateWorkers(Settings())
+    monkeypatch.setattr(restart, "_supervisor", lambda _socket: nullcontext(found))
+    return found
+
+
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "PAUSE_SECONDS", 0.01)
@@ -56,3 +93,15 @@ def test_process_that_does_not_answer_ends_the_restart(
     monkeypatch.setattr(restart, "READY_SECONDS", 0.3)
     with pytest.raises(ServiceError, match=r"web\.1 does not answer"):
         restart._await_answer(url, "web.1", time.monotonic())
+
+
+def test_next_worker_is_stopped_when_the_last_one_works(supervisor: LateWorkers) -> None:
+    restart.main([])
+    assert supervisor.stopped_before_the_last_worked == []
+
+
+@pytest.mark.usefixtures("supervisor")
+def test_worker_that_does_not_work_ends_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart, "READY_SECONDS", 0.1)
+    with pytest.raises(ServiceError, match=r"worker\.1 does not work"):
+        restart.main([])

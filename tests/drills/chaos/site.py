@@ -14,7 +14,7 @@ from shared.db.migrations import migrate
 from shared.sandboxes import specs
 from tests.drills.chaos.clocked import VARIABLE
 from tests.services.deployment import Deployment
-from tests.services.deployment_settings import SHORTENED
+from tests.services.deployment_settings import BOUNDED, SHORTENED
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.faulty_engine import FaultyEngine, running_faulty_engine
@@ -43,13 +43,7 @@ QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
 # As a real create, which takes time: faults may happen during it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 256 * 1024 * 1024
-# Network rules and disks as by default, but for addresses and sizes.
-BOUNDS = {
-    "AW_NETWORK_ISOLATION": "on",
-    "AW_SANDBOX_DNS": "none",
-    "AW_SANDBOX_DISK_BYTES": str(16 * 1024 * 1024),
-    "AW_MIN_FREE_DISK_BYTES": str(32 * 1024 * 1024),
-}
+BOUNDS = BOUNDED | {"AW_MIN_FREE_DISK_BYTES": str(32 * 1024 * 1024)}
 # What a database must not lose by a crash of its own; tests elsewhere do without.
 DURABLE = "synchronous_commit=on"
 SETTINGS = SHORTENED | {

@@ -79,7 +79,7 @@ def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
     """By the store and the engines first; only where these agree, by what the API shows."""
     try:
         return check(_look(site, workload, excused)) or bounds.violations(site) or workload.violations()
-    except (AssertionError, httpx.TransportError) as error:
+    except (AssertionError, httpx.HTTPError) as error:
         return [f"the state of the site cannot be read: {error}"]
 
 

@@ -124,7 +124,7 @@ def _die_and_recover(runner: Runner, first: Point, act: Callable[[], None]) -> N
 
 def _recover(runner: Runner, first: Point) -> None:
     """The sweep must find what was broken off; what would do so beside it is still held back."""
-    runner.hold(("events", "resync"))
+    runner.hold(("events", "resync", "network"))
     runner.start_process(first[0])
 
 

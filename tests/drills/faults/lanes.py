@@ -3,20 +3,25 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
+from ipaddress import IPv4Network
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, TypeVar
 
+from shared.sandboxes import specs
 from shared.users import llm_profile_store, settings_store
+from tests.drills.bounds import Bounds
 from tests.drills.faults.operations.settings import SETTINGS, store_tokens
 from tests.drills.faults.runner import Runner
-from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
-from tests.services.deployment import deployed
+from tests.drills.faults.specs import DOOMED, MISSING, NAMED_IMAGE, PULLED, SPECS
+from tests.services.deployment import Deployment, deployed
 from tests.services.deployment_settings import SHORTEST
 from tests.services.faulty_engine import running_faulty_engine
+from tests.services.listening import listening
 from tests.services.private_engine import PrivateEngine
 from tests.services.registry import Registry
+from tests.services.slots import is_unused, taken_slot
 from tests.services.stores import Stores
 from tests.services.valkey import Valkey
 
@@ -99,6 +104,7 @@ class Lanes:
         with ExitStack() as context:
             url = context.enter_context(stores.fresh(own))
             faulty = context.enter_context(running_faulty_engine(engine))
+            network = context.enter_context(taken_slot(lambda slot: is_unused(slot.network))).network
             service = context.enter_context(
                 deployed(
                     faulty,
@@ -111,13 +117,24 @@ class Lanes:
             )
             for image, env in SPECS.items():
                 service.add_spec(image, env)
+            egress_port = context.enter_context(listening(str(network[1])))
             # A name of its own: lanes pull and remove it, each for itself.
             mine = f"{registry.address}/{name}"
             pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
             service.prepare(pulled, missing)
             doomed = DOOMED | {missing}
-            runner = Runner(service, engine, faulty, mine, own, doomed=doomed, neighbours=self._installations)
+            runner = Runner(
+                service,
+                engine,
+                faulty,
+                mine,
+                own,
+                bounds=_bounds(service, engine, network, egress_port),
+                doomed=doomed,
+                neighbours=self._installations,
+            )
             with service.database.transaction() as session:
+                specs.change(session, NAMED_IMAGE, {"egress": "allowed.example"})
                 owner = runner.client.person.id
                 settings_store.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
                 llm_profile_store.save(
@@ -127,3 +144,8 @@ class Lanes:
             store_tokens(runner)
             return runner, context.pop_all()
         raise AssertionError
+
+
+def _bounds(service: Deployment, engine: PrivateEngine, network: IPv4Network, egress_port: int) -> Bounds:
+    node, var = (service.environment[name] for name in ("AW_NODE", "AW_VAR_DIR"))
+    return Bounds(engine, service.installation, node, network, service.door_port, Path(var), egress_port)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tests.drills.faults.runner import Runner
 
 # What the worker does by itself, and might do in place of the job that is to be killed.
-ROUTINES = frozenset({"sweep", "resync", "events", "nodes", "health"})
+ROUTINES = frozenset({"sweep", "resync", "events", "nodes", "health", "network"})
 
 # Makes what an operation is done to, and names that.
 Prepare = Callable[[Runner], str]

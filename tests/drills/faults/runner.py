@@ -16,6 +16,7 @@ from shared.models import (
     IdempotencyKey,
     PendingMessage,
     Sandbox,
+    SandboxLog,
     SandboxTransition,
     StaleContainer,
     StartTask,
@@ -24,6 +25,7 @@ from shared.nodes import placement
 from shared.sandboxes import specs
 from shared.states import Desired, Status
 from shared.warm_pool import pool as warm_pool
+from tests.drills.bounds import Bounds
 from tests.drills.checker import check
 from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.engine_socket import EngineSocket
@@ -43,7 +45,8 @@ from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
 # The tables of what an operation makes, in an order in which they can be emptied.
-MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, StaleContainer, IdempotencyKey, Sandbox)
+OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
+MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
@@ -61,6 +64,7 @@ class Runner:
     Args:
         faulty: by what the service reaches the engine.
         registry: the address that images can be pulled from.
+        bounds: what keeps its sandboxes apart.
         doomed: the specs whose sandboxes can't start.
         neighbours: the installations that share the engine, or have shared it.
     """
@@ -73,6 +77,7 @@ class Runner:
         registry: str,
         directory: Path,
         *,
+        bounds: Bounds,
         doomed: frozenset[str],
         neighbours: Collection[str],
     ) -> None:
@@ -80,6 +85,7 @@ class Runner:
         self.service = service
         self.engine, self.faulty = engine, faulty
         self.registry = registry
+        self.bounds = bounds
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
         # What the requests of the operation were answered; None: no answer.
         self.answers: list[httpx.Response | None] = []
@@ -106,7 +112,7 @@ class Runner:
         if name == "api":
             self.service.start_api(**self._settings)
         else:
-            self.service.start_worker(**self._settings)
+            self.service.start_worker(**self.bounds.settings, **self._settings)
 
     def adopt(self, settings: Mapping[str, str]) -> None:
         """Let the processes have these settings beside their own: restart them if they have not."""
@@ -201,10 +207,7 @@ class Runner:
     # --- agreement ------------------------------------------------------------------------------------------------
 
     def await_agreement(self, *, closely: bool = True) -> None:
-        """Wait until the promise is kept, and the API, which must run, shows what there is.
-
-        A poll is enough where a close look follows, which asks the docker command.
-        """
+        """Wait until the promise is kept, and the API, which must run, shows it; `closely`: not by polls alone."""
         deadline = time.monotonic() + CONVERGENCE_SECONDS
         while self._is_busy() or self._seen_violations(shown=True) or (closely and self.violations(shown=True)):
             assert time.monotonic() < deadline, self.violations(shown=True)
@@ -215,12 +218,9 @@ class Runner:
         return not self._is_busy() and not self._seen_violations()
 
     def violations(self, *, shown: bool = False) -> list[str]:
-        """What is not as it was promised, now.
-
-        Args:
-            shown: compare what the API shows, too; that meets points of its own.
-        """
-        return check(self._evidence(list_holdings(self.engine), shown=shown))
+        """What is not as it was promised, now; `shown`: also what the API shows, which meets points of its own."""
+        found = check(self._evidence(list_holdings(self.engine), shown=shown))
+        return found or self.bounds.violations(self.service.database)
 
     def _seen_violations(self, *, shown: bool = False) -> list[str]:
         """The same, by a poll."""

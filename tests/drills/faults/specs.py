@@ -13,6 +13,8 @@ SLOW_IMAGE = "agent-workspace/tiny:slow"
 POOLED_IMAGE = "agent-workspace/tiny:pooled"
 # Its containers are harmed by the tests: that they end in ERROR is no fault of the service.
 FRAGILE_IMAGE = "agent-workspace/tiny:fragile"
+# Its sandboxes reach a host name, by the egress proxy.
+NAMED_IMAGE = "agent-workspace/tiny:named"
 # In the registry.
 PULLED, MISSING = "tiny:3", "tiny:missing"
 TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"}
@@ -25,5 +27,6 @@ SPECS: Mapping[str, dict[str, str]] = {
     SLOW_IMAGE: {"TINY_BOOT_SECONDS": "1.5"},
     FRAGILE_IMAGE: {},
     POOLED_IMAGE: {},
+    NAMED_IMAGE: {},
 }
 DOOMED = frozenset({BROKEN_IMAGE, FRAGILE_IMAGE})

@@ -4,6 +4,9 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from ipaddress import IPv4Network
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -24,8 +27,12 @@ from tests.drills.faults.recordings import Recordings
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.directories import REPOSITORY
 from worker.agent_server.client import AgentServer
-from worker.engine import docker_engine
+from worker.engine import disk_images, docker_client, docker_engine
+from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
+from worker.network.rules import Allowed, Change, Place
 
+# The modules that import docker.
+SPEAKING = (docker_engine, docker_client)
 POINTED = {"around"}
 NAMED = re.compile(r'failpoints\.(?:before|around)\("([\w.]+)"\)')
 # 300 when this was written; some are met by chance.
@@ -57,7 +64,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> Met:
     return met
 
 
-# --- the engine: by reading the only file that imports docker ---------------------------------------------------------
+# --- the engine: by reading the only files that import docker ---------------------------------------------------------
 
 
 def writers(client: type[Any]) -> set[str]:
@@ -103,8 +110,9 @@ def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]
     return docker_calls(tree), [docker_calls(block) for block in pointed_blocks(tree)]
 
 
-def test_each_write_to_the_engine_has_points_of_its_own() -> None:
-    source = inspect.getsource(docker_engine)
+@pytest.mark.parametrize("module", SPEAKING)
+def test_each_write_to_the_engine_has_points_of_its_own(module: ModuleType) -> None:
+    source = inspect.getsource(module)
     written, pointed = writes_of_engine(source)
     assert len(written) == len(NAMED.findall(source))
     lines = sorted(call.lineno for call in written)
@@ -116,6 +124,50 @@ def test_write_without_a_point_is_found() -> None:
     source = "def stop(self, name):\n    self._api().stop(name)\n"
     assert [len(part) for part in writes_of_engine(source)] == [1, 0]
     assert [len(block) for block in writes_of_engine(f"@failpoints.around('x')\n{source}")[1]] == [1]
+
+
+# --- disks and the firewall -------------------------------------------------------------------------------------------
+
+
+# Calls of programs for disks without points of their own.
+UNPOINTED = {
+    "_run('losetup', '--find')",  # reads
+    "_run('losetup', '--noheadings', '--output', 'NAME', '--associated', str(image))",  # reads
+    "_run('losetup', '--detach', device)",  # the caller has points around the whole of `remove`
+}
+
+
+def test_each_change_of_disks_has_points() -> None:
+    source = ast.parse(inspect.getsource(disk_images))
+    pointed = {call.lineno for block in pointed_blocks(source) for call in calls_of_programs(block)}
+    assert len(pointed) == 3
+    assert {ast.unparse(call) for call in calls_of_programs(source) if call.lineno not in pointed} == UNPOINTED
+
+
+def calls_of_programs(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "_run"]
+
+
+@pytest.mark.parametrize("name", ["write", "change", "disconnect", "remove"])
+@pytest.mark.parametrize("kind", [LocalFirewall, FilteredFirewall])
+def test_each_write_to_the_firewall_has_points(
+    kind: type[Any], name: str, met: Met, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def note(*arguments: object, **_options: object) -> None:
+        if "list" not in arguments:
+            seen.append(met.last())
+
+    monkeypatch.setattr(kind, "_run_program" if kind is LocalFirewall else "_request", note)
+    found = kind(Place("br-aw", IPv4Network("10.0.0.0/24")) if kind is LocalFirewall else "unix:///filter")
+    one = Allowed(sandboxes=frozenset({"10.0.0.2"}))
+    models = ["10.0.0.2 . 10.0.0.1 . 3003"]
+    arguments: dict[str, list[Any]] = {"write": [one], "change": [Change(one)], "disconnect": [models], "remove": []}
+    with suppress(FirewallError):  # nothing is there that `write` could read back
+        getattr(found, name)(*arguments[name])
+    assert seen == [f"test/1/firewall.{name}.before"]
+    assert met.last() == f"test/1/firewall.{name}.after"
 
 
 # --- agent servers: by calling every method of their client ----------------------------------------------------------
@@ -183,7 +235,10 @@ MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [
-        (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
+        (
+            r"\b(Session|sessionmaker|create_engine)\(",
+            {"shared/db/database.py", "shared/db/unfinished_restore.py"} | MIGRATION,
+        ),
         (r"\.commit\(", {"shared/cli/local/installation.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
         (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py", "shared/cli/remote/service.py"}),
@@ -205,8 +260,7 @@ def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
 UNPASSED = {
     "agent_server.skills": "a POST that reads what the project brings",
     "agent_server.hooks": "a POST that reads what the project brings",
-    "disk.create": "drills have plain volumes; tests/worker/engine/test_disks.py begins with each half-made state",
-    "disk.remove": "as disk.create",
+    "firewall.remove": "with AW_NETWORK_ISOLATION=off, when a worker starts; each start repeats it",
     "agent_server.send_frame": "the tiny agent server knows no websockets; a frame has no answer and is never repeated",
 }
 
@@ -221,7 +275,7 @@ def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> No
     known = named | {kind(name) for name in met.names} | all_write_kinds(REPOSITORY / "api")
     passed = {each.point for met in recordings.meetings(list(OPERATIONS)) for each in met}
     engine = {name for name in known if name.startswith("engine.")}
-    assert len(engine) == len(writes_of_engine(inspect.getsource(docker_engine))[0])
+    assert len(engine) == sum(len(writes_of_engine(inspect.getsource(one))[0]) for one in SPEAKING)
     assert known - {kind(point) for point in passed} == set(UNPASSED)
     assert len(passed) >= FEWEST_POINTS
 

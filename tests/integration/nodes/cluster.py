@@ -15,7 +15,7 @@ from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.states import NodeStatus
 from tests.services.client import Client
 from tests.services.deployment import Deployment

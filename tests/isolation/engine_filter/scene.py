@@ -45,15 +45,15 @@ def name_container() -> str:
     return f"aw-{new_id()}"
 
 
-def create(worker: Worker, name: str, installation: str) -> None:
+def create(worker: Worker, name: str, installation: str) -> str:
     body = worker.body(name) | {"Labels": {INSTALLATION_LABEL: installation}}
     volume = {"Name": name, "Labels": body["Labels"]}
     assert worker.straight.send("POST", "/volumes/create", volume).status == 201
     assert worker.straight.send("POST", f"/containers/create?name={name}", body).status == 201
+    return name
 
 
-def start(worker: Worker, installation: str) -> str:
-    name = name_container()
+def start(worker: Worker, name: str, installation: str) -> str:
     create(worker, name, installation)
     assert worker.straight.send("POST", f"/containers/{name}/start").status == 204
     return name

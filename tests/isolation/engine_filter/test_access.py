@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.isolation.engine_filter.scene import OTHER, OWN, Worker, assert_refused, name_container, start
+from tests.isolation.engine_filter.scene import OTHER, OWN, Worker, assert_refused, create, name_container, start
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL
@@ -31,20 +31,22 @@ ON_CONTAINERS: dict[str, tuple[str, str, Any, int]] = {
     "kill": ("POST", "/kill", None, 204),
     "remove": ("DELETE", "?force=1", None, 204),
 }
+# Those that need the container to run.
+RUNNING = {"list processes", "read figures", "execute a command", "pause", "stop", "kill"}
 # What workers do with their own containers.
 OWN_WORK = {"inspect", "read files", "write files", "read logs", "pause", "stop", "kill", "remove"}
 
 
 @pytest.mark.parametrize("attack", ON_CONTAINERS)
 def test_other_installations_containers_are_out_of_reach(worker: Worker, attack: str) -> None:
-    name = start(worker, OTHER)
+    name = make(worker, OTHER, attack)
     method, suffix, body, control = ON_CONTAINERS[attack]
     assert_refused(worker, method, f"/containers/{name}{suffix}", body, control=control)
 
 
 @pytest.mark.parametrize("attack", ON_CONTAINERS)
 def test_own_containers_allow_a_worker_s_work_only(worker: Worker, attack: str) -> None:
-    name = start(worker, OWN)
+    name = make(worker, OWN, attack)
     method, suffix, body, control = ON_CONTAINERS[attack]
     if attack in OWN_WORK:
         assert worker.filtered.send(method, f"/containers/{name}{suffix}", body).status == control
@@ -52,8 +54,13 @@ def test_own_containers_allow_a_worker_s_work_only(worker: Worker, attack: str) 
         assert_refused(worker, method, f"/containers/{name}{suffix}", body, control=control)
 
 
+def make(worker: Worker, installation: str, attack: str) -> str:
+    """The name of a container for an attack."""
+    return (start if attack in RUNNING else create)(worker, name_container(), installation)
+
+
 def test_container_is_not_found_by_its_id(worker: Worker) -> None:
-    name = start(worker, OTHER)
+    name = create(worker, name_container(), OTHER)
     found = worker.straight.send("GET", f"/containers/{name}/json").read()["Id"]
     assert_refused(worker, "GET", f"/containers/{found}/archive?path=/etc", None, control=200)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from shared.sandboxes import egress
 from tests.isolation.network import outside
-from tests.services import processes
-from tests.services.directories import REPOSITORY, short_directory
+from tests.services import own_users, processes
+from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from tests.waiting import eventually
 from worker.network import proxy
-from worker.network.addresses import find_proxy_user
 from worker.network.firewall import LocalFirewall
 from worker.network.proxy import EgressProxy
 from worker.network.rules import Allowed, Place, element
@@ -49,7 +48,9 @@ NAMES: dict[str, list[list[str]]] = {
     # Public when it is checked; another address for a second question.
     "rebinding.bad.example": [[PUBLIC], [LAN]],
 }
-PLACE = Place("br-awproxy", NETWORK, find_proxy_user())
+# This machine may have no user of the proxy; the machine that the proxy sees has one.
+PROXY_USER = own_users.EGRESS
+PLACE = Place("br-awproxy", NETWORK, PROXY_USER)
 
 
 @dataclass(frozen=True)
@@ -119,30 +120,84 @@ def exchange(
     return found
 
 
+# Opens a tunnel, and stays until the other side closes it. At a line it sends a request, and writes the answer.
+TUNNEL = """
+import select, socket, sys
+plug = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
+plug.sendall(f"CONNECT {sys.argv[3]} HTTP/1.1\\r\\n\\r\\n".encode())
+print(plug.recv(65536).split()[1].decode(), flush=True)
+plug.settimeout(None)
+while plug not in (ready := select.select([plug, sys.stdin], [], [])[0]):
+    sys.stdin.readline()
+    plug.sendall(b"GET /x HTTP/1.1\\r\\n\\r\\n")
+    print(plug.recv(65536).split(b"\\r")[0].decode(), flush=True)
+"""
+
+
+class Tunnel:
+    """A tunnel that a sandbox holds open."""
+
+    def __init__(self, running: "subprocess.Popen[str]") -> None:
+        self._running = running
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed it."""
+        return self._running.poll() is None
+
+    def read(self) -> str:
+        """The next line of its program."""
+        assert self._running.stdout is not None
+        return self._running.stdout.readline().strip()
+
+    def ask(self) -> str:
+        """What the server at its end answers to a request; the server then closes it."""
+        assert self._running.stdin is not None
+        self._running.stdin.write("\n")
+        self._running.stdin.flush()
+        return self.read()
+
+
+@contextmanager
+def open_tunnel(place: Namespace, target: str) -> Iterator[Tunnel]:
+    """A tunnel to `host:port`, until the end of the block at the latest."""
+    command = [*place.command, "python3", "-IS", "-c", TUNNEL, NODE, str(PORT), target]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:
+        try:
+            tunnel = Tunnel(running)
+            assert tunnel.read() == "200"
+            yield tunnel
+        finally:
+            running.kill()
+
+
 @contextmanager
 def open_proxy_scene() -> Iterator[ProxyScene]:
     """The scene, until the end of the block; the proxy listens."""
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("proxy"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
-        _connect(node, around, named, other)
+        connect_machines(node, around, named, other)
         asked = directory / "asked"
         command = [*around.command, sys.executable, outside.__file__, str(asked), json.dumps(NAMES)]
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
-        scene = ProxyScene(
-            node,
-            named,
-            other,
-            LocalFirewall(PLACE, node.command),
-            EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT),
-            asked,
-        )
+        firewall = LocalFirewall(PLACE, node.command)
+        proxy = EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT, firewall)
+        scene = ProxyScene(node, named, other, firewall, proxy, asked)
         variables = {"AW_VAR_DIR": directory, "AW_SANDBOX_ADDRESSES": NETWORK, "AW_SANDBOX_DNS": LAN}
         settings = [f"{name}={value}" for name, value in variables.items()]
-        run = [*node.command, "env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", "deploy.egress_proxy"]
-        stack.callback(processes.stop, processes.start(run, directory / "proxy.log"))
+        (stage := stack.enter_context(short_directory("users"))).chmod(0o755)
+        run = [*own_users.launcher(stage), *node.command, "env", *settings, sys.executable, "-m", "deploy.egress_proxy"]
+        server, log = processes.start(run, directory / "proxy.log"), directory / "proxy.log"
+        stack.callback(processes.stop, server)
         scene.set_egress(EGRESS)
-        eventually(lambda: scene.node.probe([("tcp", NODE, PORT)]) == [True], deadline_seconds=60)
+
+        def listens() -> bool:
+            assert server.poll() is None, log.read_text()
+            return scene.node.probe([("tcp", NODE, PORT)]) == [True]
+
+        eventually(listens, deadline_seconds=60)
         yield scene
 
 
@@ -152,7 +207,8 @@ def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[byte
     return server
 
 
-def _connect(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
+def connect_machines(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
+    """Put both sandboxes on the node's bridge, and all else behind a link of it."""
     node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
     node.run("ip", "address", "add", f"{NODE}/24", "dev", PLACE.bridge)
     node.run("ip", "link", "set", PLACE.bridge, "up")

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -78,6 +79,11 @@ class Scene:
         }
         return probe(self.inside(spec), TARGETS | others)
 
+    def reached_by_each(self) -> dict[str, set[str]]:
+        """The same for each sandbox, all at the same time: where nothing answers, a probe waits for seconds."""
+        with ThreadPoolExecutor() as threads:
+            return dict(zip(self.sandboxes, threads.map(self.reached, self.sandboxes), strict=True))
+
     def inside(self, spec: str) -> Namespace:
         """The namespace of the sandbox's container. Probes there are root's, so they may do more than an agent."""
         name = container_name(self.sandboxes[spec].id)
@@ -96,13 +102,28 @@ def probe(place: Namespace, targets: dict[str, Target]) -> set[str]:
     return {name for name, answers in zip(targets, found, strict=True) if answers}
 
 
-def open_scene(stack: ExitStack, directory: Path, database_url: str) -> Scene:
-    """The scene, until the stack is closed."""
+@dataclass(frozen=True)
+class Machines:
+    """A node with an engine, and what is around it."""
+
+    node: Namespace
+    lan: Namespace
+    engine: PrivateEngine
+
+
+def open_machines(stack: ExitStack, directory: Path) -> Machines:
+    """The machines, until the stack is closed."""
     node, lan = stack.enter_context(running_namespace()), stack.enter_context(running_namespace())
     _connect(node, lan)
     stack.enter_context(node.listening(directory / "node.log", SERVICE, OTHER))
     stack.enter_context(lan.listening(directory / "lan.log", WEB, MODEL, DNS, addresses=[LAN, *AROUND]))
-    engine = stack.enter_context(running_engine_in(node, [TINY_IMAGE]))
+    return Machines(node, lan, stack.enter_context(running_engine_in(node, [TINY_IMAGE])))
+
+
+def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene:
+    """The scene on these machines, until the stack is closed."""
+    node, lan, engine = machines.node, machines.lan, machines.engine
+    stack.callback(engine.clear)
     client, database = DiskEngine(engine.host, "scene"), Database(database_url)
     stack.callback(client.close)
     stack.callback(database.close)
@@ -122,7 +143,7 @@ def make_isolation(node: Namespace, client: DiskEngine, database: Database, reso
     shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
-    proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT)
+    proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
     return NetworkIsolation(
         Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
     )

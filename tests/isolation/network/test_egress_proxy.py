@@ -5,19 +5,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.network import NetworkRoute
 from tests.isolation.network.proxy_scene import (
     EGRESS,
     LAN,
     METADATA,
     NAMED,
     NODE,
+    PLACE,
     PORT,
+    PROXY_USER,
     PUBLIC,
     ProxyScene,
     exchange,
     open_proxy_scene,
+    open_tunnel,
 )
-from worker.network.addresses import PROXY_USER
+from tests.services.engine_socket import running_engine_filter
+from tests.waiting import eventually
+from worker.network.firewall import FilteredFirewall
+from worker.network.proxy import EgressProxy
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +206,33 @@ def test_change_takes_effect_while_the_sandbox_runs(scene: ProxyScene) -> None:
         assert scene.send(texts[0]) == [""], "not even the proxy is reached"
     finally:
         assert found(EGRESS) == [True, False, False, False]
+
+
+@pytest.mark.parametrize("egress", ["other.example", "8.8.0.0/16", "none"])
+def test_open_tunnels_end_when_their_sandbox_may_reach_less(scene: ProxyScene, egress: str) -> None:
+    with open_tunnel(scene.named, "good.example:443") as tunnel:
+        try:
+            scene.set_egress(f"{EGRESS},more.example")
+            assert "200 OK" in tunnel.ask(), "it may reach more"
+            with open_tunnel(scene.named, "good.example:443") as other:
+                scene.set_egress(egress)
+                eventually(lambda: not other.is_open)
+        finally:
+            scene.set_egress(EGRESS)
+    assert all(map(reached, scene.send(ALLOWED[CONTROL]))), "it may connect again"
+
+
+def test_filter_closes_tunnels_for_a_worker_without_rights(scene: ProxyScene) -> None:
+    route = NetworkRoute(PLACE, scene.firewall)
+    with (
+        running_engine_filter("unix:///nowhere", Policy("own", frozenset()), route) as host,
+        open_tunnel(scene.named, "good.example:443") as tunnel,
+    ):
+        try:
+            EgressProxy(scene.proxy._folder, NODE, PORT, FilteredFirewall(host)).allow(NAMED, ("other.example",))
+            eventually(lambda: not tunnel.is_open)
+        finally:
+            scene.set_egress(EGRESS)
 
 
 def test_request_with_a_large_head_is_refused(scene: ProxyScene) -> None:

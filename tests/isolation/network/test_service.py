@@ -24,7 +24,7 @@ from worker.network.rules import Place
 
 NODE = "node-a"
 # A comparison every 3 s tells what it finds: a heartbeat of its own would come too late.
-RESYNC_SECONDS, TOLD_SECONDS, HEARTBEAT_SECONDS = 3, 10, 15
+RESYNC_SECONDS, REPORT_SECONDS, HEARTBEAT_SECONDS = 3, 10, 15
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_node_is_closed_while_its_rules_are_gone(
 
     subprocess.run(["nft", "delete", "table", "inet", place.bridge], check=True, capture_output=True)
     began = time.monotonic()
-    eventually(lambda: "missing" in str(closed_reason(service)), deadline_seconds=TOLD_SECONDS)
+    eventually(lambda: "missing" in str(closed_reason(service)), deadline_seconds=REPORT_SECONDS)
     record_property("closed", f"{time.monotonic() - began:.2f} s after the rules were flushed")
-    eventually(lambda: closed_reason(service) is None, deadline_seconds=TOLD_SECONDS)
+    eventually(lambda: closed_reason(service) is None, deadline_seconds=REPORT_SECONDS)
     assert "network_rules_missing" in service.log()
     assert f'"{place.bridge}"' in rules(place)
     assert reached(engine, name, place.gateway, service.door_port)

@@ -14,8 +14,10 @@ from sqlmodel import select
 
 from shared.backup import keys, manifest, postgresql, sqlite, store
 from shared.cli.backup.operations import BackupOperations
+from shared.cli.local.installation import Installation
 from shared.clock import now
 from shared.crypto import Vault, new_secret_key
+from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.migrations import migrate
 from shared.errors import Conflict, Invalid
@@ -184,12 +186,36 @@ def test_interrupted_restore_goes_on(
 ) -> None:
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(BackupOperations, "migrate", fail)
+        interrupted.setattr(BackupOperations, "prepare", fail)
         with pytest.raises(OSError, match="full"):
             BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
     with pytest.raises(Conflict, match="is not empty"):
         BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+
+
+def test_nothing_starts_before_an_interrupted_restore_has_finished(
+    settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else sandboxes whose deadline passed since the backup would be deleted."""
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    for step in ("prepare", "reading"):  # before the migration, and before deadlines begin again
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(BackupOperations, step, fail)
+            with pytest.raises(OSError, match="full"):
+                BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+        for start in (Installation(clean).migrate, lambda: refuse(clean)):
+            with pytest.raises(Conflict, match=r"not finished.*explain a-restore-did-not-finish"):
+                start()
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    Installation(clean).migrate()
+    refuse(clean)
+
+
+def refuse(settings: Settings) -> None:
+    """What a process of the service does when it starts."""
+    with reading(settings) as restored:
+        unfinished_restore.require_finished(restored)
 
 
 def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Settings, tmp_path: Path) -> None:
@@ -228,7 +254,7 @@ def test_restored_file_is_private_from_its_beginning(tmp_path: Path, monkeypatch
     umask = os.umask(0)
     try:
         with pytest.raises(OSError, match="full"):
-            sqlite.load(tmp_path / "store.sqlite", f"sqlite:///{tmp_path / 'new.db'}")
+            sqlite.load(tmp_path / "store.sqlite", f"sqlite:///{tmp_path / 'new.db'}", "digest")
     finally:
         os.umask(umask)
     assert stat.S_IMODE((tmp_path / "new.db.restoring").stat().st_mode) == 0o600

@@ -42,6 +42,15 @@ def test_invitation_is_read_as_it_was_written() -> None:
     assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
+@pytest.mark.parametrize("password", ["it's", "'", '"', "a\\'b", "a\\\\b", "a b#c"])
+def test_password_may_have_any_character(password: str, tmp_path: Path) -> None:
+    url = f"postgresql://workspace:{password}@10.77.0.1/workspace"
+    invitation = write_invitation(settings(database_url=url))
+    assert read_invitation(invitation)["AW_DATABASE_URL"] == url
+    (tmp_path / "env").write_text(invitation)
+    assert Settings(_env_file=tmp_path / "env").database_url == url
+
+
 def test_api_s_own_address_is_passed_on() -> None:
     assert (
         read_invitation(write_invitation(settings(sandbox_api_url="")))["AW_SANDBOX_API_URL"]

@@ -6,7 +6,7 @@ from shared.conversations import start_tasks
 from shared.db.database import Database
 from shared.errors import IllegalMove, LeaseLost
 from shared.models import StartTask
-from shared.states import FINAL_STAGES, Reason, Stage, stage_moves
+from shared.states import FINAL_STAGES, STAGE_MOVES, Reason, Stage
 from tests.factories import Person, make_start_task
 from tests.rows import as_stored
 
@@ -20,7 +20,7 @@ def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | 
 
 @pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
 def test_legal_stages_are_written(database: Database, user: Person, before: Stage) -> None:
-    for after in stage_moves(before):
+    for after in STAGE_MOVES[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         advance(database, task, after, Reason.INTERNAL_ERROR)
         stored = as_stored(database, task)
@@ -31,7 +31,7 @@ def test_legal_stages_are_written(database: Database, user: Person, before: Stag
 
 @pytest.mark.parametrize("before", Stage)
 def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user: Person, before: Stage) -> None:
-    for after in set(Stage) - stage_moves(before):
+    for after in set(Stage) - STAGE_MOVES[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         stored = as_stored(database, task).model_dump()
         with pytest.raises(IllegalMove, match=f"{before} → {after}"):
@@ -42,13 +42,13 @@ def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user:
 
 @pytest.mark.parametrize("stage", sorted(set(Stage) - set(FINAL_STAGES)))
 def test_unfinished_task_repeats_its_stage_advances_or_fails(stage: Stage) -> None:
-    assert stage_moves(stage) == frozenset(ORDER[ORDER.index(stage) :])
-    assert {stage, Stage.ERROR} <= stage_moves(stage)
+    assert STAGE_MOVES[stage] == frozenset(ORDER[ORDER.index(stage) :])
+    assert {stage, Stage.ERROR} <= STAGE_MOVES[stage]
 
 
 @pytest.mark.parametrize("stage", FINAL_STAGES)
 def test_final_stage_is_followed_by_none(stage: Stage) -> None:
-    assert stage_moves(stage) == frozenset()
+    assert STAGE_MOVES[stage] == frozenset()
 
 
 def test_stale_fencing_token_advances_nothing(database: Database, user: Person) -> None:

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
-from shared.changes import usage_recorder
-from shared.changes.usage_recorder import Usage
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Usage
 from shared.clock import now
 from shared.conversations import deletion, stored_quotas, webhook_ingest
 from shared.conversations import queries as conversation_queries
@@ -33,7 +33,7 @@ def sandbox(database: Database, user: Person) -> Sandbox:
 def usage_of(database: Database, owner: Person) -> Usage:
     """The recorded usage, which must be the counted one."""
     with database.reading() as session:
-        recorded = usage_recorder.read(session, owner.id)
+        recorded = change_recorder.read_usage(session, owner.id)
         owned = select(Conversation.id).where(Conversation.owner_id == owner.id)
         of_owner = col(Event.conversation_id).in_(owned)
         alive = owned.where(col(Conversation.deleted_at).is_(None))
@@ -175,9 +175,8 @@ def test_sandbox_reports_no_more_conversations_than_the_quota(
 
 def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandbox) -> None:
     send(database, sandbox, new_id())
-    limits = StoredQuotas(conversations=2)
     with database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, limits)
+        stored_quotas.admit_start(session, user.id, 2)
     make_start_task(database, user, sandbox)
     with pytest.raises(QuotaExceeded, match="2 conversations"), database.transaction() as session:
-        stored_quotas.admit_start(session, user.id, limits)
+        stored_quotas.admit_start(session, user.id, 2)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from shared.sandboxes.access import Availability, availability_of
-from shared.sandboxes.queries import agent_server
+from shared.sandboxes.status import agent_server
 from shared.states import Desired, Status
 
 

@@ -18,6 +18,7 @@ from shared.models import Sandbox, SandboxSpec, StartTask
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
 from shared.settings import QuotaPolicy, Quotas
+from shared.sql import locks
 from shared.states import Desired, Stage, Status
 from shared.warm_pool import start as sandbox_start
 from tests import effort
@@ -27,7 +28,7 @@ from tests.interleaving import overlap
 pytestmark = pytest.mark.usefixtures("model_key")
 
 # A rush has more than any quota here admits.
-REQUESTS = effort.choose(quick=80, change=200, thorough=1000)
+REQUESTS = effort.choose(quick=80, change=80, thorough=1000)
 THREADS = 16
 PAUSING = QuotaPolicy.PAUSE_OLDEST
 OLD = now() - timedelta(days=1)
@@ -37,13 +38,15 @@ Attempt = Callable[[Session], list[str]]
 
 def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
     """Create as the route does, and return the ids of the paused sandboxes."""
-    quotas.lock(session, owner.id, limits)
+    if limits:
+        locks.lock_user(session, owner.id)
     started = sandbox_start.start(session, VAULT, owner_id=owner.id, spec=spec, due_at=now(), quotas=limits)
     return [row.id for row in started.paused]
 
 
 def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) -> list[str]:
-    quotas.lock(session, owner.id, limits)
+    if limits:
+        locks.lock_user(session, owner.id)
     quotas.lock_resumed(session, sandbox_id, owner.id, limits)
     sandbox = sandbox_queries.get(session, sandbox_id, owner.id, lock=True)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=now())
@@ -279,7 +282,11 @@ def test_rejected_start_writes_nothing(database: Database, user: Person) -> None
         assert session.exec(select(StartTask)).all() == []
 
 
-def test_users_without_quotas_are_not_locked(database: Database, user: Person, spec: SandboxSpec) -> None:
-    with database.transaction() as session:
-        quotas.lock(session, "unknown", Quotas())
-        assert quotas.admit_create(session, user.id, Quotas(), spec=spec, due_at=now()) == []
+@pytest.mark.usefixtures("spec")
+def test_users_without_quotas_are_not_locked(
+    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "lock_user", None)
+    for sandbox_id in (None, sandbox.id):
+        with database.transaction() as session:
+            assert start_in(session, user, Quotas(), sandbox_id).paused == ()

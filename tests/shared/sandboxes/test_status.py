@@ -1,5 +1,7 @@
 """Writing a sandbox's status, over every pair of states."""
 
+from dataclasses import fields
+
 import pytest
 from sqlmodel import Session
 
@@ -37,6 +39,15 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
         assert [(row.from_status, row.to_status, row.reason) for row in history(database, sandbox)] == [
             (before, after, Reason.EXIT_CODE)
         ]
+
+
+def test_written_state_is_read_back(database: Database, user: Person) -> None:
+    state = ObservedState(Status.PAUSED, Reason.PAUSED_OUTSIDE, "why", PauseKind.FROZEN, URLS)
+    unset = [field.name for field in fields(state) if field.compare and getattr(state, field.name) is None]
+    assert unset == [], "a field without a value here would be lost unnoticed"
+    sandbox = make_sandbox(database, user)
+    move(database, sandbox, state)
+    assert sandbox_status.read_state(as_stored(database, sandbox)) == state
 
 
 def test_claim_of_a_warm_sandbox_is_a_legal_move() -> None:

@@ -3,11 +3,12 @@
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from worker.backup import archives
-from worker.backup.archives import ArchiveError
+from worker.backup.archives import ArchiveError, Limits
 
 PIPE_BYTES = 64 * 1024
 
@@ -15,13 +16,39 @@ PIPE_BYTES = 64 * 1024
 def test_archive_does_not_fill_the_disk(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 100_000)
     with pytest.raises(ArchiveError, match="too little free space"):
-        archives.pack(tmp_path, "large", tmp_path / "large.tar", 2**60)
+        archives.pack(tmp_path, "large", tmp_path / "large.tar", Limits(free_bytes=2**60))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
+
+
+def test_archive_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 100_000)
+    with pytest.raises(ArchiveError, match="AW_BACKUP_SANDBOX_BYTES, 90000 bytes"):
+        archives.pack(tmp_path, "large", tmp_path / "large.tar", Limits(archive_bytes=90_000))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
+    assert archives.pack(tmp_path, "large", tmp_path / "large.tar", Limits(archive_bytes=200_000)).size > 100_000
+
+
+def test_space_that_others_take_meanwhile_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 3 * archives.CHUNK)
+    free = iter((3 * archives.CHUNK, 2 * archives.CHUNK, 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=next(free)))
+    with pytest.raises(ArchiveError, match="too little free space"):
+        archives.pack(tmp_path, "large", tmp_path / "large.tar", Limits())
+
+
+def test_archive_is_written_through_no_link(tmp_path: Path) -> None:
+    """Root writes it, perhaps into a folder of all users."""
+    for name in ("files", "another"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "files.partial").symlink_to(tmp_path / "another")
+    with pytest.raises(FileExistsError):
+        archives.pack(tmp_path, "files", tmp_path / "files.tar", Limits())
+    assert (tmp_path / "another").read_text() == "another"
 
 
 def test_archive_of_what_is_missing_fails(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="Cannot stat"):
-        archives.pack(tmp_path, "missing", tmp_path / "missing.tar", 0)
+        archives.pack(tmp_path, "missing", tmp_path / "missing.tar", Limits())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -30,7 +57,7 @@ def test_what_tar_says_does_not_stop_it(tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(1000):
         os.mknod(folder / f"{number:0>200}", stat.S_IFSOCK | 0o600)
-    assert archives.pack(folder, ".", tmp_path / "files.tar", 0).size < PIPE_BYTES
+    assert archives.pack(folder, ".", tmp_path / "files.tar", Limits()).size < PIPE_BYTES
     archives.unpack(tmp_path / "files.tar", folder)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.containers import started
 from tests.services.engine import docker_engine
-from worker.backup.archives import ArchiveError
+from worker.backup.archives import ArchiveError, Limits
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import ContainerRequest, DiskKind
@@ -40,9 +40,10 @@ def test_files_are_restored_for_a_sandbox_that_has_none(
     before = inside(name, f"{WRITE}; {READ}")
     engine.pause(name)  # what it has written is in the kernel's memory, perhaps
     assert files.at_rest(name)
-    found, archive = files.save(name, tmp_path, 0)
+    found, archive = files.save(name, tmp_path, Limits())
     assert (found, (tmp_path / archive.file).stat().st_size) == (kind, archive.size)
     assert archive.size < HOLE
+    assert 0 < files.size(name) < HOLE
     engine.remove(name)
     assert not files.exist(name)
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from worker.backup import archives
-from worker.backup.archives import ArchiveError
+from worker.backup.archives import ArchiveError, Limits
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import ContainerState, ContainerStatus, DiskKind
@@ -55,7 +55,7 @@ def files(engine: EngineInFolders) -> NodeFiles:
 def archive(tmp_path: Path) -> Path:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "file").write_text("mine")
-    archives.pack(tmp_path / "source", ".", tmp_path / "files.tar", 0)
+    archives.pack(tmp_path / "source", ".", tmp_path / "files.tar", Limits())
     return tmp_path / "files.tar"
 
 
@@ -94,7 +94,7 @@ def test_killed_restore_begins_again(
     (engine.root / NAME / "half").touch()
     assert not files.exist(NAME)
     with pytest.raises(ArchiveError, match="restore it again"):
-        files.save(NAME, tmp_path, 0)
+        files.save(NAME, tmp_path, Limits())
     files.restore(NAME, DiskKind.PLAIN, archive, {})
     assert files.exist(NAME)
     assert [path.name for path in (engine.root / NAME).iterdir()] == ["file"]
@@ -121,7 +121,7 @@ def test_archive_of_anything_but_an_image_is_refused(
     source = tmp_path / "image"
     source.mkdir()
     spoil(source / f"{NAME}.img")
-    archives.pack(source, ".", tmp_path / "image.tar", 0)
+    archives.pack(source, ".", tmp_path / "image.tar", Limits())
     with pytest.raises(ArchiveError, match="something other"):
         files.restore(NAME, DiskKind.IMAGE, tmp_path / "image.tar", {})
     assert not files.exist(NAME)

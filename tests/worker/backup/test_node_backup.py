@@ -18,7 +18,7 @@ from shared.states import Desired, PauseKind, Status
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from worker.backup import archives
 from worker.backup.__main__ import MANIFEST, NodeBackup
-from worker.backup.archives import Archive
+from worker.backup.archives import Archive, Limits
 from worker.backup.files import NodeFiles
 from worker.engine.protocol import DiskKind
 from worker.settings import WorkerSettings
@@ -30,6 +30,7 @@ class FilesInMemory:
 
     found: dict[str, bytes] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    saved: list[str] = field(default_factory=list)
     while_saving: Callable[[], None] = lambda: None
 
     def at_rest(self, name: str) -> bool:
@@ -38,7 +39,11 @@ class FilesInMemory:
     def exist(self, name: str) -> bool:
         return name in self.found
 
-    def save(self, name: str, target: Path, _floor: int) -> tuple[DiskKind, Archive]:
+    def size(self, name: str) -> int:
+        return len(self.found[name])
+
+    def save(self, name: str, target: Path, _limits: Limits) -> tuple[DiskKind, Archive]:
+        self.saved.append(name)
         path = target / f"{name}.folder.tar"
         path.write_bytes(self.found[name])
         self.while_saving()
@@ -87,6 +92,15 @@ def test_sandboxes_at_rest_are_saved_and_restored(
     assert files.found == {f"aw-{paused.id}": b"files"}
     again = backup_of(database, files).restore(tmp_path / "backup")
     assert [str(reason) for reason in again.values()] == ["it has files here already, which were not touched"]
+
+
+def test_smallest_are_saved_first(database: Database, user: Person, files: FilesInMemory, tmp_path: Path) -> None:
+    """One sandbox with huge files takes no disk that the others need."""
+    rows = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(3)]
+    names = [f"aw-{row.id}" for row in rows]
+    files.found |= {name: b"x" * size for name, size in zip(names, (30, 10, 20), strict=True)}
+    assert backup_of(database, files).save(tmp_path / "backup") == {}
+    assert files.saved == [names[1], names[2], names[0]]
 
 
 def test_sandbox_that_is_resumed_meanwhile_is_left_out(

@@ -9,7 +9,7 @@ from shared.clock import after, now
 from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
-from shared.states import Desired, Reason, Stage, Status
+from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenes import (
@@ -74,7 +74,7 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
         server.add(task.conversation_id)
     change(context, StartTask, task.id, cancelled_at=now()) if cancelled else None
     start_conversation(context, task.id)
-    if stage.is_final:
+    if stage in FINAL_STAGES:
         assert (task_of(context, task.id).stage, task_of(context, task.id).reason) == (stage, task.reason)
         assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
     elif cancelled:

@@ -4,7 +4,7 @@ import pytest
 
 from shared.clock import now
 from shared.models import Conversation, Sandbox, StartTask
-from shared.states import Reason, Stage
+from shared.states import FINAL_STAGES, Reason, Stage
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
@@ -58,11 +58,10 @@ def test_defect_22_sandbox_without_an_address_is_no_assertion(
     task_id = ask(context, user, sandbox_id)
     for _ in range(context.settings.max_attempts):
         start_conversation(context, task_id)
-        change(context, StartTask, task_id, due_at=now()) if not Stage(
-            task_of(context, task_id).stage
-        ).is_final else None
+        if task_of(context, task_id).stage not in FINAL_STAGES:
+            change(context, StartTask, task_id, due_at=now())
     found = task_of(context, task_id)
-    if not Stage(found.stage).is_final:  # it waits for the address, and says why
+    if found.stage not in FINAL_STAGES:  # it waits for the address, and says why
         pytest.fail(f"{found.stage} {found.reason}")
     assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "address")
 

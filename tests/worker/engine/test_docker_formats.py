@@ -19,6 +19,7 @@ def test_container_that_does_not_run_has_no_address(state: str, address: str) ->
     item: dict[str, Any] = {"Names": ["/aw-1"], "State": state, "Labels": {}, "ImageID": "1", **NETWORKS}
     assert read_summary(item).networks == {"agent-workspace-1": address}
     found: dict[str, Any] = {
+        "Id": "1",
         "State": {"Status": state, "ExitCode": 0, "OOMKilled": False},
         "HostConfig": {},
         "Config": {"Labels": {}},

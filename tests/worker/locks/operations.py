@@ -14,7 +14,7 @@ from shared.conversations import start as conversation_start
 from shared.conversations.start import StartCommand
 from shared.conversations.webhook_reports import read_event
 from shared.ids import new_id
-from shared.leasing import leases, renewals, waiters
+from shared.leasing import renewals, waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
@@ -25,6 +25,7 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.failover import Claimant, Lost
 from shared.sandboxes.status import ObservedState
 from shared.settings import QuotaPolicy, Quotas
+from shared.sql import locks
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.users import api_keys, device_authorizations, settings_store
 from shared.warm_pool import pool as warm_pool
@@ -45,7 +46,7 @@ Function = Callable[..., Any]
 
 def create(session: Session, world: World) -> None:
     spec = specs.get_spec(session, IMAGE)
-    quotas.lock(session, world.bob.id, LIMITS)
+    locks.lock_user(session, world.bob.id)
     quotas.admit_create(session, world.bob.id, LIMITS, spec=spec, due_at=now())
     # Without an owner, because an owner's start would claim one of the warm sandboxes.
     sandbox_start.start(session, VAULT, owner_id=None, spec=spec, due_at=after(9))
@@ -165,7 +166,7 @@ def renew(session: Session, world: World) -> None:
 def free(session: Session, _world: World) -> None:
     table: Any
     for table in (Sandbox, StartTask, Conversation):
-        leases.expire_leases_of(session, table, DEAD, now())
+        renewals.expire_leases_of(session, table, DEAD, now())
 
 
 def change_settings(session: Session, world: World) -> None:

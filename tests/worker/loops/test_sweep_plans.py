@@ -45,14 +45,18 @@ def aged(context: WorkerContext, user: Person) -> WorkerContext:
     talk = make_conversation(context.database, user, gone)
     with context.database.transaction() as session:
         for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (talk, "title")):
-            session.execute(insert(type(row)), [copy(row, own) for _ in range(OLD)])
-        change: dict[str, Any] = {"owner_id": new_id(), "kind": "sandbox", "row_id": gone.id}
-        session.execute(insert(ChangeEntry), [ChangeEntry(number=n, **change).model_dump() for n in range(OLD)])
-        session.execute(insert(IdempotencyKey), [_stored_response(user, n) for n in range(OLD)])
+            columns = row.model_dump()
+            session.execute(insert(type(row)), [columns | {"id": new_id(), own: new_id()} for _ in range(OLD)])
+        change = ChangeEntry(number=0, owner_id=new_id(), kind="sandbox", row_id=gone.id).model_dump()
+        session.execute(insert(ChangeEntry), [change | {"number": number} for number in range(OLD)])
+        response = _stored_response(user)
+        session.execute(
+            insert(IdempotencyKey), [response | {"id": new_id(), "key": str(number)} for number in range(OLD)]
+        )
     return context
 
 
-def _stored_response(user: Person, number: int) -> dict[str, Any]:
+def _stored_response(user: Person) -> dict[str, Any]:
     """Return the row of a response that is stored for a day."""
     answer: dict[str, Any] = {
         "operation": "POST /",
@@ -61,11 +65,7 @@ def _stored_response(user: Person, number: int) -> dict[str, Any]:
         "answer": {},
         "expires_at": after(86_400),
     }
-    return IdempotencyKey(owner_id=user.id, key=str(number), **answer).model_dump()
-
-
-def copy(row: SQLModel, own: str) -> dict[str, Any]:
-    return row.model_dump() | {"id": new_id(), own: new_id()}
+    return IdempotencyKey(owner_id=user.id, key="", **answer).model_dump()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
     """The isolation, and a worker that uses it; the machine has no routes."""
     monkeypatch.setattr(module, "find_conflict", lambda _: None)
     firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
-    proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003)
+    proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003, firewall)
     parts = Parts(
         settings,
         NODE_ID,

@@ -62,6 +62,21 @@ def test_sandbox_is_admitted_before_it_is_running_and_withdrawn_with_its_end(sce
     assert scene.rules.of(frozenset({address})) == Allowed()
 
 
+def test_sandbox_is_deleted_once_its_rules_are_removed(scene: Scene, sandbox_id: str) -> None:
+    address = frozenset({scene.address(sandbox_id)})
+    scene.firewall.fails_to_change = True
+    set_desired(scene.context, sandbox_id, Desired.DELETED)
+    for _ in range(2):  # the second attempt finds no container any more
+        reconcile(scene.context, sandbox_id)
+    assert not scene.engine.containers
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.DELETING
+    assert scene.rules.of(address)
+    scene.firewall.fails_to_change = False
+    reconcile(scene.context, sandbox_id)
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.DELETED
+    assert not scene.rules.of(address)
+
+
 def test_stop_withdraws_and_resume_admits_the_new_address(scene: Scene, sandbox_id: str) -> None:
     before = scene.address(sandbox_id)
     set_desired(scene.context, sandbox_id, Desired.STOPPED)

@@ -10,22 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from deploy.egress_proxy import decisions
+from deploy.egress_proxy import configuration, decisions
 from deploy.egress_proxy.decisions import matches
-from shared.models import Sandbox, SandboxSpec
+from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
 from shared.states import Desired, Reason, Status
-from tests.factories import Person
+from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
+from tests.fakes.firewall import FakeFirewall
 from tests.worker.network.scene import Scene
 from tests.worker.sandboxes.reconciler.sandboxes import mark_due
 from tests.worker.scenes import row, running, set_desired, start
 from worker.engine.protocol import ContainerState
+from worker.loops.heartbeat import send_heartbeat
 from worker.network.firewall import FirewallError
 from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
+from worker.settings import WorkerSettings
 
 NAMES = "10.1.0.0/16,pypi.org,*.pypi.org:8443"
 TOLD = ["pypi.org", "*.pypi.org:8443", "10.1.0.0/16"]
@@ -95,7 +98,8 @@ def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: 
 
 def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        listening = EgressProxy(scene.isolation._parts.shared.egress_folder, *server.getsockname())
+        folder, port = scene.isolation._parts.shared.egress_folder, server.getsockname()[1]
+        listening = EgressProxy(folder, "127.0.0.1", port, scene.firewall)
         scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
         for _ in range(MAX_UNANSWERED):
             set_egress(scene, NAMES)
@@ -111,6 +115,8 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
     assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
     assert "nothing listens on 127.0.0.1" in str(found.detail)
     assert scene.isolation.check() is None, "the node takes others"
+    send_heartbeat(scene.context)
+    assert "nothing listens on 127.0.0.1" in str(row(scene.context, Node, NODE_ID).impaired_reason)
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "open"})
     running(scene.context, user)
@@ -158,7 +164,7 @@ def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Pers
 
 
 def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
-    proxy = EgressProxy(tmp_path / "run" / "10.9.0.1", "127.0.0.1", 1)
+    proxy = EgressProxy(tmp_path / "run" / "10.9.0.1", "127.0.0.1", 1, FakeFirewall())
     before = os.umask(0o077)
     try:
         proxy.allow("10.9.0.2", ("a.org", "b.org"))
@@ -176,6 +182,54 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
     file.mkdir()
     with pytest.raises(FirewallError, match="can't be written"):
         proxy.allow("10.9.0.2", ())
+
+
+def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
+    """Each connection of a sandbox may have one to a host. Else sandboxes of one user could keep others out."""
+    most = 2 * configuration.PER_SANDBOX * WorkerSettings().node_capacity
+    assert most < 0.9 * configuration.MAX_DESCRIPTORS
+    assert f"max_filedescriptors {configuration.MAX_DESCRIPTORS}\n" in configuration.write(
+        configuration.EgressProxy("10.9.0.1", 3003, "decisions")
+    )
+
+
+def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
+    firewall = FakeFirewall()
+    (tmp_path / "notes").write_text("of an operator\n")
+    EgressProxy(tmp_path, "10.9.0.1", 3003, firewall).compare({}, kept=())
+    assert (list(tmp_path.iterdir()), firewall.disconnected) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("former", "found", "is_closed"),
+    [
+        (None, ("a.org",), False),
+        (("a.org",), ("a.org", "b.org"), False),
+        (("a.org",), ("*",), False),
+        (("a.org", "b.org"), ("a.org",), True),
+        (("*",), ("a.org",), True),
+        (("a.org",), (), True),
+        # The worker that was to close them has died before.
+        ((), ("a.org",), True),
+        ((), (), True),
+    ],
+)
+def test_open_connections_are_closed_before_less_is_reached(
+    tmp_path: Path, former: tuple[str, ...] | None, found: tuple[str, ...], is_closed: bool
+) -> None:
+    firewall, file = FakeFirewall(), tmp_path / "10.9.0.2"
+    proxy = EgressProxy(tmp_path, "10.9.0.1", 3003, firewall)
+    if former is not None:
+        file.write_text("".join(f"{each}\n" for each in former))
+    firewall.problem = "it fails"
+    if is_closed:
+        with pytest.raises(FirewallError):
+            proxy.allow("10.9.0.2", found)
+        assert file.read_text() == "", "meanwhile nothing is reached"
+    firewall.problem = None
+    proxy.allow("10.9.0.2", found)
+    assert firewall.disconnected == ["10.9.0.2 . 10.9.0.1 . 3003"] * is_closed
+    assert (tuple(file.read_text().split()) if file.exists() else ()) == found
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from shared.sandboxes import desired_state
 from shared.states import Desired, Status
 from shared.users import settings_store
 from tests.factories import Person
+from tests.fakes.container import printed
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.metrics import read_metrics
 from tests.worker.scenes import row, start, warm
@@ -27,7 +28,7 @@ def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
         sandbox = session.get_one(Sandbox, sandbox_id)
         sandbox.boot_key = context.vault.encrypt(init_key)
         session_key = context.vault.decrypt(sandbox.session_key)
-    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: f"with {init_key} and {session_key}, it ends\n")
+    monkeypatch.setattr(engine, "read_log", lambda _name: printed(f"with {init_key} and {session_key}, it ends"))
     engine.at_boot = 3
     reconcile(context, sandbox_id)
     failed = row(context, Sandbox, sandbox_id)
@@ -41,7 +42,7 @@ def test_failure_s_log_lines_hold_no_secret_of_its_owner(
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, {"llm_api_key": "plain-key"})
     sandbox_id = start(context, user)
-    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: "401 incorrect API key: plain-key\n")
+    monkeypatch.setattr(engine, "read_log", lambda _name: printed("401 incorrect API key: plain-key"))
     engine.at_boot = 3
     reconcile(context, sandbox_id)
     assert str(row(context, Sandbox, sandbox_id).detail).endswith("401 incorrect API key: ******")

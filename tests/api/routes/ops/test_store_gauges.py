@@ -30,6 +30,16 @@ def test_sandboxes_are_counted_by_node_status_and_reason(database: Database, use
     assert found["node_capacity", NODE_ID] > 0
 
 
+def test_nodes_are_closed_or_impaired_until_they_are_given_up(database: Database) -> None:
+    make_node(database, closed_reason="its disk is full")
+    make_node(database, "node-b", impaired_reason="no egress proxy")
+    make_node(database, "node-c", closed_reason="gone", status=NodeStatus.LOST, forgotten_at=now())
+    found = read(database)
+    assert {key[1]: value for key, value in found.items() if key[0] == "node_closed"} == {NODE_ID: 1, "node-b": 0}
+    assert {key[1]: value for key, value in found.items() if key[0] == "node_impaired"} == {NODE_ID: 0, "node-b": 1}
+    assert ("node_status", "node-c", NodeStatus.LOST) not in found
+
+
 def test_costly_counts_are_kept_for_some_seconds(database: Database, user: Person) -> None:
     make_sandbox(database, user)
     read(database)

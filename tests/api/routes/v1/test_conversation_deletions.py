@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import ChangeEntry, Conversation, Event, Sandbox, StartTask
 from shared.queue.jobs import CancelStart, DeleteConversation, DeleteSandbox
-from shared.states import Desired, Reason, Stage, Status
+from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
 from tests.api.agent_reports import conversation_report, event_report, update_report
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event, make_sandbox, make_start_task
@@ -265,7 +265,7 @@ class TestReports:
 
 
 class TestStartOnItsWay:
-    @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+    @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
     def test_start_on_its_way_is_cancelled(
         self,
         client: TestClient,

@@ -6,12 +6,12 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import col, select
 
-from shared.conversations.pending_messages import MOST
+from shared.conversations.pending_messages import MAX_PENDING
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, PendingMessage, Sandbox
 from shared.queue.jobs import DeliverMessages
-from shared.states import Stage, Status
+from shared.states import FINAL_STAGES, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
@@ -77,7 +77,7 @@ class TestMessagesOfAConversation:
 
 
 class TestMessagesOfAStart:
-    @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+    @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
     def test_wait_for_it_under_either_id(
         self,
         client: TestClient,
@@ -117,16 +117,16 @@ class TestLimit:
     def test_messages_over_the_limit_are_refused(
         self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:
-        for number in range(MOST):
+        for number in range(MAX_PENDING):
             assert say(client, user, conversation.id).json()["position"] == number + 1
         refused = say(client, user, conversation.id)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
-        assert str(MOST) in refused.json()["detail"]
+        assert str(MAX_PENDING) in refused.json()["detail"]
         with database.transaction() as session:
             first = session.exec(select(PendingMessage).order_by(col(PendingMessage.seq))).first()
             assert first
             first.refusal = "422"
-        assert say(client, user, conversation.id).json()["position"] == MOST  # what is refused waits no more
+        assert say(client, user, conversation.id).json()["position"] == MAX_PENDING  # what is refused waits no more
 
     def test_limit_is_each_conversation_s_own(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database

@@ -9,7 +9,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
 from shared.queue.jobs import CancelStart
-from shared.states import Reason, Stage
+from shared.states import FINAL_STAGES, Reason, Stage
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_start_task
 from tests.rows import as_stored
@@ -22,7 +22,7 @@ def cancel(client: TestClient, person: Person, task_id: str) -> Any:
 
 
 @pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+@pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
 def test_defect_52_one_on_its_way_is_withdrawn(
     client: TestClient,
     user: Person,

@@ -7,8 +7,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.clock import now
+from shared.container_logs import kept_logs
+from shared.container_logs.kept_logs import LogCause
 from shared.db.database import Database
-from shared.models import ApiKey, SandboxTransition
+from shared.models import ApiKey, SandboxLog, SandboxTransition
 from shared.states import NodeStatus, Reason, Status
 from tests.factories import (
     Person,
@@ -85,6 +87,20 @@ def test_sandbox_shows_its_history_and_the_phases_of_its_start(
         assert text in page
     assert page.count("<rect") == 6
     assert sandbox.session_key not in page
+
+
+def test_kept_logs_of_a_deleted_sandbox_are_shown_as_text(
+    browser: TestClient, database: Database, user: Person
+) -> None:
+    sandbox = make_sandbox(database, user, status=Status.DELETED)
+    with database.transaction() as session:
+        log = SandboxLog(sandbox_id=sandbox.id, owner_id=user.id, container_id="c0ffee" * 10, expires_at=now())
+        log.text, log.cause, log.is_cut = f"2026-01-01T00:00:00.000000000Z {HOSTILE}\n", LogCause.REMOVED, True
+        kept_logs.keep(session, log)
+    page = browser.get(f"/admin/sandboxes/{sandbox.id}").text
+    for text in ("c0ffeec0ffee<", "Kept because it was removed", "Earlier lines are missing", "&lt;img", "1 lines"):
+        assert text in page
+    assert "<img" not in page
 
 
 def test_deleted_sandbox_without_a_history_is_shown(browser: TestClient, database: Database, user: Person) -> None:

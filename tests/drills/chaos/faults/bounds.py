@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.drills.chaos.bounds import disk_image, place_of
+from tests.drills.chaos.bounds import bounds_of
 from tests.drills.chaos.faults.containers import OfContainer
 from tests.drills.chaos.faults.engines import OfEngine
 from tests.drills.chaos.faults.fault import Missed
@@ -40,11 +40,10 @@ class RulesFlushed(OfEngine):
     seconds = (0.0, 0.0)
 
     def inflict(self) -> None:
-        for family in ("inet", "bridge"):
-            command = ["nft", "delete", "table", family, place_of(self.site, self.subject).bridge]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise Missed(done.stderr)
+        try:
+            bounds_of(self.site, self.subject).flush_rules()
+        except AssertionError as error:
+            raise Missed(str(error)) from error
 
 
 class DiskDetached(OfContainer):
@@ -56,7 +55,7 @@ class DiskDetached(OfContainer):
         if not self.subject:
             raise Missed("no engine has such a container")
         try:
-            was_attached = detach_disk(disk_image(self.site, self._node, self.subject))
+            was_attached = detach_disk(bounds_of(self.site, self._node).disk_image(self.subject))
         except subprocess.CalledProcessError as error:
             raise Missed(str(error.stderr)) from error
         if not was_attached:

@@ -1,4 +1,4 @@
-"""Outside changes to a container."""
+"""Outside changes to a container, and to a node's firewall."""
 
 from collections.abc import Mapping
 
@@ -33,8 +33,13 @@ def leave_container(runner: Runner, sandbox_id: str) -> None:
     runner.engine.docker("create", "--name", name, *flags, TINY_IMAGE)
 
 
+def _flush_rules(runner: Runner, _sandbox_id: str) -> None:
+    runner.bounds.flush_rules()
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "resync-of-a-stopped-container": routine("resync", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
     "resync-of-an-orphan": routine("resync", prepare=_deleted, act=leave_container),
+    "network-without-its-rules": routine("network", prepare=running, act=_flush_rules),
     "events": routine("events", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
 }

@@ -19,6 +19,7 @@ from tests.drills.requests import Verb
 from tests.factories import make_node, make_sandbox
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
+from worker.network.addresses import network_name
 
 ELSEWHERE = "node-elsewhere"
 
@@ -29,6 +30,14 @@ ELSEWHERE = "node-elsewhere"
 def no_worker(runner: Runner) -> str:
     """No worker."""
     runner.service.kill("worker")
+    return ""
+
+
+def no_network(runner: Runner) -> str:
+    """No worker, and neither network nor rules, as after a reboot without containers."""
+    runner.service.kill("worker")
+    runner.engine.docker("network", "rm", network_name(runner.bounds.place))
+    runner.bounds.flush_rules()
     return ""
 
 
@@ -109,6 +118,7 @@ def _settled(runner: Runner, *path: Status) -> str:
 
 OPERATIONS: Mapping[str, Operation] = {
     "boot": Operation(owns=frozenset({"process"}), prepare=no_worker, act=_boot_worker),
+    "boot-without-a-network": Operation(owns=frozenset({"process"}), prepare=no_network, act=_boot_worker),
     "sweep-of-what-waits-for-a-node": routine("sweep", prepare=waiting, act=_uncordon),
     "heartbeat-with-a-stale-container": routine("heartbeat", prepare=moved_away, act=leave_container),
     "lost-node": routine("nodes", prepare=lost, act=no_more, verify=_is_lost),

@@ -14,9 +14,10 @@ from tests.drills.engine_listing import sandbox_name
 from tests.drills.faults.asking import SANDBOXES, ask, tell_of
 from tests.drills.faults.operation import Operation, Prepare, nothing, routine
 from tests.drills.faults.runner import Runner
-from tests.drills.faults.specs import BROKEN_IMAGE, FRAGILE_IMAGE, MISSING, PULLED, SLOW_IMAGE
+from tests.drills.faults.specs import BROKEN_IMAGE, FRAGILE_IMAGE, MISSING, NAMED_IMAGE, PULLED, SLOW_IMAGE
 from tests.drills.requests import Outcome, Verb
 from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import detach_disk
 from tests.waiting import eventually
 
 START = frozenset({"POST /sandboxes", "sandboxes.start"})
@@ -44,6 +45,31 @@ def paused(runner: Runner) -> str:
 def fragile(runner: Runner) -> str:
     """A sandbox whose container may be harmed."""
     return running(runner, FRAGILE_IMAGE)
+
+
+def without_a_loop_device(runner: Runner) -> str:
+    """A sandbox that is stopped, and whose disk is detached, as after a reboot."""
+    sandbox_id = running(runner)
+    stop(runner, sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    assert detach_disk(runner.bounds.disk_image(sandbox_id))
+    return sandbox_id
+
+
+def with_host_names(runner: Runner) -> str:
+    """A running sandbox that reaches two host names."""
+    _set_egress(runner, "allowed.example,more.example")
+    return running(runner, NAMED_IMAGE)
+
+
+def shrink_egress(runner: Runner, _sandbox_id: str) -> None:
+    """An operator takes one of them away."""
+    _set_egress(runner, "allowed.example")
+
+
+def _set_egress(runner: Runner, egress: str) -> None:
+    with runner.service.database.transaction() as session:
+        specs.change(session, NAMED_IMAGE, {"egress": egress})
 
 
 def stopped(runner: Runner) -> str:
@@ -151,17 +177,48 @@ def delete(runner: Runner, sandbox_id: str) -> None:
     runner.client.delete(sandbox_id)
 
 
+def read_log(runner: Runner, sandbox_id: str) -> None:
+    """A request for the log of a sandbox's container."""
+    ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+
+
+def _log_is_read(runner: Runner, sandbox_id: str) -> None:
+    """Asked for again, it is read."""
+
+    def is_read() -> bool:
+        answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+        return answer is not None and answer.json()["is_live"] and bool(answer.json()["containers"][0]["lines"])
+
+    eventually(is_read)
+
+
+def _log_is_kept(runner: Runner, sandbox_id: str) -> None:
+    """The log of the deleted sandbox is there, once."""
+    answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+    assert answer is not None
+    [log] = answer.json()["containers"]
+    assert (log["cause"], bool(log["lines"])) == ("removed", True)
+
+
 PAUSE = frozenset({"POST /sandboxes/{sandbox_id}/pause", "sandboxes.pause"})
 RESUME = frozenset({"POST /sandboxes/{sandbox_id}/resume", "sandboxes.resume"})
+READ_LOG = frozenset({"GET /sandboxes/{sandbox_id}/logs", "sandboxes.read_log"})
 DELETE = frozenset({"DELETE /sandboxes/{sandbox_id}", "sandboxes.delete"})
+
+# Writes that decide what a sandbox reaches.
+ACCESS = frozenset({"egress.write", "egress.remove", "firewall.change", "firewall.disconnect"})
 
 OPERATIONS: Mapping[str, Operation] = {
     "start": Operation(owns=START, act=start(TINY_IMAGE)),
     "pause": Operation(owns=PAUSE, prepare=running, act=pause),
     "stop": Operation(owns=PAUSE, prepare=running, act=stop),
     "resume": Operation(owns=RESUME, prepare=paused, act=resume),
-    "delete": Operation(owns=DELETE, prepare=running, act=delete),
+    "delete": Operation(owns=DELETE, prepare=running, act=delete, verify=_log_is_kept),
+    "read-log": Operation(owns=READ_LOG, prepare=running, act=read_log, verify=_log_is_read),
     "failing-start": Operation(owns=frozenset({"sandboxes.start"}), act=start(BROKEN_IMAGE)),
+    "start-with-host-names": Operation(owns=START, act=start(NAMED_IMAGE), writes=ACCESS),
+    "delete-with-host-names": Operation(owns=DELETE, prepare=with_host_names, act=delete, writes=ACCESS),
+    "network-with-less-egress": routine("network", prepare=with_host_names, act=shrink_egress),
     "pull": _start_from_registry(PULLED, prepare=not_pulled),
     "failing-pull": _start_from_registry(MISSING),
     "start-under-a-key": Operation(
@@ -174,6 +231,7 @@ OPERATIONS: Mapping[str, Operation] = {
         settings={"AW_QUOTA_RUNNING": "1", "AW_QUOTA_POLICY": "pause_oldest"},
     ),
     "resume-stopped": Operation(owns=RESUME, prepare=stopped, act=resume),
+    "resume-with-a-detached-disk": Operation(owns=RESUME, prepare=without_a_loop_device, act=resume),
     "resume-removed": Operation(owns=RESUME, prepare=removed, act=resume),
     "sweep-of-a-lost-message": routine("sweep", act=_start_without_message, owns=frozenset({"sandboxes.check"})),
     "leases": Operation(owns=frozenset({"leases"}), act=start(SLOW_IMAGE)),

@@ -7,6 +7,7 @@ from shared.db.database import Database
 from shared.models import Node
 from shared.sandboxes import specs
 from shared.states import NodeStatus
+from tests import effort
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, assert_complains, rows
@@ -111,8 +112,13 @@ def test_waking_is_on_unless_a_spec_disables_it(migrated: Cli, database: Databas
     assert (first.wake_on_traffic, first.revision, second.wake_on_traffic) == (True, 2, False)
 
 
-@pytest.mark.parametrize("option", ["--freeze-after", "--stop-after", "--delete-after", "--max-age"])
-@pytest.mark.parametrize("text", ["0", "soon", "1w", "11y"])
+@pytest.mark.parametrize(
+    ("text", "option"),
+    effort.covering(
+        ["0", "soon", "1w", "11y"],
+        ["--freeze-after", "--stop-after", "--delete-after", "--max-age"],
+    ),
+)
 def test_invalid_deadlines_are_rejected(migrated: Cli, option: str, text: str) -> None:
     for command in (("add", "own:1"), ("set", "agent-workspace/sandbox:1.58.2")):
         answer = migrated("specs", *command, option, text)

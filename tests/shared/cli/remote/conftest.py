@@ -24,8 +24,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     # In these modules alone: other threads sleep, too.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: None)
-    for module in ("conversations", "login", "waiting"):
-        monkeypatch.setattr(f"shared.cli.remote.{module}.time", clock)
+    for module in ("remote.conversations", "remote.login", "remote.waiting", "sandbox_logs"):
+        monkeypatch.setattr(f"shared.cli.{module}.time", clock)
 
     def run(*arguments: str) -> Answer:
         with pytest.raises(SystemExit) as ended:

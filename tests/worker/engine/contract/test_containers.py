@@ -1,5 +1,6 @@
 """The engine's contract, on the real engine with the tiny image and on the fake that other tests use."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
@@ -72,7 +73,7 @@ def test_container_that_is_missing_is_no_error(engine: Engine, request_: Contain
     engine.stop(name, 1)
     engine.remove_container(name)
     engine.remove(name)
-    assert engine.read_log(name, 5) == ""
+    assert not engine.read_log(name).lines
     assert state(engine, name) == ABSENT
 
 
@@ -166,16 +167,32 @@ def test_container_has_an_address_while_it_runs_and_publishes_no_port(
 def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: ContainerRequest) -> None:
     name = request_.name
     engine.create(request_)
-    assert engine.read_log(name, 5) == ""
+    assert not engine.read_log(name).lines
     started(engine, request_)
-    eventually(lambda: engine.read_log(name, 5))
+    eventually(lambda: engine.read_log(name).lines)
     engine.stop(name, 1)
+    before = len(engine.read_log(name).lines)
     engine.start(name)
-    eventually(lambda: engine.read_log(name, 5).count("\n") > 1)
-    assert len(engine.read_log(name, 1).splitlines()) == 1
-    eventually(lambda: engine.read_log(name, 5).endswith(engine.read_log(name, 1)))  # the log may grow
+    eventually(lambda: len(engine.read_log(name).lines) > before)
+    log = engine.read_log(name)
+    assert not log.is_cut
+    times = [line.at for line in log.lines]
+    assert times == sorted(times)
+    assert all(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\.\d{9}Z", at) for at in times)
+    assert not [line for line in log.lines if line.is_partial or "\n" in line.text]
     engine.remove_container(name)
-    assert engine.read_log(name, 5) == ""
+    assert not engine.read_log(name).lines
+
+
+def test_each_container_of_a_name_has_its_own_id(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, request_)
+    first = engine.observe(name).container_id
+    engine.stop(name, 1)
+    assert engine.observe(name).container_id == first != ""
+    engine.remove_container(name)
+    assert engine.observe(name).container_id == ""
+    engine.create(request_)
+    assert engine.observe(name).container_id not in ("", first)
 
 
 def test_volume_outlives_a_removed_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:

@@ -4,14 +4,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlmodel import Session
 
-from shared.db.database import Database
+from shared.leasing import leases
 from shared.queue.jobs import CheckSandbox
-from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import Person
@@ -153,14 +152,14 @@ class TestConcurrentChanges:
         set_desired(context, sandbox_id, Desired.PAUSED)
         before_next(engine, "observe", lambda: set_desired(context, sandbox_id, Desired.RUNNING))
 
-        def find_and_be_overtaken(database: Database, row_id: str, fence: int) -> CurrentDesiredState | None:
+        def read_and_be_overtaken(*arguments: Any) -> Any:
             monkeypatch.undo()
-            found = sandbox_queries.find_desired(database, row_id, fence)
+            found = leases.read(*arguments)
             set_desired(context, sandbox_id, Desired.PAUSED)
             engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another read
             return found
 
-        monkeypatch.setattr("worker.sandboxes.actions.sandbox_queries.find_desired", find_and_be_overtaken)
+        monkeypatch.setattr("worker.sandboxes.actions.leases.read", read_and_be_overtaken)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert found.observed_generation == found.generation == 4

@@ -1,0 +1,91 @@
+"""The rows that keep containers' logs: few for each sandbox, and for limited time.
+
+No lease guards them: a reading says when it began, and never replaces a newer one of the same container. So a worker
+that dies after the write repeats it, and a late one changes nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func
+from sqlmodel import Session, col, select
+
+from shared.clock import now
+from shared.models import SandboxLog
+
+# Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
+MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
+# A write removes at most so many: only a lower limit than before has more.
+MAX_REMOVED = 10
+NO_CONTAINER = ""
+
+
+class LogCause(StrEnum):
+    """Why a container's log was kept."""
+
+    # It, or its agent server, did not start or does not answer.
+    FAILED = "failed"
+    # Its processes have ended.
+    EXITED = "exited"
+    # Another container took its place.
+    REPLACED = "replaced"
+    REMOVED = "removed"
+
+
+def keep(session: Session, log: SandboxLog) -> None:
+    """Store a reading, unless a newer one of the container is stored; remove the oldest ones beyond the limits.
+
+    Raises:
+        StoreConflict: another worker has stored the container's first reading at the same time. A repeat succeeds.
+    """
+    same = (SandboxLog.sandbox_id == log.sandbox_id, SandboxLog.container_id == log.container_id)
+    kept = session.exec(select(SandboxLog).where(*same).with_for_update()).first()
+    if kept is None:
+        session.add(log)
+        session.flush()
+        _remove_beyond(session, MAX_CONTAINERS, SandboxLog.sandbox_id == log.sandbox_id)
+        _remove_beyond(session, MAX_OF_OWNER, SandboxLog.owner_id == log.owner_id)
+    elif kept.read_at <= log.read_at:
+        # What is equal is not written again: the text of a container that prints nothing.
+        kept.text, kept.is_cut, kept.read_at, kept.expires_at = log.text, log.is_cut, log.read_at, log.expires_at
+        if kept.cause is None or log.cause != LogCause.EXITED:
+            kept.cause = log.cause
+
+
+def list_kept(session: Session, sandbox_id: str) -> Sequence[SandboxLog]:
+    """The logs of a sandbox's containers, oldest first."""
+    found = select(SandboxLog).where(SandboxLog.sandbox_id == sandbox_id, SandboxLog.container_id != NO_CONTAINER)
+    return session.exec(found.order_by(col(SandboxLog.read_at), col(SandboxLog.id)).limit(MAX_CONTAINERS)).all()
+
+
+def find_last_reading(session: Session, sandbox_id: str) -> datetime | None:
+    """When a worker last read the log of a sandbox's container, or found that there is none."""
+    return session.exec(select(func.max(SandboxLog.read_at)).where(SandboxLog.sandbox_id == sandbox_id)).first()
+
+
+def has_expired(session: Session) -> bool:
+    """Whether an expired log is stored."""
+    return session.exec(select(SandboxLog.id).where(_expired()).limit(1)).first() is not None
+
+
+def delete_expired(session: Session, *, limit: int = 100) -> None:
+    """Delete expired logs."""
+    # Workers sweep concurrently: each skips the rows that another one has locked.
+    found = select(SandboxLog.id).where(_expired()).limit(limit).with_for_update(skip_locked=True)
+    session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(session.exec(found).all())))
+
+
+def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
+    """Remove the oldest logs of a sandbox or of an owner."""
+    rows = select(SandboxLog.id).where(of_one, SandboxLog.container_id != NO_CONTAINER)
+    newest_first = rows.order_by(col(SandboxLog.read_at).desc(), col(SandboxLog.id).desc())
+    # Two workers of one owner may want to remove the same rows: each skips those that the other has locked.
+    found = newest_first.offset(kept).limit(MAX_REMOVED).with_for_update(skip_locked=True)
+    if oldest := session.exec(found).all():
+        session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(oldest)))
+
+
+def _expired() -> ColumnElement[bool]:
+    return col(SandboxLog.expires_at) <= now()

@@ -1,0 +1,6 @@
+"""Limits of what is stored of a container's log. Commands import them without the rest, which is slow to import."""
+
+# Of one container, times included.
+MAX_BYTES = 64 * 1024
+# No stored log has more lines: the engine is asked for so many.
+MAX_LINES = 1000

@@ -1,0 +1,143 @@
+"""The text of a container's log as it is stored: harmless to show, without secrets, and short.
+
+A log is hostile: it may have any bytes, lines without an end, and secrets across the borders of what was read. So the
+order is fixed: what controls a terminal goes first, then all secrets, then what is too long.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from shared.container_logs.limits import MAX_BYTES
+from shared.redaction import HIDDEN, MIN_SECRET_LENGTH, PROVIDER_KEY
+
+# A line of a secret, such as of a private key, is hidden by itself too: other output may stand between two of them.
+MIN_LINE_LENGTH = 8
+# A user can have 200 secrets of 64 KiB. Those that are no keys and no passwords are hidden as they are only.
+MAX_SPELLED, MAX_LINES_OF_SECRET = 8192, 200
+# Places of a secret at which the text's beginning may continue it: one that repeats itself has very many.
+MAX_PLACES = 100
+# Colours and movements of a terminal's cursor.
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+# All other control characters, and those that change the direction of text.
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class PrintedLine(NamedTuple):
+    """A line that a container has printed.
+
+    Args:
+        at: when it was complete, as the engine writes it: RFC 3339 in UTC with nine decimal places.
+        text: without any line's end.
+        is_partial: its beginning or its end may be missing.
+    """
+
+    at: str
+    text: str
+    is_partial: bool = False
+
+
+class PrintedLog(NamedTuple):
+    """The last lines of a container, oldest first.
+
+    Args:
+        is_cut: whether it has printed more before them.
+    """
+
+    lines: Sequence[PrintedLine] = ()
+    is_cut: bool = False
+
+
+class StoredText(NamedTuple):
+    """A log as it is stored: lines that begin with their time.
+
+    Args:
+        is_cut: whether earlier lines are missing.
+    """
+
+    text: str = ""
+    is_cut: bool = False
+
+
+def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
+    """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`."""
+    known = _spellings(secrets)
+    printed = "".join(f"{line.text}\n" for line in log.lines)
+    shown = hide_secrets(_harmless(printed), known).split("\n")[:-1]
+    kept: list[str] = []
+    size = 0
+    for line, text in zip(reversed(log.lines), reversed(shown), strict=True):
+        whole = f"{line.at} {_hide_parts(text, known) if line.is_partial else text}\n"
+        if (size := size + len(whole.encode())) > MAX_BYTES:
+            kept += [] if kept else [_cut(line.at, whole)]
+            return StoredText("".join(reversed(kept)), is_cut=True)
+        kept.append(whole)
+    return StoredText("".join(reversed(kept)), log.is_cut)
+
+
+def read_stored(text: str) -> Iterator[PrintedLine]:
+    """The lines of a stored text."""
+    for line in text.split("\n")[:-1]:
+        at, _, printed = line.partition(" ")
+        yield PrintedLine(at, printed)
+
+
+def hide_secrets(text: str, known: Collection[str]) -> str:
+    """Replace each secret in a text, long ones first. The number of lines stays."""
+    for secret in known:
+        text = text.replace(secret, HIDDEN + "\n" * secret.count("\n"))
+    return PROVIDER_KEY.sub(HIDDEN, text)
+
+
+def _spellings(secrets: Iterable[str]) -> list[str]:
+    """Each secret as programs print it: in JSON, in a URL, and line by line. Long ones first."""
+    found = set[str]()
+    for secret in secrets:
+        clean = _harmless(secret)
+        found |= {clean, clean.strip()}
+        if len(secret) <= MAX_SPELLED:
+            lines = clean.split("\n", MAX_LINES_OF_SECRET)
+            found |= {json.dumps(secret)[1:-1], quote(secret, safe="")}
+            found |= {line for line in lines if len(line) >= MIN_LINE_LENGTH}
+    return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)
+
+
+def _harmless(text: str) -> str:
+    """The same lines without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))
+
+
+def _hide_parts(text: str, known: Iterable[str]) -> str:
+    """Hide the end of a secret with which a text begins, and the beginning of one with which it ends."""
+    for secret in known:
+        if length := _length_of_end(secret, text):
+            text = HIDDEN + text[length:]
+        if length := _length_of_beginning(secret, text):
+            text = text[:-length] + HIDDEN
+    return text
+
+
+def _length_of_end(secret: str, text: str) -> int:
+    """How many characters at the beginning of the text are the end of the secret."""
+    first = text[:MIN_SECRET_LENGTH]
+    place = 0
+    for _ in range(MAX_PLACES if len(first) == MIN_SECRET_LENGTH else 0):
+        if (place := secret.find(first, place + 1)) < 0:
+            break
+        if len(secret) - place <= len(text) and text.startswith(secret[place:]):
+            return len(secret) - place
+    return 0
+
+
+def _length_of_beginning(secret: str, text: str) -> int:
+    """How many characters at the end of the text are the beginning of the secret."""
+    return _length_of_end(secret[::-1], text[::-1])
+
+
+def _cut(at: str, line: str) -> str:
+    """The end of a line that is too long by itself, with its time."""
+    return f"{at} " + line.encode()[-MAX_BYTES + len(at) + 1 :].decode(errors="ignore")

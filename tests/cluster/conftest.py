@@ -1,0 +1,33 @@
+"""What the tests of clusters write down, and the package that they install."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.service import Installed, install
+from tests.cluster.transcript import Transcript
+from tests.services.directories import REPOSITORY, short_directory
+
+LOG = REPOSITORY / "var" / "log" / "cluster"
+
+
+@pytest.fixture
+def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
+    """What is typed and printed; it is kept in a file with the test's name, and the processes' logs beside it."""
+    found = Transcript()
+    yield found
+    found.write(LOG / f"{request.node.name}.txt")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that belongs to no machine."""
+    with short_directory("installed") as folder:
+        yield folder
+
+
+@pytest.fixture
+def installed(folder: Path, transcript: Transcript) -> Installed:
+    """This tree's package, for all machines."""
+    return install(folder, transcript)

@@ -1,0 +1,126 @@
+"""A machine of the cluster loses its power: its sandboxes are reported, and another machine takes its place."""
+
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.cluster.data import running_data
+from tests.cluster.machines import Machine, running_machine, running_machines
+from tests.cluster.service import READY, Installed, write_settings
+from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
+from tests.cluster.talk import SANDBOXES, Talk, make_key
+from tests.cluster.transcript import Transcript
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    with running_machines(IMAGES) as found:
+        for machine in found:
+            tag_images(machine)
+        yield found
+
+
+def test_sandboxes_of_a_killed_machine_are_reported_and_another_machine_replaces_it(
+    machines: tuple[Machine, Machine], installed: Installed, transcript: Transcript
+) -> None:
+    first, second = machines
+    with running_data(first) as data, ExitStack() as stack:
+        write_settings(first, settings_of(first, data))
+        stack.enter_context(installed.running(first, "agent-workspace all", "all", "flower=0", until=READY))
+        installed.run(first, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
+        stack.enter_context(installed.joined(first, second))
+        installed.await_node(first, "second")
+        user = Talk(first, make_key(installed, first, "alice"), transcript)
+        lost = fill_second(installed, first, user)
+        kill(first, second, user, lost, transcript)
+        installed.run(first, "nodes", "list")
+        check_new_start(user, first, transcript)
+        replace(installed, first, user, lost, stack, transcript)
+        installed.run(first, "nodes", "list")
+
+
+def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, str]:
+    """Start a conversation, and a sandbox that is paused, on the second machine; the ids of the sandboxes."""
+    installed.run(first, "nodes", "cordon", "first")
+    user.start_without_agent()
+    paused = user.ask("POST", SANDBOXES, params={"wait": 60})["id"]
+    user.ask("POST", f"{SANDBOXES}/{paused}/pause", params={"wait": 60})
+    installed.run(first, "nodes", "uncordon", "first")
+    installed.run(first, "nodes", "list")
+    return {"running": user.sandbox_id, "paused": paused}
+
+
+def kill(first: Machine, second: Machine, user: Talk, lost: dict[str, str], transcript: Transcript) -> None:
+    """Kill the second machine, and wait until the service says what became of its sandboxes."""
+    history = user.events()
+    began = time.monotonic()
+    second.lose_power()
+    transcript.add("(all processes of second are killed)", "", time.monotonic() - began)
+    check_new_start(user, first, transcript)
+    eventually(lambda: shown(user, lost["running"])["status"] == "ERROR", deadline_seconds=120)
+    found = shown(user, lost["running"])
+    transcript.add("(the running sandbox)", tell(found), time.monotonic() - began)
+    assert found["reason"] == "node_lost"
+    assert "second" in found["detail"]
+    assert "files" in found["detail"]
+    assert shown(user, lost["paused"])["status"] == "PAUSED"
+    transcript.add("(the paused sandbox)", tell(shown(user, lost["paused"])), time.monotonic() - began)
+    assert user.events() == history
+
+
+def check_new_start(user: Talk, first: Machine, transcript: Transcript) -> None:
+    """A new sandbox runs on the machine that is left."""
+    began = time.monotonic()
+    sandbox_id = start(user)
+    transcript.add("(a new sandbox)", tell(shown(user, sandbox_id)), time.monotonic() - began)
+    assert f"aw-{sandbox_id}" in first.engine.containers()
+
+
+def replace(
+    installed: Installed, first: Machine, user: Talk, lost: dict[str, str], stack: ExitStack, transcript: Transcript
+) -> None:
+    """Give the lost machine up, let a clean one join, and move there what was lost."""
+    third = stack.enter_context(running_machine("third", 3, IMAGES, first))
+    tag_images(third)
+    stack.enter_context(installed.joined(first, third))
+    installed.await_node(first, "third")
+    installed.run(first, "nodes", "forget", "second", "--yes")
+    eventually(lambda: shown(user, lost["paused"]).get("reason") == "node_lost", deadline_seconds=60)
+    transcript.add("(the paused sandbox)", tell(shown(user, lost["paused"])), 0)
+    installed.run(first, "nodes", "cordon", "first")
+    began = time.monotonic()
+    for sandbox_id in (*lost.values(), start(user)):
+        user.ask("POST", f"{SANDBOXES}/{sandbox_id}/resume")
+        eventually(partial(is_running_on, user, sandbox_id, third), deadline_seconds=120)
+    found = third.engine.docker("ps", "--format", "{{.Names}} {{.Status}}")
+    transcript.add("(both are resumed, and another is started) third$ docker ps", found, time.monotonic() - began)
+    assert user.events()
+    eventually(lambda: "second" not in installed.nodes(first), deadline_seconds=60)
+
+
+def start(user: Talk) -> str:
+    """A new sandbox, once it runs."""
+    sandbox_id: str = user.ask("POST", SANDBOXES)["id"]
+    eventually(lambda: shown(user, sandbox_id)["status"] == "RUNNING", deadline_seconds=120)
+    return sandbox_id
+
+
+def is_running_on(user: Talk, sandbox_id: str, machine: Machine) -> bool:
+    return shown(user, sandbox_id)["status"] == "RUNNING" and f"aw-{sandbox_id}" in machine.engine.containers()
+
+
+def shown(user: Talk, sandbox_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = user.ask("GET", f"{SANDBOXES}/{sandbox_id}")
+    return found
+
+
+def tell(found: dict[str, Any]) -> str:
+    return f"{found['status']} {found.get('reason') or ''}\n{textwrap.fill(found.get('detail') or '', 110)}"

@@ -1,0 +1,150 @@
+"""What keeps sandboxes apart at rest: firewall rules, disks and doors, by `nft`, the engine, Linux and the wire."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import httpx
+
+from shared.db.database import Database
+from shared.models import Node
+from shared.settings import Settings
+from tests.drills.engine_listing import NAME_PREFIX, sandbox_name
+from tests.drills.engine_socket import EngineSocket
+from tests.services import http
+from tests.services.deployment_settings import BOUNDED
+from tests.services.private_engine import PrivateEngine
+from worker.network.addresses import make_place, network_name
+from worker.network.proxy import PROXY_LABEL
+from worker.network.rules import Place
+
+LOOPS = Path("/sys/block")
+DELETED = " (deleted)"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What keeps the sandboxes of one node apart."""
+
+    engine: PrivateEngine
+    installation: str
+    node: str
+    # Of the sandboxes.
+    network: IPv4Network
+    door_port: int
+    # The var directory of the worker.
+    var: Path
+    egress_port: int = 3003
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the node's worker and door from which these follow."""
+        return BOUNDED | {"AW_SANDBOX_ADDRESSES": str(self.network), "AW_EGRESS_PORT": str(self.egress_port)}
+
+    @property
+    def place(self) -> Place:
+        """The bridge and the network of the sandboxes."""
+        return make_place(Settings(sandbox_addresses=self.network), self.installation, self.node)
+
+    @property
+    def images(self) -> Path:
+        """The folder of the sandboxes' disks."""
+        return self.engine.data / "agent-workspace" / self.installation
+
+    def disk_image(self, sandbox_id: str) -> Path:
+        """The file with a sandbox's disk."""
+        return self.images / f"{sandbox_name(sandbox_id)}.img"
+
+    def flush_rules(self) -> None:
+        """Remove the firewall tables: only the service writes them again.
+
+        Raises:
+            AssertionError: they are not there.
+        """
+        for family in ("inet", "bridge"):
+            command = ["nft", "delete", "table", family, self.place.bridge]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+
+    def violations(self, database: Database) -> list[str]:
+        """What is not as it must be, in words.
+
+        Raises:
+            TransportError, HTTPStatusError: the engine does not answer.
+        """
+        checks = (self._wrong_rules, self._wrong_names, self._wrong_disks, self._shut_door)
+        return [*(each for check in checks for each in check()), *self._closed(database)]
+
+    def _wrong_rules(self) -> Iterator[str]:
+        """The sandboxes that the rules know are those whose containers have an address."""
+        known = self._known_to_rules()
+        if known is None:
+            yield "its firewall rules are gone"
+            return
+        addresses = EngineSocket(self.engine.host).addresses(network_name(self.place))
+        if known != addresses:
+            missing = sorted(addresses - known)
+            yield f"its firewall rules know {sorted(known - addresses)} too much and {missing} too little"
+
+    def _known_to_rules(self) -> set[str] | None:
+        """The addresses in the set of sandboxes; None: a table is not there."""
+        for family in ("bridge", "inet"):
+            command = ["nft", "--json", "list", "table", family, self.place.bridge]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                return None
+        sets = {
+            item["set"]["name"]: item["set"].get("elem", [])
+            for item in json.loads(done.stdout)["nftables"]
+            if "set" in item
+        }
+        return set(sets["sandboxes"])
+
+    def _wrong_names(self) -> Iterator[str]:
+        """The egress proxy is told what the sandboxes reach whose programs use it."""
+        folder = self.var / "run" / "egress" / self.place.gateway
+        told = {path.name for path in folder.glob("[!.]*") if path.read_text()}
+        addresses = EngineSocket(self.engine.host).addresses(network_name(self.place), PROXY_LABEL)
+        if told != addresses:
+            yield f"the egress proxy is told of {sorted(told)} instead of {sorted(addresses)}"
+
+    def _wrong_disks(self) -> Iterator[str]:
+        """Each sandbox's volume has its disk, and each disk its volume; no removed disk has a loop device."""
+        files = {path.name for path in self.images.glob("aw-*")}
+        held = EngineSocket(self.engine.host).holdings()
+        own = [volume for volume in held.volumes if self.installation in volume.labels.values()]
+        wanted = {f"{volume.name}.img" for volume in own if volume.name.startswith(NAME_PREFIX)}
+        if files != wanted:
+            yield f"disks without a volume: {sorted(files - wanted)}; volumes without one: {sorted(wanted - files)}"
+        for loop in LOOPS.glob("loop*/loop/backing_file"):
+            backing = _read(loop)
+            if backing.startswith(f"{self.images}/") and backing.endswith(DELETED):
+                yield f"{loop.parts[3]} holds a disk that is removed: {backing}"
+
+    def _shut_door(self) -> Iterator[str]:
+        """The door answers, and refuses requests without its token."""
+        address = f"http://{self.engine.address}:{self.door_port}"
+        try:
+            status = http.get(f"{address}/{self.network[2]}/8000/alive", timeout=5).status_code
+        except httpx.TransportError as error:
+            yield f"its door does not answer: {error!r}"
+            return
+        if status != 403:
+            yield f"its door answers {status} without a token"
+
+    def _closed(self, database: Database) -> Iterator[str]:
+        with database.reading() as session:
+            found = session.get_one(Node, self.node).closed_reason
+        if found:
+            yield f"it is closed: {found}"
+
+
+def _read(path: Path) -> str:
+    """A file of the kernel's; empty: the device went away just now."""
+    try:
+        return path.read_text().rstrip("\n")
+    except OSError:
+        return ""

@@ -1,0 +1,88 @@
+"""Connections and datagrams that are open when a sandbox's egress closes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.sandboxes import specs
+from tests.isolation.network.scene import LISTED, OPEN, OTHER_LAN, PUBLIC, Scene
+from tests.services import processes
+from tests.services.namespaces import Namespace
+from tests.waiting import eventually
+
+PORT = 9999
+# Sends without an end to each that has sent something or connected.
+SOURCE = """
+import asyncio, sys
+class Datagrams(asyncio.DatagramProtocol):
+    def connection_made(self, transport): self.transport = transport
+    def datagram_received(self, data, source): asyncio.ensure_future(self.send(source))
+    async def send(self, source):
+        while True:
+            self.transport.sendto(b"more", source)
+            await asyncio.sleep(0.05)
+async def stream(reader, writer):
+    while True:
+        writer.write(b"more")
+        await asyncio.sleep(0.05)
+async def main(port, *addresses):
+    loop = asyncio.get_running_loop()
+    for address in addresses:
+        await asyncio.start_server(stream, address, port)
+        await loop.create_datagram_endpoint(Datagrams, local_addr=(address, port))
+    print("listening", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main(int(sys.argv[1]), *sys.argv[2:]))
+"""
+# Says when something comes, and ends when nothing has come for far longer than the source's pause.
+RECEIVER = """
+import socket, sys
+kind = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}[sys.argv[1]]
+with socket.socket(socket.AF_INET, kind) as plug:
+    plug.settimeout(3)
+    plug.connect((sys.argv[2], int(sys.argv[3])))
+    plug.send(b"?")
+    assert plug.recv(4)
+    print("received", flush=True)
+    try:
+        while plug.recv(65536):
+            pass
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize(("spec", "address"), [(OPEN, PUBLIC), (LISTED, OTHER_LAN)])
+def test_what_is_open_ends_when_egress_closes(scene: Scene, spec: str, address: str, tmp_path: Path) -> None:
+    scene.isolation.refresh()
+    command = [*scene.lan.command, sys.executable, "-IS", "-c", SOURCE, str(PORT), address]
+    source = processes.start(command, tmp_path / "source.log")
+    try:
+        eventually(lambda: "listening" in (tmp_path / "source.log").read_text(), deadline_seconds=30)
+        inside = scene.inside(spec)
+        with receiving(inside, "tcp", address) as stream, receiving(inside, "udp", address) as datagrams:
+            scene.isolation.refresh()
+            assert (stream.poll(), datagrams.poll()) == (None, None)
+            with scene.database.transaction() as session:
+                specs.change(session, spec, {"egress": "none"})
+            scene.isolation.refresh()
+            eventually(lambda: None not in (stream.poll(), datagrams.poll()), deadline_seconds=30)
+    finally:
+        processes.stop(source)
+
+
+@contextmanager
+def receiving(place: Namespace, protocol: str, address: str) -> Iterator["subprocess.Popen[str]"]:
+    """A program in a sandbox that receives what the source sends."""
+    command = [*place.command, sys.executable, "-IS", "-c", RECEIVER, protocol, address, str(PORT)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "received\n"
+            yield running
+        finally:
+            running.kill()

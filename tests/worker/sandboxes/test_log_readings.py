@@ -1,0 +1,133 @@
+"""Logs are read for requests that wait, without a lease, and few at a time."""
+
+from dataclasses import replace
+
+import pytest
+from sqlmodel import select
+
+from shared.container_logs import kept_logs
+from shared.container_logs.kept_logs import NO_CONTAINER
+from shared.models import Sandbox, SandboxLog
+from shared.queue.jobs import ReadLog
+from shared.states import Desired
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person
+from tests.fakes.container import printed
+from tests.fakes.engine import FakeEngine
+from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
+from tests.worker.scenes import (
+    claim,
+    delete,
+    deliver,
+    row,
+    running,
+    set_desired,
+    start,
+    warm,
+)
+from worker.context import WorkerContext
+from worker.sandboxes import container_logs
+from worker.sandboxes.container_logs import read_live
+from worker.sandboxes.reconciler import reconcile
+
+
+def test_log_of_a_running_container(
+    context: WorkerContext,
+    publisher: RecordingPublisher,
+    engine: FakeEngine,
+    user: Person,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(container_logs, "FRESH_SECONDS", 60.0)
+    sandbox_id = running(context, user)
+    publisher.publish(ReadLog(sandbox_id, NODE_ID))
+    deliver(context)
+    assert logs_of(context, sandbox_id) == [(["the last line"], None)]
+    read_live(context, sandbox_id)
+    assert reads(engine) == 1, "the reading is fresh"
+
+
+def test_readings_follow_the_log(
+    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_logs, "FRESH_SECONDS", 0.0)
+    sandbox_id = running(context, user)
+    read_live(context, sandbox_id)
+    container_of(engine, sandbox_id).log.append("and one more")
+    read_live(context, sandbox_id)
+    assert logs_of(context, sandbox_id) == [(["the last line", "and one more"], None)]
+    set_desired(context, sandbox_id, Desired.STOPPED)
+    reconcile(context, sandbox_id)
+    read_live(context, sandbox_id)
+    assert logs_of(context, sandbox_id)[0][1] == "exited"
+    delete(context, sandbox_id)
+    read_live(context, sandbox_id)
+    assert logs_of(context, sandbox_id) == [(["the last line", "and one more"], "removed")]
+
+
+def test_reading_without_a_container_is_recorded(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+    sandbox_id = start(context, user)
+    read_live(context, sandbox_id)
+    with context.database.reading() as session:
+        assert session.exec(select(SandboxLog.container_id)).all() == [NO_CONTAINER]
+        assert kept_logs.find_last_reading(session, sandbox_id) is not None
+    assert reads(engine) == 0
+
+
+def test_log_of_a_claimed_sandbox_is_not_read_before_it_is_its_owners(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    """After a restore of the store, the container may be another user's (decision 47)."""
+    reconcile(context, warm(context))
+    sandbox_id = claim(context, user)
+    read_live(context, sandbox_id)
+    assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).ready_at is not None
+
+
+@pytest.mark.parametrize("verb", ["observe", "read_log"])
+def test_engine_in_trouble_ends_the_reading_only(
+    context: WorkerContext, engine: FakeEngine, user: Person, verb: str
+) -> None:
+    sandbox_id = running(context, user)
+    engine.fail[verb] = 1
+    read_live(context, sandbox_id)
+    assert logs_of(context, sandbox_id) == []
+    read_live(context, sandbox_id)
+    assert len(logs_of(context, sandbox_id)) == 1, "its place is free again"
+
+
+def test_sandbox_of_another_node_is_not_read(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+    sandbox_id = running(context, user)
+    other = replace(context, settings=context.settings.model_copy(update={"node": "node-b"}))
+    engine.calls.clear()
+    for each in (sandbox_id, "0" * 32):
+        read_live(other, each)
+    assert engine.calls == []
+
+
+def test_few_logs_are_read_at_a_time(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+    sandbox_id = running(context, user)
+    depth = 0
+
+    def read_more(_name: str) -> None:
+        nonlocal depth
+        depth += 1
+        read_live(context, sandbox_id)
+
+    engine.before["observe"] = read_more
+    read_live(context, sandbox_id)
+    assert depth == 8
+
+
+def test_detail_of_a_failure_is_short(
+    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "read_log", lambda _name: printed(*["x" * 10_000] * 3, "the end"))
+    engine.at_boot = 3
+    sandbox_id = start(context, user)
+    reconcile(context, sandbox_id)
+    detail = str(row(context, Sandbox, sandbox_id).detail)
+    assert detail.endswith("\nthe end")
+    assert len(detail) < 8_200

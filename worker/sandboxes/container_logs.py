@@ -1,0 +1,150 @@
+"""The logs of sandboxes' containers: kept before a container goes, and read while it is there.
+
+A log explains, and decides nothing. So whatever is in the way of one is logged here, in bounded time, and never fails
+or repeats what is done to the sandbox.
+"""
+
+from datetime import datetime
+from functools import partial
+from threading import BoundedSemaphore
+
+import structlog
+
+from shared.clock import after, now
+from shared.container_logs import kept_logs
+from shared.container_logs.kept_logs import NO_CONTAINER, LogCause
+from shared.container_logs.printed_text import StoredText, read_stored, write_stored
+from shared.conversations import known_secrets
+from shared.db.database import StoreConflict, StoreError
+from shared.models import Sandbox, SandboxLog
+from shared.states import Status
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState, ContainerStatus, EngineError
+from worker.sandboxes.container_spec import container_name
+
+log = structlog.get_logger()
+
+# Containers in other states have printed nothing, or are no more.
+PRINTING = (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.EXITED, ContainerState.DEAD)
+# A reading that is not older answers another request as well. The API takes a second, and the clocks of its machine
+# and of this one may differ: a request that waits must get a reading.
+FRESH_SECONDS = 0.25
+# How long the log of a container that is there is kept if none is to be kept.
+MIN_KEPT_SECONDS = 60.0
+DAY_SECONDS = 24 * 60 * 60
+# Lines and characters that explain a failure in its detail.
+LAST_LINES, LAST_CHARACTERS = 30, 8_000
+NOTHING = StoredText()
+# Readings for requests at a time. Their engine may be stuck: the others' jobs need threads, too.
+_places = BoundedSemaphore(8)
+
+
+def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, cause: LogCause) -> str:
+    """Keep the log of a container before it goes, or because it has failed. Never raises.
+
+    Args:
+        context: has the engine and the database.
+        sandbox: the row as its worker leased it; the container is known to be this row's.
+        observed: the container.
+        cause: why it is kept.
+
+    Returns:
+        The log's last lines, without their times.
+    """
+    if observed.state not in PRINTING:
+        return ""
+    stored = NOTHING
+    try:
+        read_at = now()
+        stored = _read(context, sandbox)
+        if context.settings.container_log_days and sandbox.owner_id is not None:
+            _keep(context, _row(context, sandbox, read_at, observed.container_id, cause, stored))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the container goes; it is logged
+        _report(sandbox.id, error)
+    lines = [line.text for line in read_stored(stored.text)][-LAST_LINES:]
+    return "\n".join(lines)[-LAST_CHARACTERS:].strip()
+
+
+def read_live(context: WorkerContext, sandbox_id: str) -> None:
+    """Read the log of a sandbox's container for the requests that wait for it."""
+    context.runs.run(partial(_read_live, context, sandbox_id))
+
+
+def is_in_doubt(sandbox: Sandbox) -> bool:
+    """Whether the container may be another row's: it was created for the warm pool, and has served no owner yet."""
+    return sandbox.boot_key is not None and sandbox.ready_at is None
+
+
+def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
+    if not _places.acquire(blocking=False):
+        log.warning("log_not_read", sandbox=sandbox_id, why="too many are being read")
+        return False
+    try:
+        with context.database.reading() as session:
+            sandbox = session.get(Sandbox, sandbox_id)
+            last = kept_logs.find_last_reading(session, sandbox_id)
+        is_fresh = last is not None and (now() - last).total_seconds() < FRESH_SECONDS
+        if sandbox is not None and _is_own(context, sandbox) and not is_fresh:
+            _keep(context, _read_row(context, sandbox))
+    except (EngineError, StoreError) as error:
+        _report(sandbox_id, error)
+    finally:
+        _places.release()
+    return True
+
+
+def _is_own(context: WorkerContext, sandbox: Sandbox) -> bool:
+    return sandbox.node_id == context.settings.node and sandbox.owner_id is not None
+
+
+def _read_row(context: WorkerContext, sandbox: Sandbox) -> SandboxLog:
+    read_at = now()
+    observed = context.engine.observe(container_name(sandbox.id))
+    if observed.state not in PRINTING or sandbox.status == Status.DELETED or is_in_doubt(sandbox):
+        return _row(context, sandbox, read_at)
+    runs = observed.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+    cause = None if runs else LogCause.EXITED
+    return _row(context, sandbox, read_at, observed.container_id, cause, _read(context, sandbox))
+
+
+def _read(context: WorkerContext, sandbox: Sandbox) -> StoredText:
+    printed = context.engine.read_log(container_name(sandbox.id))
+    with context.database.reading() as session:
+        secrets = known_secrets.find_in_sandbox(session, context.vault, sandbox)
+    return write_stored(printed, secrets)
+
+
+def _row(
+    context: WorkerContext,
+    sandbox: Sandbox,
+    read_at: datetime,
+    container_id: str = NO_CONTAINER,
+    cause: LogCause | None = None,
+    stored: StoredText = NOTHING,
+) -> SandboxLog:
+    kept_seconds = max(context.settings.container_log_days * DAY_SECONDS, MIN_KEPT_SECONDS)
+    return SandboxLog(
+        sandbox_id=sandbox.id,
+        owner_id=sandbox.owner_id or "",
+        container_id=container_id,
+        cause=cause,
+        text=stored.text,
+        is_cut=stored.is_cut,
+        read_at=read_at,
+        expires_at=after(kept_seconds),
+    )
+
+
+def _keep(context: WorkerContext, row: SandboxLog) -> None:
+    values = row.model_dump()
+    try:
+        with context.database.transaction() as session:
+            kept_logs.keep(session, row)
+    except StoreConflict:
+        with context.database.transaction() as session:
+            kept_logs.keep(session, SandboxLog(**values))
+
+
+def _report(sandbox_id: str, error: Exception) -> None:
+    trace = not isinstance(error, EngineError | StoreError)
+    log.warning("log_not_kept", sandbox=sandbox_id, error=type(error).__name__, exc_info=trace)
