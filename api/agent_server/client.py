@@ -23,8 +23,8 @@ from shared.observability import failpoints
 from shared.sandboxes.status import agent_server
 from shared.states import Status
 
-# For a request and its whole response: a hostile server may send one byte at a time.
-SECONDS = 30.0
+# For a request and its whole response: a hostile server may send one byte at a time. A client has its result in 30 s.
+SECONDS = 25.0
 # Requests to one agent server at a time: each may take the memory of a response. More of them wait.
 MAX_CONCURRENT = 8
 

@@ -35,7 +35,7 @@ attack that fails shows nothing. *Blocked*: the attack fails, and its control su
 *Undecidable*: the control fails on the project's machines, so the attack counts neither way; where a machine can decide
 it, the test demands that it is blocked.
 
-Not attacked here: hostile agent servers (`tests/isolation/test_hostile_agent_servers.py`), a compromised worker
+Not attacked here: hostile agent servers ([report](hostile-sandboxes.md)), a compromised worker
 (`tests/isolation/engine_filter`), holes of the kernel, bandwidth, several nodes, TLS.
 """
 
