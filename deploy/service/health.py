@@ -1,11 +1,22 @@
-"""`python -m deploy.service.health`: whether this machine's API is ready, as its exit status. It imports little."""
+"""`python -m deploy.service.health`: whether this machine's API is ready, as its exit status. It imports little.
 
+Processes of several units or containers share the API's port, and any of them may answer. So the one that this is asked
+about must have answered: systemd's `MAINPID`, or process 1 of the container.
+"""
+
+import json
+import os
 import sys
+import time
 import urllib.request
+from pathlib import Path
 
 from shared.settings import Settings
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+PAUSE_SECONDS = 0.05
+# The field of `/proc/PID/stat` behind the name, with the start in ticks since the machine's.
+START = 19
 
 
 def local_url(settings: Settings) -> str:
@@ -16,14 +27,38 @@ def local_url(settings: Settings) -> str:
 
 def is_ready(url: str, seconds: float = 2) -> bool:
     """Whether the API at this URL is ready within so many seconds."""
+    return _read(f"{url}/ready", seconds) is not None
+
+
+def answers(url: str, age: float, seconds: float) -> bool:
+    """Whether an API process that is no older than `age` answers at this URL within so many seconds, and is ready."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        body = _read(f"{url}/server_info", left)
+        # Whether the database answers is the same for all processes.
+        if body is not None and float(json.loads(body)["uptime"]) <= age:
+            return is_ready(url, seconds)
+        time.sleep(PAUSE_SECONDS)
+    return False
+
+
+def age_of(pid: str) -> float:
+    """The seconds for which a process has run."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return up - int(fields[START]) / os.sysconf("SC_CLK_TCK")
+
+
+def _read(url: str, seconds: float) -> bytes | None:
+    """The body of an answer; None: there was no good one."""
     # The API on this machine is reached without a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        opener.open(f"{url}/ready", timeout=seconds).close()
+        with opener.open(url, timeout=seconds) as answer:
+            return bytes(answer.read())
     except OSError:
-        return False
-    return True
+        return None
 
 
 if __name__ == "__main__":
-    sys.exit(not is_ready(local_url(Settings()), seconds=20))
+    sys.exit(not answers(local_url(Settings()), age_of(os.environ.get("MAINPID", "1")), seconds=20))

@@ -1,0 +1,75 @@
+"""The health check of an API process is passed by an answer of that process, and not by one of those beside it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from deploy.service import health
+from tests.services.directories import REPOSITORY
+from tests.waiting import eventually
+
+OLD = 1000.0
+OWN = 0.5
+TICK = 0.01
+
+
+@pytest.fixture
+def uptimes() -> list[float]:
+    """What the processes behind the port answer in turn, the last one for ever."""
+    return [OLD, OLD, OWN]
+
+
+@pytest.fixture
+def port(uptimes: list[float]) -> Iterator[int]:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_info = self.path == "/server_info"
+            uptime = uptimes.pop(0) if is_info and len(uptimes) > 1 else uptimes[0]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"uptime": uptime}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_own_answer_is_waited_for(port: int, uptimes: list[float]) -> None:
+    assert health.answers(f"http://127.0.0.1:{port}", 10.0, seconds=5)
+    assert uptimes == [OWN]
+
+
+def test_answers_of_older_processes_do_not_count(port: int, uptimes: list[float]) -> None:
+    uptimes[:] = [OLD]
+    assert not health.answers(f"http://127.0.0.1:{port}", 10.0, seconds=0.3)
+
+
+def test_age_of_a_process() -> None:
+    began = time.monotonic()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            eventually(lambda: health.age_of(str(process.pid)) > 0.1)
+            assert health.age_of(str(process.pid)) < time.monotonic() - began + TICK
+        finally:
+            process.kill()
+
+
+def test_check_of_a_unit_is_about_its_main_process(port: int, uptimes: list[float]) -> None:
+    uptimes[:] = [OWN]
+    own = {"AW_HOST": "127.0.0.1", "AW_PORT": str(port), "MAINPID": str(os.getppid())}
+    command = [sys.executable, "-m", "deploy.service.health"]
+    done = subprocess.run(command, env=os.environ | own, cwd=REPOSITORY, check=False, timeout=60)
+    assert done.returncode == 0
