@@ -1,0 +1,152 @@
+"""The units of systemd, started by systemd as init: a conversation, and an update under requests."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.crypto import new_secret_key
+from tests.cluster.booted import Booted, Copy, booted, copied_machine
+from tests.cluster.data import running_data
+from tests.cluster.machines import Machine, running_machine
+from tests.cluster.service import UV, copy_code
+from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
+from tests.cluster.talk import SANDBOXES, Talk
+from tests.cluster.transcript import Transcript
+from tests.services import http
+from tests.services.directories import short_directory
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.nightly
+BIN = "/opt/agent-workspace/bin"
+FOLDER = "/root/agent-workspace"
+COMMAND = (f'cd {FOLDER} && exec {BIN}/agent-workspace "$@"', "sh")
+NODE_UNITS = ("engine-filter", "door", "egress-proxy", "worker")
+UNITS = [f"agent-workspace-{name}" for name in ("server@1", "server@2", *NODE_UNITS)]
+USERS = {"server@1": "aw-api", "door": "aw-door", "engine-filter": "root", "worker": "aw-worker"}
+# As docs/operate/systemd.md has it. The engine is not one of the copy's units.
+INSTALL = f"""
+cd {{source}}
+/usr/bin/python3 -m venv --without-pip /opt/agent-workspace
+{{uv}} pip install --python {BIN}/python --constraint requirements.lock .
+deploy/users
+mkdir -m 700 /etc/agent-workspace
+cat >/etc/agent-workspace/env <<'END'
+{{settings}}
+END
+cp deploy/systemd/*.service /etc/systemd/system/
+mkdir -p -m 700 {FOLDER}/var
+ln -s /etc/agent-workspace/env {FOLDER}/var/env
+"""
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with short_directory("run", in_memory=True) as run:
+        run.chmod(0o755)
+        with running_machine("first", 1, IMAGES, run=run) as found:
+            tag_images(found)
+            yield found
+
+
+@pytest.fixture
+def copy(transcript: Transcript) -> Iterator[Copy]:
+    with copied_machine(transcript) as found:
+        yield found
+
+
+def test_units_run_a_conversation_and_are_updated(machine: Machine, copy: Copy, folder: Path) -> None:
+    source = copy_code(folder / "source")
+    with running_data(machine) as data:
+        settings = [*settings_of(machine, data), f"AW_SECRET_KEYS={new_secret_key()}", "AW_SANDBOX_DNS=none"]
+        script = INSTALL.format(source=source, uv=UV, settings="\n".join(settings))
+        copy.prepare(script, "$ (install the package and its units)")
+        with booted(machine, copy) as init:
+            init.run("systemctl", "enable", "--now", *UNITS)
+            eventually(partial(is_ready, init), deadline_seconds=180, interval_seconds=1)
+            assert states(init) == dict.fromkeys(UNITS, "active")
+            talk = start_talk(init, machine)
+            history = talk.events()
+            machine.engine.docker("exec", f"aw-{talk.sandbox_id}", "sh", "-c", "echo precious >/workspace/kept")
+            assert update(init, talk) == []
+            init.run("systemctl", "list-units", "--no-legend", "agent-workspace*")
+            assert states(init) == dict.fromkeys(UNITS, "active")
+            assert users(init) == USERS
+            boot_again(talk)
+            assert machine.engine.docker("exec", f"aw-{talk.sandbox_id}", "cat", "/workspace/kept") == "precious\n"
+            assert talk.events()[: len(history)] == history
+
+
+def states(init: Booted) -> dict[str, str]:
+    """What systemd says of each unit."""
+    return {unit: init.says("systemctl", "is-active", unit) for unit in UNITS}
+
+
+def users(init: Booted) -> dict[str, str]:
+    """As which users the processes of some units run."""
+    pids = {name: init.says("systemctl", "show", "-P", "MainPID", f"agent-workspace-{name}") for name in USERS}
+    return {name: init.says("ps", "-o", "user:20=", "-p", pid) for name, pid in pids.items()}
+
+
+def is_ready(init: Booted) -> bool:
+    """Whether the node takes sandboxes."""
+    return "READY" in command(init, "nodes", "list")
+
+
+def command(init: Booted, *words: str) -> str:
+    """The output of a command as the pages say it: as root, in a folder with a link to the settings."""
+    return init.says("sh", "-c", *COMMAND, *words)
+
+
+def start_talk(init: Booted, machine: Machine) -> Talk:
+    """A conversation in a sandbox with a disk."""
+    said = command(init, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
+    assert "added" in said, said
+    command(init, "users", "create", "alice")
+    key = init.run("sh", "-c", *COMMAND, "keys", "create", "alice", "--name", "tests", into=Transcript()).strip()
+    talk = Talk(machine, key, init.transcript)
+    talk.start_without_agent()
+    return talk
+
+
+def update(init: Booted, talk: Talk) -> list[str]:
+    """Restart all units as the page says it; the requests that failed meanwhile."""
+    ended, failures = threading.Event(), list[str]()
+    read = partial(talk.machine.namespace.call, partial(read_on, talk, ended, failures))
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        init.run("systemctl", "restart", "agent-workspace-migrate")
+        init.run("systemctl", "restart", "agent-workspace-worker")
+        for number in (1, 2):
+            init.run("systemctl", "restart", f"agent-workspace-server@{number}")
+        init.run("systemctl", "restart", *(f"agent-workspace-{name}" for name in NODE_UNITS))
+        eventually(partial(is_ready, init), deadline_seconds=120, interval_seconds=1)
+    finally:
+        ended.set()
+        reader.join()
+    return failures
+
+
+def read_on(talk: Talk, ended: threading.Event, failures: list[str]) -> None:
+    """Ask for the sandboxes, over the same connection and over a new one in turn, until the event is set."""
+    key = {"Authorization": f"Bearer {talk.key}"}
+    with http.open_client(f"http://{talk.machine.address}:3000", headers=key, timeout=60) as client:
+        while not ended.wait(0.05):
+            for headers in ({}, {"Connection": "close"}):
+                try:
+                    answer = client.get(f"{SANDBOXES}/search", headers=headers)
+                    failures += [] if answer.is_success else [answer.text]
+                except httpx.TransportError as error:
+                    failures.append(repr(error))
+
+
+def boot_again(talk: Talk) -> None:
+    """Stop the conversation's sandbox and boot it: the engine mounts its disk once more."""
+    talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped"})
+    talk.await_sandbox("PAUSED")
+    talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
+    talk.await_sandbox("RUNNING")
