@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -208,12 +209,23 @@ def use(client: Client, durations: Durations) -> None:
         durations[name].append(time.monotonic() - began)
 
 
-def use_meanwhile(client: Client, work: Collection[Future[None]]) -> Durations:
-    """Do that at least `MIN_USES` times, until all of the work is done, and raise what it raised."""
+def use_repeatedly(client: Client, is_enough: Callable[[], bool] = lambda: True) -> Durations:
+    """Do that at least `MIN_USES` times, and until it is enough."""
     durations: Durations = defaultdict(list)
-    while len(durations["start"]) < MIN_USES or not all(one.done() for one in work):
+    while len(durations["start"]) < MIN_USES or not is_enough():
         use(client, durations)
-    for one in work:
+    return durations
+
+
+def use_beside(client: Client, work: Callable[[Event], Collection[Future[None]]]) -> Durations:
+    """Do that beside work that goes on until it is told to end."""
+    ended = Event()
+    others = work(ended)
+    try:
+        durations = use_repeatedly(client)
+    finally:
+        ended.set()
+    for one in others:
         one.result()
     return durations
 
@@ -244,19 +256,30 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(
             for operation in plan:
                 siege.run(operation, sandbox_id)
 
+        def operate_until(ended: Event, sandbox_id: str, plan: tuple[Operation, ...]) -> None:
+            while not ended.is_set():
+                operate(sandbox_id, plan)
+
         def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
             siege.replace_server(sandbox_id, mode)
+            in_place.wait()
             operate(sandbox_id, (*plan, siege.delete))
 
-        # The control, at night: the same operations on the same sandboxes, with honest servers.
-        honest = zip(sandboxes, cells, strict=True) if effort.is_thorough() else ()
-        before = use_meanwhile(bob, [threads.submit(operate, one, plan) for one, (_, plan) in honest])
+        # The control, at night: the same operations on the same sandboxes, with honest servers, for as long.
+        honest = list(zip(sandboxes, cells, strict=True)) if effort.is_thorough() else []
+        before = use_beside(
+            bob, lambda ended: [threads.submit(operate_until, ended, one, plan) for one, (_, plan) in honest]
+        )
         siege.durations.clear()
+        in_place = Barrier(len(cells) + 1, timeout=DEADLINE_SECONDS)
         worker = service.pid("worker")
         at_rest = memory(worker, "VmRSS")
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
         attacks = [threads.submit(attack, one, *cell) for one, cell in zip(sandboxes, cells, strict=True)]
-        during = use_meanwhile(bob, attacks)
+        in_place.wait()
+        during = use_repeatedly(bob, lambda: all(one.done() for one in attacks))
+        for one in attacks:
+            one.result()
         growth = memory(worker, "VmHWM") - at_rest
     settled = {name: round(max(seconds), 2) for name, seconds in siege.durations.items()}
     others = {name: (round(p99(before[name]), 2), round(p99(during[name]), 2)) for name in during}
