@@ -13,6 +13,8 @@ VERBS = ("start", "pause", "resume", "stop", "delete")
 REQUESTS = ("POST ", "DELETE ")
 # Less than the service waits for an answer, so that the act goes on when it comes.
 LATE_SECONDS = 2.0
+# Questions about one sandbox's container. Heartbeats and lists, which come at any time, would use up the trouble.
+OF_A_SANDBOX = b"/containers/aw-"
 WAYS = {
     "that-the-engine-refuses": Way.FAIL,
     "whose-answer-is-lost": Way.DROP,
@@ -55,7 +57,7 @@ def _troubles() -> Iterator[tuple[str, Trouble]]:
     for name, way in WAYS.items():
         yield name, Trouble(way, reads=False, seconds=LATE_SECONDS, most=1)
     for name, way in READ_WAYS.items():
-        yield f"after-a-question-{name}", Trouble(way, writes=False, seconds=LATE_SECONDS, most=1)
+        yield f"after-a-question-{name}", Trouble(way, writes=False, seconds=LATE_SECONDS, path=OF_A_SANDBOX, most=1)
 
 
 def _operations() -> Iterator[tuple[str, Operation]]:
