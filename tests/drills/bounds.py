@@ -104,12 +104,12 @@ class Bounds:
         return set(sets["sandboxes"])
 
     def _wrong_names(self) -> Iterator[str]:
-        """The egress proxy is told what the sandboxes reach whose programs use it."""
+        """The egress proxy has a file for each sandbox whose programs use it, and for no other."""
         folder = self.var / "run" / "egress" / self.place.gateway
-        told = {path.name for path in folder.glob("[!.]*") if path.read_text()}
+        listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
         addresses = EngineSocket(self.engine.host).addresses(network_name(self.place), PROXY_LABEL)
-        if told != addresses:
-            yield f"the egress proxy is told of {sorted(told)} instead of {sorted(addresses)}"
+        if listed != addresses:
+            yield f"the egress proxy has files for {sorted(listed)} instead of {sorted(addresses)}"
 
     def _wrong_disks(self) -> Iterator[str]:
         """Each sandbox's volume has its disk, and each disk its volume; no removed disk has a loop device."""

@@ -218,7 +218,7 @@ def use_repeatedly(client: Client, is_enough: Callable[[], bool] = lambda: True)
 
 
 def use_beside(client: Client, work: Callable[[Event], Collection[Future[None]]]) -> Durations:
-    """Do that beside work that goes on until it is told to end."""
+    """Do that at least `MIN_USES` times beside work that continues until its event is set."""
     ended = Event()
     others = work(ended)
     try:
