@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.machines import Machine, running_machines
 from tests.cluster.service import Installed, install
+from tests.cluster.settings import IMAGES, tag_images
 from tests.cluster.transcript import Transcript
 from tests.services.directories import REPOSITORY, short_directory
 
@@ -18,6 +20,15 @@ def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
     found = Transcript()
     yield found
     found.write(LOG / f"{request.node.name}.txt")
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    """Two running machines with the images of the tests of load."""
+    with running_machines(IMAGES) as found:
+        for machine in found:
+            tag_images(machine)
+        yield found
 
 
 @pytest.fixture

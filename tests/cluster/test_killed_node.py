@@ -2,7 +2,6 @@
 
 import textwrap
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.data import running_data
-from tests.cluster.machines import Machine, running_machine, running_machines
+from tests.cluster.machines import Machine, running_machine
 from tests.cluster.service import READY, Installed, write_settings
 from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
 from tests.cluster.talk import SANDBOXES, Talk, make_key
@@ -18,14 +17,6 @@ from tests.cluster.transcript import Transcript
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
-
-
-@pytest.fixture
-def machines() -> Iterator[tuple[Machine, Machine]]:
-    with running_machines(IMAGES) as found:
-        for machine in found:
-            tag_images(machine)
-        yield found
 
 
 def test_sandboxes_of_a_killed_machine_are_reported_and_another_machine_replaces_it(

@@ -16,9 +16,9 @@ import pytest
 from tests.cluster import figures
 from tests.cluster.data import running_data
 from tests.cluster.load import RATE, Load
-from tests.cluster.machines import Machine, running_machines
+from tests.cluster.machines import Machine
 from tests.cluster.service import READY, WORKING, Installed, copy_code, install, write_settings
-from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, OWN_SANDBOX_IMAGE, settings_of, tag_images
+from tests.cluster.settings import LOAD_IMAGE, LOAD_SPEC, OWN_SANDBOX_IMAGE, settings_of
 from tests.cluster.talk import Talk, allow, make_key, running_model
 from tests.cluster.transcript import Transcript
 from tests.integration.earlier_code import find_earlier_commit
@@ -31,14 +31,6 @@ STEADY_SECONDS = 20
 # Of a machine with an API.
 ADDRESSES = ("AW_HOST", "AW_NODE_ADDRESS")
 DEFAULT_IMAGE = f"AW_DEFAULT_SANDBOX_IMAGE={OWN_SANDBOX_IMAGE}"
-
-
-@pytest.fixture
-def machines() -> Iterator[tuple[Machine, Machine]]:
-    with running_machines(IMAGES) as found:
-        for machine in found:
-            tag_images(machine)
-        yield found
 
 
 @pytest.fixture
