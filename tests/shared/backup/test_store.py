@@ -149,6 +149,11 @@ def change_dialect(backup: Path) -> None:
     path.write_text(path.read_text().replace('"dialect": "', '"dialect": "other'))
 
 
+def cut_manifest(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text()[:40])
+
+
 def leave_unfinished(backup: Path) -> None:
     (backup / manifest.NAME).unlink()
 
@@ -160,6 +165,7 @@ def leave_unfinished(backup: Path) -> None:
         (age_code, "install the version that made the backup"),
         (change_format, "made by a later version"),
         (change_dialect, "restored into the same kind"),
+        (cut_manifest, r"backup\.json is damaged"),
         (leave_unfinished, "is no complete backup"),
     ],
 )
