@@ -11,6 +11,7 @@ from shared.cli.remote.service import remote
 from shared.clock import after
 
 DAY_SECONDS = 24 * 60 * 60
+MAX_DAYS = 3650
 HEADER = ("prefix", "name", "created", "last used", "expires", "revoked")
 FIELDS = ("prefix", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
 User = Annotated[str | None, typer.Argument(help="An operator's: the name of the key's user.")]
@@ -27,7 +28,7 @@ def create_key(
     user: User = None,
     own: Own = False,
     expires_in_days: Annotated[
-        float | None, typer.Option(min=0, help="Days until it expires. Default: it never expires.")
+        float | None, typer.Option(min=0, max=MAX_DAYS, help="Days until it expires. Default: it never expires.")
     ] = None,
 ) -> None:
     """Create an API key. Print only the key on standard output; it cannot be shown again."""

@@ -35,10 +35,12 @@ class SpecOperations(Installation):
 
         Raises:
             Conflict: a spec for that image exists.
-            Invalid: the image's reference is malformed, or no node has the spec's runtime.
+            Invalid: the image's reference or the working directory is malformed, or no node has the spec's runtime.
         """
         if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
             raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
+        if not columns.get("working_dir", "/").startswith("/"):
+            raise Invalid("a working directory is an absolute path, such as /workspace/project")
         with self.writing() as session:
             _require_runtime(session, columns.get("runtime"))
             specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 OPEN = "open"
+# More than any machine has. Linux has no more processes.
+MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -93,9 +95,9 @@ def add_spec(
     default: Annotated[bool, typer.Option("--default", help="Make this spec the default.")] = False,
     command: Annotated[str | None, typer.Option(help="Command instead of the image's own, in shell quoting.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A variable. Repeatable.")] = None,
-    memory_mb: Annotated[int, typer.Option(min=16, help="Memory limit, MB.")] = 4096,
-    cpus: Annotated[float, typer.Option(min=0.01, help="CPU limit, in processors.")] = 2.0,
-    pids: Annotated[int, typer.Option(min=16, help="Max processes and threads.")] = 2048,
+    memory_mb: Annotated[int, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = 4096,
+    cpus: Annotated[float, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = 2.0,
+    pids: Annotated[int, typer.Option(min=16, max=MAX_PIDS, help="Max processes and threads.")] = 2048,
     disk: Disk = None,
     working_dir: Annotated[str, typer.Option(help="Working directory of agents.")] = "/workspace/project",
     runtime: Annotated[str | None, typer.Option(help="A container runtime of the engine, such as runsc.")] = None,
@@ -152,9 +154,9 @@ def set_spec(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A variable. Replaces all existing ones. Repeatable."),
     ] = None,
-    memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory limit, MB.")] = None,
-    cpus: Annotated[float | None, typer.Option(min=0.01, help="CPU limit, in processors.")] = None,
-    pids: Annotated[int | None, typer.Option(min=16, help="Max processes and threads.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = None,
+    cpus: Annotated[float | None, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = None,
+    pids: Annotated[int | None, typer.Option(min=16, max=MAX_PIDS, help="Max processes and threads.")] = None,
     disk: Disk = None,
     freeze_after: FreezeAfter = None,
     stop_after: StopAfter = None,
