@@ -69,9 +69,9 @@ def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
     Raises:
         StartFailed: the sandbox does neither.
     """
-    if sandbox is not None and sandbox.wish_reason == Reason.ALREADY_USED:
+    if sandbox is not None and sandbox.desired_reason == Reason.ALREADY_USED:
         detail = "the warm sandbox that was claimed for it is in use already: start the conversation again"
-        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {detail}")
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.desired_reason}: {detail}")
     if sandbox is None or sandbox.desired == Desired.DELETED:
         raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
     is_observed = sandbox.generation == sandbox.observed_generation
