@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from pydantic import SecretStr
 
-from shared.cli.local.operations import installation
+from shared.cli.local.environment import installation
 from shared.cli.output import NAME, print_table, showing
 from shared.settings import Settings
 from shared.users.mcp_config import MASK, SECRET_PARAMETER
@@ -57,7 +57,7 @@ def bootstrap() -> None:
 @embedded.command()
 def broker() -> None:
     """Run the embedded broker: a Redis or Valkey server on a socket in the var directory."""
-    from shared.queue.embedded_broker import become_server  # noqa: PLC0415 - slow to import
+    from shared.queue.embedded_broker import become_server
 
     become_server(Settings())
 

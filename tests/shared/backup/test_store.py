@@ -92,7 +92,7 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
         status=Status.PAUSED,
         pause_kind=PauseKind.STOPPED,
         delete_after_seconds=60,
-        settled_at=long_ago,
+        status_changed_at=long_ago,
         last_active_at=long_ago,
         deadline_at=long_ago,
         deadline_does=DeadlineAction.DELETE,
