@@ -34,8 +34,7 @@ MaxAge = Annotated[
     str | None, typer.Option(metavar="TIME", help="Delete sandboxes of this age, whether active or not.")
 ]
 Warm = Annotated[
-    int | None,
-    typer.Option(min=0, max=1000, help="Number of warm sandboxes: booted, ready to be claimed."),
+    int | None, typer.Option(min=0, max=1000, help="Number of warm sandboxes: booted, ready to be claimed.")
 ]
 WarmMax = Annotated[
     int | None,
@@ -48,12 +47,10 @@ WarmMax = Annotated[
     ),
 ]
 Disk = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit."),
+    str | None, typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit.")
 ]
 Wake = Annotated[
-    bool | None,
-    typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it."),
+    bool | None, typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it.")
 ]
 Egress = Annotated[
     str | None,
