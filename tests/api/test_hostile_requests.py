@@ -1,5 +1,7 @@
 """Hostile cookies and requests: rejected, never a 500, and without effect."""
 
+from time import process_time
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -41,6 +43,13 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
         ("GET", f"/sandbox/{'0' * 32}/x", 401),
     ):
         assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
+
+
+def test_cookie_of_backslashes_takes_little_time(client: TestClient) -> None:
+    """It needs no key, and all others wait meanwhile."""
+    began = process_time()
+    assert client.get(ME, headers={"Cookie": f'{COOKIE}="' + "\\a" * 30_000 + '"'}).status_code == 401
+    assert process_time() - began < 1
 
 
 def test_planted_cookie_is_not_the_login(client: TestClient, user: Person) -> None:
