@@ -21,7 +21,7 @@ from api.errors.upstream import (
     WakeTimeout,
 )
 from shared.agent_server.errors import AgentServerError
-from shared.db.database import UNAVAILABLE
+from shared.db.database import UNAVAILABLE, is_disk_full
 from shared.errors import (
     Conflict,
     Forbidden,
@@ -44,6 +44,7 @@ RETRY_SECONDS = 1
 
 RETRY = {"Retry-After": str(RETRY_SECONDS)}
 LOCKED = "another request holds a lock on what this request changes; retry"
+DISK_FULL = "the store's disk is full: nothing is stored until its operator has made room"
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
@@ -171,6 +172,9 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
     if is_lock_timeout(error):
         log.warning("row_locked", path=request.url.path)
         return error_response(503, LOCKED, RETRY)
+    if is_disk_full(error):
+        log.error("store_disk_full", path=request.url.path)
+        return error_response(503, DISK_FULL, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
     return error_response(503, "the store does not respond; retry", RETRY)
 

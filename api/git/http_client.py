@@ -4,6 +4,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -89,6 +90,8 @@ class GitClient:
             follow_redirects=False,
             trust_env=False,
             headers={"User-Agent": "agent-workspace", "Accept": "application/json"},
+            # All users share this client: a host's session of one of them would be sent for the next.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 
     async def ask(self, provider: str, method: str, url: str, **request: Any) -> Reply:

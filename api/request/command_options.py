@@ -40,7 +40,6 @@ FORMER = "Wish-Settled"
 SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
 HEADERS = (COMPLETED, FORMER, APPLIED)
-PREFERENCE = re.compile(r'\s*wait\s*(?:=\s*"?([^";]*?)"?\s*)?(?:;.*)?', re.IGNORECASE | re.DOTALL)
 SECONDS = re.compile("[0-9]{1,9}")
 INVALID = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
 
@@ -151,13 +150,19 @@ def _read_preference(headers: list[str]) -> int | None:
     Raises:
         RequestValidationError: its value is not a whole number of seconds from 0 to `MAX_SECONDS`.
     """
-    found = (PREFERENCE.fullmatch(part) for header in headers for part in header.split(","))
-    values = [match[1] or "" for match in found if match]
+    found = (_split_preference(part) for header in headers for part in header.split(","))
+    values = [value for name, value in found if name == "wait"]
     if not values:
         return None
     if not SECONDS.fullmatch(values[0]) or int(values[0]) > MAX_SECONDS:
         raise RequestValidationError([validation_entry(("header", "Prefer"), INVALID)])
     return int(values[0])
+
+
+def _split_preference(text: str) -> tuple[str, str]:
+    """The name of a preference in small letters, and its value without quotes; its parameters are left out."""
+    name, _, value = text.partition(";")[0].partition("=")
+    return name.strip().lower(), value.strip().removeprefix('"').removesuffix('"')
 
 
 # --- idempotency keys -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from psycopg.errors import DiskFull
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -29,6 +30,13 @@ StoreConflict = IntegrityError
 UNAVAILABLE = (OperationalError, PoolTimeout)
 
 Announce = Callable[[Collection[Change]], None]
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether the database responds, and has no disk left to write to."""
+    cause = getattr(error, "orig", None)
+    return isinstance(cause, DiskFull) or getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL"
+
 
 # A process suspended during a transaction holds its locks no longer than its leases (`leases.MAX_SECONDS`). This
 # service never needs as long between two statements, but a machine short of processors may: with 5 s, some did.

@@ -19,9 +19,8 @@ MAX_SERVERS = 100
 
 # The parts of a URL that may be credentials: the user info before the @, and parameters with such names.
 USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
-SECRET_PARAMETER = re.compile(
-    r"([?&#;][^=&#;]*(?:auth|code|cred|jwt|key|pass|secret|session|sig|token)[^=&#;]*=)[^&#;]*", re.IGNORECASE
-)
+SECRET_NAME = re.compile("auth|code|cred|jwt|key|pass|secret|session|sig|token", re.IGNORECASE)
+DELIMITER = re.compile("([&#;])")
 # Each list, the transport of its servers, and the default name.
 LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
 
@@ -131,7 +130,7 @@ def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
         yield from (entry.get("env") or {}).values()
         url = entry.get("url") or ""
         yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
-        yield from (found.group().partition("=")[2] for found in SECRET_PARAMETER.finditer(url))
+        yield from (value for _, value in _split_parameters(url) if value)
 
 
 def mask_reported(servers: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -146,7 +145,27 @@ def mask_reported(servers: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def mask_url(url: str) -> str:
     """The URL with its possible credentials masked."""
-    return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", USER_INFO.sub(MASK, url))
+    parts = _split_parameters(USER_INFO.sub(MASK, url))
+    return "".join(shown if value is None else shown + MASK for shown, value in parts)
+
+
+def _split_parameters(url: str) -> Iterator[tuple[str, str | None]]:
+    """The parts of a URL, each up to the value that may be a credential, and that value.
+
+    A sandbox chooses URLs, too: each character is looked at a few times, whatever stands around it.
+    """
+    for number, part in enumerate(DELIMITER.split(url)):
+        yield _split_parameter(part, is_first=number == 0)
+
+
+def _split_parameter(part: str, *, is_first: bool) -> tuple[str, str | None]:
+    pieces = part.split("=")
+    for number, piece in enumerate(pieces[:-1], 1):
+        # The first part begins with the address, and a value may have a question mark.
+        name = piece if number == 1 and not is_first else piece.partition("?")[2]
+        if SECRET_NAME.search(name):
+            return "=".join(pieces[:number]) + "=", "=".join(pieces[number:])
+    return part, None
 
 
 def _listed(config: Mapping[str, Any] | None, name: str) -> Sequence[Server]:

@@ -1,5 +1,7 @@
 """Hostile cookies and requests: rejected, never a 500, and without effect."""
 
+from time import process_time
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -41,6 +43,17 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
         ("GET", f"/sandbox/{'0' * 32}/x", 401),
     ):
         assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
+
+
+def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: Person) -> None:
+    """It needs no key, and all others wait meanwhile."""
+    sign_in(client, user.key)
+    token, began = client.cookies[COOKIE], process_time()
+    for cookie in ('"' + "\\a" * 30_000 + '"', '"' + '\\"' * 30_000 + '"'):
+        headers = {"Cookie": f"other={cookie}; {COOKIE}={token}"}
+        for path in (ME, "/login"):
+            assert client.get(path, headers=headers).status_code == 200
+    assert process_time() - began < 2
 
 
 def test_planted_cookie_is_not_the_login(client: TestClient, user: Person) -> None:

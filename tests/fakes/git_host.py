@@ -64,8 +64,9 @@ async def _read(scope: Any, receive: Any) -> Asked:
         if not message.get("more_body"):
             break
     query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
-    login = dict(scope["headers"]).get(b"authorization", b"").decode()
-    return Asked(scope["method"], scope["raw_path"].decode(), query, login, json.loads(body) if body else None)
+    login, cookie = (dict(scope["headers"]).get(name, b"").decode() for name in (b"authorization", b"cookie"))
+    document = json.loads(body) if body else None
+    return Asked(scope["method"], scope["raw_path"].decode(), query, login, document, cookie)
 
 
 CLOUD_BRANCHES = [{"name": name, "target": {"hash": f"sha-{name}", "date": "2026"}} for name in BRANCHES]

@@ -27,6 +27,7 @@ class Asked:
     query: dict[str, str]
     authorization: str
     body: Any
+    cookie: str = ""
 
 
 def linked(asked: Asked, items: list[Any], size_name: str, wrap: str | None = None, max_size: int = 100) -> Answer:

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from shared.cli.local.environment import installation
 from shared.cli.output import NAME, print_table, showing
 from shared.settings import Settings
-from shared.users.mcp_config import MASK, SECRET_PARAMETER
+from shared.users.mcp_config import MASK, mask_url
 
 # Of a URL. Drivers take any character in a password, which the standard would have escaped.
 CREDENTIALS = re.compile(r"(?<=://)\S+(?=@)")
@@ -65,4 +65,4 @@ def broker() -> None:
 def _masked(value: Any) -> str:
     if isinstance(value, SecretStr):
         return str(value)
-    return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", CREDENTIALS.sub(MASK, str(value)))
+    return mask_url(CREDENTIALS.sub(MASK, str(value)))

@@ -79,6 +79,17 @@ def test_unreadable_retry_after_is_a_minute(search: Ask, git_host: FakeGitHost, 
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
 
 
+def test_host_s_session_of_one_user_is_not_sent_for_another(
+    search: Ask, connect: Ask, ask: Ask, git_host: FakeGitHost, other_user: Person
+) -> None:
+    git_host.instead = (200, {"Set-Cookie": "session=alice; Path=/"}, [])
+    search()
+    connect(other_user, "github")
+    ask(other_user, "repositories", provider="github")
+    search()
+    assert [asked.cookie for asked in git_host.got] == ["", "", ""]
+
+
 def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")

@@ -32,7 +32,7 @@ Writes = Callable[..., None]
 URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
 RUNNING = ObservedState(Status.RUNNING, exposed_urls=URLS)
 PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
-LONG_WAIT = {"wait": 20}
+LONG_WAIT, LONG, BLANK = {"wait": 20}, f"wait={'9' * 5000}", f'wait={" " * 30_000}x"x'
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ class TestInvalidWaits:
 
     @pytest.mark.parametrize(
         "value",
-        ["wait=-1", "wait=61", "wait=soon", "wait", "wait=", "wait=1.5", "wait=²", 'wait="', f"wait={'9' * 5000}"],
+        ["wait=-1", "wait=61", "wait=soon", "wait", "wait=", "wait=1.5", "wait=²", 'wait="', LONG, BLANK],
         ids=lambda value: value[:10],
     )
     def test_wrong_wait_in_the_header_is_refused(
