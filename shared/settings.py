@@ -218,6 +218,10 @@ class Settings(BaseSettings):
         """The directory in which this machine's workers signal that they are alive."""
         return self.var_dir.absolute() / "run" / "workers"
 
+    def readiness_file(self, process: str) -> Path:
+        """The file that exists once a worker has sent its node's heartbeat, and takes jobs: a restart waits for it."""
+        return self.workers_dir / f"{process}.works"
+
     @cached_property
     def egress_folder(self) -> Path:
         """The folder by which this node's worker tells the egress proxy what sandboxes reach."""

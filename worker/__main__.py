@@ -23,7 +23,6 @@ from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
 from shared.nodes import registry as node_registry
-from shared.nodes.readiness_file import readiness_file
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
 from shared.observability.metrics import configure_instruments, serve
@@ -94,7 +93,7 @@ def main() -> None:
     for task in periodic_tasks:
         task.start()
     process = os.environ.get("PROCESS", "worker")
-    readiness_file(shared, process).touch()
+    shared.readiness_file(process).touch()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
     app.conf.worker_enable_remote_control = settings.remote_control
     worker = app.Worker(

@@ -14,7 +14,6 @@ class AzureDevOps(GitProvider):
     """A client of dev.azure.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "azure_devops"
-    default_host: ClassVar[str] = "dev.azure.com"
 
     @property
     def root(self) -> str:

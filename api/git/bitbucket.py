@@ -16,7 +16,6 @@ class Bitbucket(GitProvider):
     """A client of bitbucket.org."""
 
     name: ClassVar[str] = "bitbucket"
-    default_host: ClassVar[str] = "bitbucket.org"
 
     @property
     def root(self) -> str:

@@ -15,7 +15,6 @@ class Forgejo(GitProvider):
     """A client of codeberg.org, or of a self-hosted server."""
 
     name: ClassVar[str] = "forgejo"
-    default_host: ClassVar[str] = "codeberg.org"
     has_tasks: ClassVar[bool] = True
 
     @property

@@ -38,7 +38,6 @@ class GitHub(GitProvider):
     """A client of github.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "github"
-    default_host: ClassVar[str] = "github.com"
     has_tasks: ClassVar[bool] = True
 
     @property

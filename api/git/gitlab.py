@@ -15,7 +15,6 @@ class GitLab(GitProvider):
     """A client of gitlab.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "gitlab"
-    default_host: ClassVar[str] = "gitlab.com"
     has_tasks: ClassVar[bool] = True
 
     @property

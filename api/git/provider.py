@@ -18,6 +18,7 @@ from shared.errors import Forbidden, Invalid
 from shared.sql import page_ids
 from shared.sql.page_ids import FOREIGN_PAGE
 from shared.users.secrets import ProviderCredential
+from shared.users.settings import DEFAULT_HOSTS
 
 Item = TypeVar("Item")
 
@@ -75,8 +76,6 @@ class GitProvider(ABC):
     """A client of one provider, for one user."""
 
     name: ClassVar[str]
-    # The host unless the user stores one; empty: the user must store one.
-    default_host: ClassVar[str] = ""
     has_tasks: ClassVar[bool] = False
 
     def __init__(self, client: GitClient, credential: ProviderCredential) -> None:
@@ -89,13 +88,14 @@ class GitProvider(ABC):
             raise Forbidden(f"no token is stored for {self.name}")
         if not credential.token.isascii():
             raise Forbidden(f"{self.name} does not accept the stored token: store another one")
-        host = credential.host or self.default_host
+        default = DEFAULT_HOSTS.get(self.name)
+        host = credential.host or default
         if not host:
             raise Forbidden(f"no host is stored for {self.name}")
         self._client, self._token = client, credential.token
         address = check_address(host, client.listed)
         self.host, self.folder = f"{address.scheme}://{address.netloc}", address.path
-        self.is_default = address.netloc.lower() == self.default_host
+        self.is_default = address.netloc.lower() == default
 
     async def installations(self, window: Window) -> Found[str]:
         """List the groups of the user's repositories: installations, workspaces or projects."""

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.errors.handlers import error_response
 from api.request.authentication import find_signed_in
 from api.request.session_cookie import own_origin
+from api.web.pages import restrict
 
 # Paths under these prefixes are never the web UI's.
 RESERVED = ("/api/", "/oauth/", "/sandbox/")
@@ -98,21 +99,16 @@ def _headers(origin: str, nonce: str) -> dict[str, str]:
     socket = f"{'wss' if url.scheme == 'https' else 'ws'}://{url.netloc}"
     # Not 'self': responses of sandboxes have the same origin.
     own = f"{origin}/assets/ {origin}/monaco/"
-    policy = {
-        "default-src": "'self'",
-        "script-src": f"{own} 'nonce-{nonce}'",
-        "style-src": "'self' 'unsafe-inline'",
-        "img-src": "'self' data: blob:",
-        "font-src": "'self' data:",
-        "connect-src": f"'self' {socket}",
-        "worker-src": f"{own} blob:",
-        "frame-ancestors": "'none'",
-        "base-uri": "'self'",
-        "form-action": "'self'",
-        "object-src": "'none'",
-    }
-    return {
-        "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
-        "Referrer-Policy": "same-origin",
-        "X-Content-Type-Options": "nosniff",
-    }
+    return restrict(
+        default_src="'self'",
+        script_src=f"{own} 'nonce-{nonce}'",
+        style_src="'self' 'unsafe-inline'",
+        img_src="'self' data: blob:",
+        font_src="'self' data:",
+        connect_src=f"'self' {socket}",
+        worker_src=f"{own} blob:",
+        frame_ancestors="'none'",
+        base_uri="'self'",
+        form_action="'self'",
+        object_src="'none'",
+    )

@@ -7,20 +7,31 @@ from html import escape
 
 from fastapi.responses import HTMLResponse
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    ),
-    # With `no-referrer` a browser would send no origin with these pages' forms.
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 28rem; margin: 3rem auto; padding: 0 1rem; color: #222 }
 label { display: block; margin-top: 1rem } input { font: inherit; width: 100%; padding: .4rem; box-sizing: border-box }
 button { font: inherit; margin: 1.5rem .5rem 0 0; padding: .4rem 1rem } .code { font-family: monospace }
 .wrong { color: #a00 }
 """
+
+
+def restrict(**directives: str) -> dict[str, str]:
+    """The headers of a page: what a browser may do with it, by a policy of these directives (CSP)."""
+    return {
+        "Content-Security-Policy": "; ".join(f"{name.replace('_', '-')} {text}" for name, text in directives.items()),
+        # With `no-referrer` a browser would send no origin with the page's forms.
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+HEADERS = restrict(
+    default_src="'none'",
+    style_src="'unsafe-inline'",
+    form_action="'self'",
+    frame_ancestors="'none'",
+    base_uri="'none'",
+)
 
 
 def show_page(title: str, content: str, status: int = 200) -> HTMLResponse:

@@ -22,7 +22,6 @@ from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
 from deploy.service.owners import hand_over, is_handed_over
-from shared.nodes.readiness_file import readiness_file
 from shared.settings import Settings
 
 WORKER, API = "worker", "web"
@@ -45,7 +44,7 @@ def main(names: Sequence[str]) -> None:
         for group, process in _choose(supervisor.getAllProcessInfo(), names or ROLLING):
             began = time.monotonic()
             with console.status(f"restarting {process}"):
-                works = readiness_file(settings, process)
+                works = settings.readiness_file(process)
                 _restart(supervisor, f"{group}:{process}", works)
                 if group == API:
                     _await_answer(f"{local_url(settings)}/server_info", process, began)

@@ -246,10 +246,6 @@ class Page(BaseModel, Generic[Item]):
     next_page_id: Name | None = None
 
 
-class RunningPage(Page[Running]):
-    """Conversations with running agents."""
-
-
 class MessageContent(BaseModel):
     """Content of a user's message: texts and images are used, other items are ignored."""
 
@@ -263,12 +259,9 @@ class Message(BaseModel):
     llm_message: MessageContent = MessageContent()
 
 
-class MessagePage(Page[Message]):
-    """A page of messages."""
-
-
-class EventPage(Page[dict[str, Any]]):
-    """A page of events."""
+RunningPage = Page[Running]
+MessagePage = Page[Message]
+EventPage = Page[dict[str, Any]]
 
 
 class GitChanges(RootModel[list[dict[str, Any]]]):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import CheckConstraint, DateTime, Dialect, String, Text
+from sqlalchemy import CheckConstraint, DateTime, Dialect, Index, Text, text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
@@ -64,6 +64,6 @@ def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({literals})", name=column)
 
 
-def short(length: int) -> String:
-    """A text column of bounded length."""
-    return String(length)
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index of the rows that fulfil a condition."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))

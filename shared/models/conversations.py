@@ -8,7 +8,7 @@ from sqlmodel import Field, SQLModel, col
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models.columns import Json, UtcDateTime, one_of
+from shared.models.columns import Json, UtcDateTime, one_of, partial_index
 from shared.models.lease import Leased, leased_indexes
 from shared.states import FINAL_STAGES, Stage
 
@@ -96,13 +96,7 @@ class StartTask(Leased, table=True):
         one_of("stage", Stage),
         Index("ix_start_task_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_start_task_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
-        Index(
-            "ix_start_task_unfinished",
-            "owner_id",
-            "conversation_id",
-            sqlite_where=text(IS_UNFINISHED),
-            postgresql_where=text(IS_UNFINISHED),
-        ),
+        partial_index("ix_start_task_unfinished", "owner_id", "conversation_id", where=IS_UNFINISHED),
         *leased_indexes("start_task"),
     )
 

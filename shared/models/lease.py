@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import Index, text
+from sqlalchemy import Index
 from sqlmodel import Field, SQLModel
 
-from shared.models.columns import UtcDateTime
+from shared.models.columns import UtcDateTime, partial_index
 
 
 class Leased(SQLModel):
@@ -23,8 +23,7 @@ class Leased(SQLModel):
 
 def leased_indexes(table: str) -> tuple[Index, Index]:
     """The indexes of the sweep. They hold only rows that are due or leased."""
-    due, held = text("due_at IS NOT NULL"), text("lease_until IS NOT NULL")
     return (
-        Index(f"ix_{table}_due_at", "due_at", sqlite_where=due, postgresql_where=due),
-        Index(f"ix_{table}_lease_until", "lease_until", sqlite_where=held, postgresql_where=held),
+        partial_index(f"ix_{table}_due_at", "due_at", where="due_at IS NOT NULL"),
+        partial_index(f"ix_{table}_lease_until", "lease_until", where="lease_until IS NOT NULL"),
     )

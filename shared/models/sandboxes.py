@@ -3,17 +3,19 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, UniqueConstraint, text
+from sqlalchemy import Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models.columns import Json, UtcDateTime, one_of
+from shared.models.columns import Json, UtcDateTime, one_of, partial_index
 from shared.models.lease import Leased, leased_indexes
 from shared.states import DeadlineAction, Desired, Status
 
 # Of counts. The second condition is always true. It keeps the index from other queries, which have better ones.
 IS_COUNTED = "status != 'DELETED' AND coalesce(node_id, '') >= ''"
+# A warm sandbox, without the removed ones.
+IS_WARM = "owner_id IS NULL AND desired != 'DELETED'"
 # Its desired state is not reached yet.
 IS_UNRECONCILED = "generation != observed_generation AND status != 'DELETED'"
 # Columns with another name in the database: code of the version before, which runs beside this one during an update,
@@ -34,71 +36,21 @@ class Sandbox(Leased, table=True):
         Index("ix_sandbox_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_sandbox_owner_id_desired", "owner_id", "desired"),
         # Lists contain no deleted sandboxes, whose number always grows.
-        Index(
-            "ix_sandbox_listed",
-            "owner_id",
-            "created_at",
-            "id",
-            sqlite_where=text("desired != 'DELETED'"),
-            postgresql_where=text("desired != 'DELETED'"),
-        ),
-        # Warm sandboxes, without the removed ones.
-        Index(
-            "ix_sandbox_member",
-            "spec_id",
-            "status_changed_at",
-            "id",
-            sqlite_where=text("owner_id IS NULL AND desired != 'DELETED'"),
-            postgresql_where=text("owner_id IS NULL AND desired != 'DELETED'"),
-        ),
+        partial_index("ix_sandbox_listed", "owner_id", "created_at", "id", where="desired != 'DELETED'"),
+        partial_index("ix_sandbox_member", "spec_id", "status_changed_at", "id", where=IS_WARM),
         # The operator's lists: those that are there by age, the others by when they failed or went. The condition on
         # `settled_at` is always true. It keeps these indexes from other queries, which have better ones.
-        Index(
-            "ix_sandbox_by_age",
-            "created_at",
-            "id",
-            sqlite_where=text("status != 'DELETED' AND settled_at IS NOT NULL"),
-            postgresql_where=text("status != 'DELETED' AND settled_at IS NOT NULL"),
-        ),
+        partial_index("ix_sandbox_by_age", "created_at", "id", where="status != 'DELETED' AND settled_at IS NOT NULL"),
         *(
-            Index(
-                f"ix_sandbox_{name}",
-                "status_changed_at",
-                "id",
-                sqlite_where=text(f"status = '{status}' AND settled_at IS NOT NULL"),
-                postgresql_where=text(f"status = '{status}' AND settled_at IS NOT NULL"),
-            )
-            for name, status in (("failed", Status.ERROR), ("gone", Status.DELETED))
+            partial_index(name, "status_changed_at", "id", where=f"status = '{status}' AND settled_at IS NOT NULL")
+            for name, status in (("ix_sandbox_failed", Status.ERROR), ("ix_sandbox_gone", Status.DELETED))
         ),
         # Sandboxes that may still have a container, a volume or a network.
-        Index(
-            "ix_sandbox_there",
-            "node_id",
-            "owner_id",
-            sqlite_where=text("status != 'DELETED'"),
-            postgresql_where=text("status != 'DELETED'"),
-        ),
+        partial_index("ix_sandbox_there", "node_id", "owner_id", where="status != 'DELETED'"),
         # For metrics: counts that read no rows.
-        Index(
-            "ix_sandbox_counts",
-            "node_id",
-            "status",
-            "reason",
-            sqlite_where=text(IS_COUNTED),
-            postgresql_where=text(IS_COUNTED),
-        ),
-        Index(
-            "ix_sandbox_unreconciled",
-            "updated_at",
-            sqlite_where=text(IS_UNRECONCILED),
-            postgresql_where=text(IS_UNRECONCILED),
-        ),
-        Index(
-            "ix_sandbox_deadline_at",
-            "deadline_at",
-            sqlite_where=text("deadline_at IS NOT NULL"),
-            postgresql_where=text("deadline_at IS NOT NULL"),
-        ),
+        partial_index("ix_sandbox_counts", "node_id", "status", "reason", where=IS_COUNTED),
+        partial_index("ix_sandbox_unreconciled", "updated_at", where=IS_UNRECONCILED),
+        partial_index("ix_sandbox_deadline_at", "deadline_at", where="deadline_at IS NOT NULL"),
         *leased_indexes("sandbox"),
     )
 

@@ -95,23 +95,6 @@ class RefreshConversation(Job):
     task = "conversations.refresh"
 
 
-JOBS: tuple[type[Job], ...] = (
-    StartSandbox,
-    WarmSandbox,
-    PauseSandbox,
-    StopSandbox,
-    ResumeSandbox,
-    DeleteSandbox,
-    CheckSandbox,
-    ReadLog,
-    StartConversation,
-    CancelStart,
-    DeleteConversation,
-    DeliverMessages,
-    RefreshConversation,
-)
-
-
 def queue_of(job: Job) -> str:
     """Return the queue of a job that has a node."""
     return queues_of(str(job.node_id))[0 if job.is_urgent else 1]

@@ -21,6 +21,16 @@ class Provider(StrEnum):
     ENTERPRISE_SSO = "enterprise_sso"
 
 
+# Of providers that have a public one.
+DEFAULT_HOSTS = {
+    "azure_devops": "dev.azure.com",
+    "bitbucket": "bitbucket.org",
+    "forgejo": "codeberg.org",
+    "github": "github.com",
+    "gitlab": "gitlab.com",
+}
+
+
 class OpenSettings(BaseModel):
     """The settings that are not secret, with their defaults (wire contract, section 5).
 

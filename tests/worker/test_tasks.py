@@ -4,12 +4,14 @@ import celery
 import pytest
 
 from shared.models import Sandbox
-from shared.queue.jobs import JOBS, StartSandbox
+from shared.queue.jobs import Job, StartSandbox
 from shared.states import Status
 from tests.factories import Person
 from tests.worker.scenes import row, start
 from worker import tasks
 from worker.context import WorkerContext
+
+JOBS = Job.__subclasses__()
 
 
 @pytest.fixture

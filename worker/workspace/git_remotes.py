@@ -14,17 +14,11 @@ import structlog
 
 from shared.agent_server.errors import AgentServerRefused
 from shared.users.secrets import ProviderCredential
+from shared.users.settings import DEFAULT_HOSTS
 from worker.workspace.shell_scripts import LOGIN, LOGINS, Shell, with_variables
 
 log = structlog.get_logger()
 
-DEFAULT_HOSTS = {
-    "azure_devops": "dev.azure.com",
-    "bitbucket": "bitbucket.org",
-    "forgejo": "codeberg.org",
-    "github": "github.com",
-    "gitlab": "gitlab.com",
-}
 # The user name that a provider requires with a token; other providers accept any.
 TOKEN_USERS = {
     "bitbucket": "x-token-auth",

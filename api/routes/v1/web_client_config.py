@@ -5,17 +5,11 @@ from fastapi import APIRouter
 from api.errors.openapi import error_responses
 from api.schemas.v1.catalog import WebClientConfig
 from shared.clock import now
+from shared.users.settings import DEFAULT_HOSTS
 
 router = APIRouter(prefix="/web-client", tags=["config"])
 
 STARTED_AT = now()
-DEFAULT_HOSTS = {
-    "github": "github.com",
-    "gitlab": "gitlab.com",
-    "bitbucket": "bitbucket.org",
-    "forgejo": "codeberg.org",
-    "azure_devops": "dev.azure.com",
-}
 
 
 @router.get("/config", responses=error_responses(429))

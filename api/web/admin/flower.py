@@ -17,7 +17,7 @@ from starlette.background import BackgroundTask
 from api.request.context import ContextDep
 from api.request.session_cookie import own_origin
 from api.web.admin.access import AdminRoute
-from api.web.pages import show_page
+from api.web.pages import restrict, show_page
 from shared.errors import NotFound
 from shared.settings import FLOWER_USER, Settings
 
@@ -102,12 +102,17 @@ async def _read(response: httpx.Response) -> AsyncIterator[bytes]:
 
 def _restrictions(origin: str) -> dict[str, str]:
     """What a browser may do with Flower's pages: run Flower's own files, and show itself in no frame."""
-    policy = (
-        f"default-src 'none'; script-src {origin}{PREFIX}/static/ {INLINE_SCRIPT}; "
-        f"style-src {origin}{PREFIX}/static/ 'unsafe-inline'; img-src {origin}{PREFIX}/static/ data:; "
-        f"connect-src {origin}{PREFIX}/; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    files = f"{origin}{PREFIX}/static/"
+    return restrict(
+        default_src="'none'",
+        script_src=f"{files} {INLINE_SCRIPT}",
+        style_src=f"{files} 'unsafe-inline'",
+        img_src=f"{files} data:",
+        connect_src=f"{origin}{PREFIX}/",
+        form_action="'none'",
+        frame_ancestors="'none'",
+        base_uri="'none'",
     )
-    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 
 
 @cache

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from api.request.session_cookie import own_origin
 from api.web.admin.access import FIELD, Admin
+from api.web.pages import restrict
 from shared.clock import now
 
 FOLDER = Path(__file__).parent
@@ -34,20 +35,15 @@ def render(request: Request, template: str, admin: Admin, **values: Any) -> HTML
 
 
 def _headers(origin: str) -> dict[str, str]:
-    policy = {
-        "default-src": "'none'",
-        "script-src": f"{origin}/admin/assets/",
-        "style-src": f"{origin}/admin/assets/",
-        "connect-src": f"{origin}/admin {origin}/admin/",
-        "form-action": f"{origin}/admin/",
-        "frame-ancestors": "'none'",
-        "base-uri": "'none'",
-    }
-    return {
-        "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
-        "Referrer-Policy": "same-origin",
-        "X-Content-Type-Options": "nosniff",
-    }
+    return restrict(
+        default_src="'none'",
+        script_src=f"{origin}/admin/assets/",
+        style_src=f"{origin}/admin/assets/",
+        connect_src=f"{origin}/admin {origin}/admin/",
+        form_action=f"{origin}/admin/",
+        frame_ancestors="'none'",
+        base_uri="'none'",
+    )
 
 
 def describe_seconds(seconds: float) -> str:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from shared.cli.output import NAME, cell_text, print_compact_json, print_details, print_table, read_fields, showing
+from shared.cli.output import cell_text, print_compact_json, print_details, print_table, read_fields, showing
 from shared.cli.remote.event_lines import event_line
-from shared.cli.remote.service import PAGE, Missing, Service, opened, read_id, remote
+from shared.cli.remote.service import PAGE, Missing, Service, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 from shared.errors import Conflict, WorkspaceError
 
@@ -57,7 +57,7 @@ def list_conversations(
         found = service.list_all(f"{PATH}/search", limit, title__contains=title, sandbox_id__eq=sandbox)
     header = ("id", "title", "sandbox", "agent", "updated")
     rows = [read_fields(one, COLUMNS) for one in found]
-    print_table(header, rows, objects=[_without_key(one) for one in found])
+    print_table(header, rows, objects=[without_key(one) for one in found])
 
 
 @conversations.command("start")
@@ -97,7 +97,7 @@ def show_conversation(conversation_id: Id) -> None:
     """Show a conversation, or the progress of its start."""
     with opened() as service:
         try:
-            shown = _without_key(service.get(f"{PATH}/{read_id(conversation_id)}"))
+            shown = without_key(service.get(f"{PATH}/{read_id(conversation_id)}"))
         except Missing:
             task = _find_task(service, conversation_id)
             print_details({"id": conversation_id, **dict(zip(TASK, read_fields(task, TASK), strict=True))}, task)
@@ -184,9 +184,7 @@ def download(
 def _check_start(service: Service, task_id: str) -> bool | None:
     task = service.get(f"{TASKS}/{task_id}")
     if task["status"] == "ERROR":
-        raise WorkspaceError(
-            f"the start failed, {task['reason']}: {task['detail']} (what to do: `{NAME} explain {task['reason']}`)"
-        )
+        raise failure("the start failed", task)
     return task["status"] == "READY" or None
 
 
@@ -250,7 +248,3 @@ def _message(text: str) -> dict[str, Any]:
 
 def _read_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
-
-
-def _without_key(conversation: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in conversation.items() if name != "session_api_key"}

@@ -10,9 +10,8 @@ import typer
 
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.output import NAME, cell_text, print_details, print_table, read_fields, showing
-from shared.cli.remote.service import Service, TimedOut, opened, read_id, remote
+from shared.cli.remote.service import Service, TimedOut, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
-from shared.errors import WorkspaceError
 
 sandboxes = typer.Typer(help="Start, use, pause and delete sandboxes.", no_args_is_help=True)
 
@@ -50,7 +49,7 @@ def list_sandboxes(
         found = service.list_all(f"{PATH}/search", limit, status__eq=status)
     header = ("id", "status", "reason", "spec", "created", "last active")
     rows = [read_fields(sandbox, COLUMNS) for sandbox in found]
-    print_table(header, rows, ON_TERMINAL, objects=[_without_key(sandbox) for sandbox in found])
+    print_table(header, rows, ON_TERMINAL, objects=[without_key(sandbox) for sandbox in found])
 
 
 @sandboxes.command("start")
@@ -78,7 +77,7 @@ def show_sandbox(sandbox_id: Id) -> None:
     with opened() as service:
         sandbox = _read(service, sandbox_id)
         moves = service.get(f"{PATH}/{read_id(sandbox_id)}/transitions")
-    shown = _without_key(sandbox or {"id": read_id(sandbox_id), "status": Awaited.DELETED})
+    shown = without_key(sandbox or {"id": read_id(sandbox_id), "status": Awaited.DELETED})
     lines = [" ".join(filter(None, map(cell_text, read_fields(move, HISTORY)))) for move in moves]
     details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True)) | {"history": "\n".join(lines)}
     print_details(
@@ -174,10 +173,7 @@ def await_status(service: Service, sandbox_id: str, status: Awaited, seconds: fl
             return service.get(f"{PATH}/{hex_id}/transitions")[-1]["to_status"] == status or None
         sandbox = service.get(f"{PATH}/{hex_id}")
         if sandbox["status"] == Awaited.ERROR != status:
-            raise WorkspaceError(
-                f"the sandbox is in ERROR, {sandbox['reason']}: {sandbox['detail']} "
-                f"(what to do: `{NAME} explain {sandbox['reason']}`)"
-            )
+            raise failure("the sandbox is in ERROR", sandbox)
         return sandbox["status"] == status or None
 
     wait_for(reached, seconds, f"{status} of the sandbox {hex_id}")
@@ -192,7 +188,3 @@ def _printable(output: str | None, stream: TextIO) -> str:
 def _read(service: Service, sandbox_id: str) -> dict[str, Any] | None:
     found: list[dict[str, Any] | None] = service.get(PATH, id=read_id(sandbox_id))
     return found[0]
-
-
-def _without_key(sandbox: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in sandbox.items() if name != "session_api_key"}

@@ -64,27 +64,9 @@ class Service:
         """What a DELETE answers."""
         return self.request("DELETE", path, query=query)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        seconds: float = READ_SECONDS,
-    ) -> Any:
-        """The JSON that a request is answered with; None for an empty answer.
-
-        Args:
-            method: of HTTP.
-            path: below the service's URL.
-            body: sent as JSON; None: no body.
-            query: values that are None are left out.
-            headers: besides the key.
-            seconds: max time without a byte.
-        """
-        with self.stream(method, path, body=body, query=query, headers=headers, seconds=seconds) as response:
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON that a request is answered with; None for an empty answer. The options are those of `stream`."""
+        with self.stream(method, path, **options) as response:
             text = _read(response)
         return json.loads(text) if text.strip() else None
 
@@ -99,7 +81,16 @@ class Service:
         headers: Mapping[str, str] | None = None,
         seconds: float = READ_SECONDS,
     ) -> "Iterator[httpx.Response]":
-        """A response whose body the caller reads."""
+        """A response whose body the caller reads.
+
+        Args:
+            method: of HTTP.
+            path: below the service's URL.
+            body: sent as JSON; None: no body.
+            query: values that are None are left out.
+            headers: besides the key.
+            seconds: max time without a byte.
+        """
         chosen = {name: value for name, value in (query or {}).items() if value is not None}
         timeout = (CONNECT_SECONDS, seconds, CONNECT_SECONDS, CONNECT_SECONDS)  # connect, read, write, pool
         request = self._http.stream(
@@ -239,6 +230,17 @@ def read_id(text: str) -> str:
         return UUID(text).hex
     except ValueError:
         raise Invalid(f"{text[:80]!r} is not an id: use 32 hexadecimal digits, as lists print them") from None
+
+
+def without_key(shown: dict[str, Any]) -> dict[str, Any]:
+    """A sandbox or a conversation as it is printed."""
+    return {name: value for name, value in shown.items() if name != "session_api_key"}
+
+
+def failure(what: str, shown: Mapping[str, Any]) -> WorkspaceError:
+    """The error of something that has failed with a reason."""
+    advice = f"what to do: `{NAME} explain {shown['reason']}`"
+    return WorkspaceError(f"{what}, {shown['reason']}: {shown['detail']} ({advice})")
 
 
 def _read(response: "httpx.Response") -> bytes:

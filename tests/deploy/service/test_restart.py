@@ -12,7 +12,6 @@ import pytest
 
 from deploy.service import restart
 from deploy.service.errors import ServiceError
-from shared.nodes.readiness_file import readiness_file
 from shared.settings import Settings
 
 LONG = 1000.0
@@ -48,7 +47,7 @@ class LateWorkers:
 
     def __init__(self, settings: Settings) -> None:
         self.stopped_before_the_last_worked = list[str]()
-        self._works = {name: readiness_file(settings, name) for name in ("worker.1", "worker.2")}
+        self._works = {name: settings.readiness_file(name) for name in ("worker.1", "worker.2")}
         settings.workers_dir.mkdir(parents=True)
         self._working = {*self._works}
 

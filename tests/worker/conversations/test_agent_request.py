@@ -259,6 +259,11 @@ def test_limits_of_a_request_s_secrets() -> None:
     assert "é" not in str(failure.value)
 
 
+def test_secret_in_the_url_of_a_server_is_one_of_the_secret_values() -> None:
+    url = "https://user:url-password@sse.example/?api_token=url-token"
+    assert {"url-password", "url-token"} <= set(secret_values(inputs(mcp_config={"sse_servers": [{"url": url}]})))
+
+
 def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
     inputs_ = inputs(
         search_api_key="search-key",
