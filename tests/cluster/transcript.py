@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SECRET = re.compile(r"aw_[\w-]{20,}|(?<=:)[0-9a-f]{48}(?=@)|(?<=AW_SECRET_KEYS=)\S+")
+SECRET = re.compile(r"aw_[\w-]{20,}|SWMTKN-[\w-]+|(?<=:)[0-9a-f]{48}(?=@)|(?<=AW_SECRET_KEYS=)\S+")
 SECONDS = 900
 SHOWN_LINES, SHOWN_COLUMNS = 14, 116
 
