@@ -47,7 +47,7 @@ class Transcript:
         lines = [f"  {line[:SHOWN_COLUMNS]}" for line in SECRET.sub("…", output).splitlines() if line.strip()]
         if len(lines) > SHOWN_LINES:
             lines = [*lines[: SHOWN_LINES // 2], "  …", *lines[-SHOWN_LINES // 2 :]]
-        self.lines += [f"[{seconds:6.1f} s] {shown}", *lines]
+        self.lines += [f"[{seconds:6.1f} s] {SECRET.sub('…', shown)}", *lines]
 
     def keep_log(self, name: str, text: str) -> None:
         """Add what the processes of a machine have logged."""
