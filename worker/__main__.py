@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import time
 import uuid
 import warnings
@@ -21,7 +22,8 @@ from shared.crypto import Vault
 from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database, keep_following
-from shared.errors import Conflict
+from shared.db.waiting import await_schema
+from shared.errors import Conflict, Unavailable
 from shared.nodes import registry as node_registry
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
@@ -66,6 +68,8 @@ PERIODIC_TASK_CONNECTIONS = 12
 def main() -> None:
     """Run the worker until a signal stops it. Running jobs finish first."""
     shared, settings = Settings(), WorkerSettings()
+    # Celery's handlers come later. As process 1 of a container, it would ignore the signal without one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     configure_logs(shared, "worker")
     configure_instruments(shared)
     configure_traces(shared.traces_url, "agent-workspace-worker")
@@ -75,7 +79,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     try:
         context = make_context(shared, settings, app)
-    except Conflict as error:  # a restore is not finished
+    except (Conflict, Unavailable) as error:  # a restore is not finished, or the database not there
         raise SystemExit(f"worker: {error}") from None
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
@@ -136,6 +140,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
+    await_schema(database, settings.database_wait_seconds)
     unfinished_restore.require_finished(database)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)

@@ -29,6 +29,9 @@ class WorkerSettings(BaseSettings):
     advertised_host: str = Field(
         "", validate_default=True, description="Host name of this node's door for the API; empty: the node's address"
     )
+    database_wait_seconds: float = Field(
+        300.0, ge=0, description="Max time that a process of a node waits for the database at its start, seconds"
+    )
     concurrency: int = Field(32, ge=1, description="Jobs that run at a time")
     warm_boot_concurrency: int = renamed(
         "WARM_BOOTS",

@@ -5,6 +5,7 @@ default these are the socket and the user of `make run`.
 """
 
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.proxy import EngineFilter
 from deploy.service.owners import WORKER, engine_socket
 from shared.db.database import Database
+from shared.db.waiting import await_schema
+from shared.errors import Unavailable
 from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
@@ -38,8 +41,13 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(
             f"engine filter: AW_DOCKER_HOST is {settings.docker_host}; only an engine on a unix socket is filtered"
         )
+    # As process 1 of a container, it would ignore the signal without a handler.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     path, user = (Path(arguments[0]).absolute(), arguments[1]) if arguments else (engine_socket(shared.var_dir), WORKER)
-    policy, network = make_policy(shared, settings)
+    try:
+        policy, network = make_policy(shared, settings)
+    except Unavailable as error:
+        sys.exit(f"engine filter: {error}")
     with EngineFilter(path, settings.docker_host.removeprefix(UNIX), policy, network) as server:
         shutil.chown(path, user)
         log.info("filtering", engine=settings.docker_host, socket=str(path))
@@ -47,9 +55,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, NetworkRoute | None]:
-    """The policy for the installation of the database, which is read once, and the rules of its network."""
+    """The policy for the installation of the database, which is read once, and the rules of its network.
+
+    Raises:
+        Unavailable: the database is not there.
+    """
     database = Database(shared.database, pool_size=1)
     try:
+        await_schema(database, settings.database_wait_seconds)
         with database.transaction() as session:
             installation = node_registry.installation_id(session)
     finally:

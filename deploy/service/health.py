@@ -1,7 +1,10 @@
-"""`python -m deploy.service.health`: whether this machine's API is ready, as its exit status. It imports little.
+"""`python -m deploy.service.health [FILE]`: whether this machine's API is ready, as its exit status. It imports little.
 
 Processes of several units or containers share the API's port, and any of them may answer. So the one that this is asked
 about must have answered: systemd's `MAINPID`, or process 1 of the container.
+
+Swarm replaces a container that is not well, and no new process makes a database answer. So with FILE, which is made
+when the process is ready, it is well from then on if it answers itself.
 """
 
 import json
@@ -9,6 +12,7 @@ import os
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.settings import Settings
@@ -30,14 +34,21 @@ def is_ready(url: str, seconds: float = 2) -> bool:
     return _read(f"{url}/ready", seconds) is not None
 
 
-def answers(url: str, age: float, seconds: float) -> bool:
-    """Whether an API process that is no older than `age` answers at this URL within so many seconds, and is ready."""
+def answers(url: str, age: float, seconds: float, *, ready: bool = True) -> bool:
+    """Whether an API process that is no older than `age` answers at this URL within so many seconds, and is ready.
+
+    Args:
+        url: the API's.
+        age: of the process, in seconds.
+        seconds: max time.
+        ready: whether the database has to answer, too.
+    """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         body = _read(f"{url}/server_info", left)
         # Whether the database answers is the same for all processes.
         if body is not None and float(json.loads(body)["uptime"]) <= age:
-            return is_ready(url, seconds)
+            return not ready or is_ready(url, seconds)
         time.sleep(PAUSE_SECONDS)
     return False
 
@@ -47,6 +58,16 @@ def age_of(pid: str) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     up = float(Path("/proc/uptime").read_text().split()[0])
     return up - int(fields[START]) / os.sysconf("SC_CLK_TCK")
+
+
+def main(arguments: Sequence[str]) -> bool:
+    """Whether the process is well. If a file is named, the database counts only until the process was ready once."""
+    was_ready = Path(arguments[0]) if arguments else None
+    age = age_of(os.environ.get("MAINPID", "1"))
+    found = answers(local_url(Settings()), age, seconds=20, ready=was_ready is None or not was_ready.exists())
+    if found and was_ready is not None:
+        was_ready.touch()
+    return found
 
 
 def _read(url: str, seconds: float) -> bytes | None:
@@ -61,4 +82,4 @@ def _read(url: str, seconds: float) -> bytes | None:
 
 
 if __name__ == "__main__":
-    sys.exit(not answers(local_url(Settings()), age_of(os.environ.get("MAINPID", "1")), seconds=20))
+    sys.exit(not main(sys.argv[1:]))

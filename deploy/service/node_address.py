@@ -9,7 +9,11 @@ import socket
 import sys
 from urllib.parse import urlsplit
 
+from shared.db.waiting import await_database
+from shared.errors import Unavailable
+from shared.observability.logs import configure_logs
 from shared.settings import Settings
+from worker.settings import WorkerSettings
 
 
 def find_address(database_url: str) -> str:
@@ -25,9 +29,24 @@ def find_address(database_url: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def await_address() -> str:
+    """The same, as soon as the host's name is known and a network leads to it.
+
+    Raises:
+        Unavailable: it was not so in time.
+    """
+    url = Settings().database
+    return await_database(lambda: find_address(url), url, WorkerSettings().database_wait_seconds, (OSError,))
+
+
 def main(module: str) -> None:
     """Run the module as the program, unless a setting of the environment names an address."""
-    os.environ.setdefault("AW_NODE_ADDRESS", find_address(Settings().database))
+    if "AW_NODE_ADDRESS" not in os.environ:
+        configure_logs(Settings(), module)
+        try:
+            os.environ["AW_NODE_ADDRESS"] = await_address()
+        except Unavailable as error:
+            sys.exit(f"{module}: {error}")
     sys.argv = [module]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

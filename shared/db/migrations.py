@@ -17,6 +17,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from shared.db.postgresql import OPTIONS
+
 log = structlog.get_logger()
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "migrations"
@@ -82,7 +84,7 @@ def opened(database_url: str) -> Iterator[Connection]:
 @contextmanager
 def connected(database_url: str) -> Iterator[Connection]:
     """A connection that reads, to a database of any schema or of none."""
-    engine = create_engine(database_url)
+    engine = create_engine(database_url, connect_args=_connect_options(database_url))
     try:
         with engine.connect() as connection:
             yield connection
@@ -153,11 +155,17 @@ def _take_tables(connection: Connection) -> None:
 
 
 def _engine(database_url: str) -> Engine:
-    engine = create_engine(database_url)
+    engine = create_engine(database_url, connect_args=_connect_options(database_url))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _connect_options(database_url: str) -> dict[str, int]:
+    """A migration takes long, but a connection does not: an address that no server answers at is an error soon."""
+    is_postgresql = make_url(database_url).get_backend_name() == "postgresql"
+    return {"connect_timeout": OPTIONS["connect_timeout"]} if is_postgresql else {}
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

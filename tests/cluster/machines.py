@@ -21,6 +21,8 @@ from tests.waiting import eventually
 
 NETWORK = "10.77.0"
 CABLE = "cable"
+# No registry is reachable, and a Swarm would ask one for the image of each container until a time limit.
+PREFER_OFFLINE = "DOCKER_SERVICE_PREFER_OFFLINE_IMAGE=1"
 CLONE_NEWNET = 0x40000000
 Result = TypeVar("Result")
 
@@ -63,12 +65,13 @@ class Engine(PrivateEngine):
     run: Path | None = None
 
     def _command(self) -> Sequence[str]:
-        words = [word for word in super()._command() if word != "--iptables=false"]
+        own = [word for word in super()._command() if word != "--iptables=false"]
+        words = ["env", PREFER_OFFLINE, *own]
         if self.run is None:
             return words
-        own = ["unshare", "--mount", "sh", "-c", 'mount --rbind "$0" /run && exec "$@"', str(self.run)]
+        mounts = ["unshare", "--mount", "sh", "-c", 'mount --rbind "$0" /run && exec "$@"', str(self.run)]
         at = words.index("dockerd")
-        return [*words[:at], *own, *words[at:]]
+        return [*words[:at], *mounts, *words[at:]]
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,18 @@ needed.
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from shared import __version__
 from shared.crypto import new_secret_key
+from tests.cluster import figures
 from tests.cluster.machines import Machine, running_machines
+from tests.cluster.reading import reading
 from tests.cluster.transcript import Transcript
 from tests.services.directories import REPOSITORY
 from tests.services.engine import SANDBOX_IMAGE
@@ -21,10 +25,16 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
+# The same, as a version after it.
+NEXT_IMAGE = "agent-workspace/service:next"
 BACKENDS_IMAGE = "agent-workspace/backends:test"
 DEPLOY = REPOSITORY / "deploy"
 PASSWORD = "c0ffee" * 8
 COMPOSE = ["docker-compose", "-p", "aw", "-f", str(DEPLOY / "compose.yaml")]
+UPDATE_ONE = "service update --detach --no-resolve-image --image"
+OWN_SERVICES = ("migrate", "web", "engine-filter", "door", "egress-proxy", "worker")
+# Of the reads before an update, and after it.
+QUIET_SECONDS = 20
 # The image's number for `aw-egress`.
 EGRESS_USER = "10003"
 TUNNEL = """
@@ -34,6 +44,22 @@ with socket.create_connection(("10.213.0.1", 3003), timeout=30) as plug:
     print(plug.recv(4096).split()[1].decode())
 """
 DEMO = ["python3", "-m", "deploy.demo", "--keep", "--timeout", "600"]
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The command `docker`, written down."""
+
+    transcript: Transcript
+
+    def __call__(self, machine: Machine, *words: str, text: str | None = None, image: str = SERVICE_IMAGE) -> str:
+        """The output of a command on a machine; a stack is deployed with that image."""
+        command = ["docker", "--host", machine.engine.host, *words]
+        shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
+        # The machines have one file system, and so no common path of their engines' sockets. Swarm fills in the name.
+        socket = {"ENGINE_SOCKET": str(machine.folder / "{{.Node.Hostname}}.sock")}
+        own = images_of(machine) | socket | {"IMAGE": image}
+        return self.transcript.run(shown, command, environment=os.environ | own, text=text)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +117,7 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
     machines: tuple[Machine, Machine], transcript: Transcript
 ) -> None:
     first, second = machines
-    docker = partial(run_docker, transcript)
+    docker = Docker(transcript)
     docker(first, "swarm", "init", "--advertise-addr", first.address)
     labels = [word for kind in ("data", "api") for word in ("--label-add", f"agent-workspace.{kind}=true")]
     docker(first, "node", "update", *labels, "first")
@@ -102,16 +128,19 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
     stack = ["--resolve-image", "never", "--compose-file", str(DEPLOY / "swarm" / "stack.yaml"), "agent-workspace"]
     docker(first, "stack", "deploy", *stack)
     try:
-        eventually(lambda: is_ready(first, "first"), deadline_seconds=900, interval_seconds=2)
+        await_ready(docker, first, "first")
+        docker(first, "service", "logs", "--raw", "agent-workspace_migrate")
         token = first.engine.docker("swarm", "join-token", "--quiet", "worker").strip()
         docker(second, "swarm", "join", "--token", token, f"{first.address}:2377")
-        eventually(lambda: is_ready(first, "second"), deadline_seconds=900, interval_seconds=2)
+        await_ready(docker, first, "second")
         web = web_of(first)
         docker(first, "exec", web, "agent-workspace", "nodes", "cordon", "first")
         said = docker(first, "exec", web, *DEMO, "--url", f"http://{first.address}:3000", "--model-host", first.address)
         assert "FINISHED" in said.upper()
         assert len([name for name in second.engine.containers() if name.startswith("aw-")]) == 1
-        docker(first, "exec", web, "agent-workspace", "nodes", "list")
+        docker(first, "exec", web, "agent-workspace", "nodes", "uncordon", "first")
+        update(docker, machines, stack, make_key(docker, first))
+        docker(first, "exec", web_of(first), "agent-workspace", "nodes", "list")
         docker(first, "service", "ls")
     finally:
         for service in first.engine.docker("service", "ls", "--format", "{{.Name}}").split():
@@ -119,6 +148,57 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
         for machine in (second, first):
             machine.engine.docker("swarm", "leave", "--force")
             eventually(partial(is_cleared, machine), interval_seconds=1)
+
+
+def await_ready(docker: Docker, machine: Machine, node: str) -> None:
+    """Wait until a node takes sandboxes."""
+    began = time.monotonic()
+    eventually(lambda: is_ready(machine, node), deadline_seconds=900, interval_seconds=2)
+    docker.transcript.add(f"({node} is READY)", "", time.monotonic() - began)
+
+
+def update(docker: Docker, machines: tuple[Machine, Machine], stack: Sequence[str], key: str) -> None:
+    """Deploy the stack with another image, as the page says it, while a client reads."""
+    first, _ = machines
+    for machine in machines:
+        machine.engine.docker("tag", SERVICE_IMAGE, NEXT_IMAGE)
+    with reading(first, f"http://{first.address}:3000", key) as reader:
+        time.sleep(QUIET_SECONDS)
+        reader.phase, began = "update", time.monotonic()
+        docker(first, *UPDATE_ONE.split(), NEXT_IMAGE, "agent-workspace_migrate")
+        eventually(lambda: has_migrated(first), deadline_seconds=300, interval_seconds=1)
+        docker(first, "stack", "deploy", *stack, image=NEXT_IMAGE)
+        eventually(lambda: set(updates(first).values()) == {"completed"}, deadline_seconds=900, interval_seconds=2)
+        docker.transcript.add("(all services are updated)", "", time.monotonic() - began)
+        for machine in machines:
+            await_ready(docker, first, machine.namespace.name)
+        reader.phase = "after"
+        time.sleep(QUIET_SECONDS)
+    docker.transcript.add("(reads meanwhile, over kept and new connections)", figures.describe(reader.requests), 0)
+    assert reader.failures == []
+    assert figures.too_slow(reader.requests, quiet="before") == []
+
+
+def make_key(docker: Docker, machine: Machine) -> str:
+    """The key of a new user."""
+    command = ("exec", web_of(machine), "agent-workspace")
+    docker(machine, *command, "users", "create", "alice")
+    return machine.engine.docker(*command, "keys", "create", "alice", "--name", "tests").strip()
+
+
+def updates(machine: Machine) -> dict[str, str]:
+    """The states of the updates of the service's own services."""
+    form = "{{.Spec.Name}} {{if .UpdateStatus}}{{.UpdateStatus.State}}{{end}}"
+    names = [f"agent-workspace_{name}" for name in OWN_SERVICES]
+    rows = machine.engine.docker("service", "inspect", "--format", form, *names).splitlines()
+    return {name: state for name, _, state in (row.partition(" ") for row in rows)}
+
+
+def has_migrated(machine: Machine) -> bool:
+    """Whether the updated migration has ended."""
+    form = "{{.Image}} {{.CurrentState}}"
+    rows = machine.engine.docker("service", "ps", "--format", form, "agent-workspace_migrate").splitlines()
+    return any(row.startswith(f"{NEXT_IMAGE} Complete") for row in rows)
 
 
 def proxy_says(machine: Machine, target: str) -> str:
@@ -154,14 +234,6 @@ def settings_of(machine: Machine) -> str:
 
 def run_compose(transcript: Transcript, environment: Mapping[str, str], *words: str) -> str:
     return transcript.run(f"$ docker-compose {' '.join(words)}", [*COMPOSE, *words], environment=environment)
-
-
-def run_docker(transcript: Transcript, machine: Machine, *words: str, text: str | None = None) -> str:
-    command = ["docker", "--host", machine.engine.host, *words]
-    shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
-    # The machines have one file system, and so no common path of their engines' sockets. Swarm fills in the name.
-    socket = {"ENGINE_SOCKET": str(machine.folder / "{{.Node.Hostname}}.sock")}
-    return transcript.run(shown, command, environment=os.environ | images_of(machine) | socket, text=text)
 
 
 def health_of(machine: Machine, name: str) -> list[str]:

@@ -1,22 +1,20 @@
 """The units of systemd, started by systemd as init: a conversation, and an update under requests."""
 
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from shared.crypto import new_secret_key
 from tests.cluster.booted import Booted, Copy, booted, copied_machine
 from tests.cluster.data import running_data
 from tests.cluster.machines import Machine, running_machine
+from tests.cluster.reading import reading
 from tests.cluster.service import UV, copy_code
 from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
 from tests.cluster.talk import SANDBOXES, Talk
 from tests.cluster.transcript import Transcript
-from tests.services import http
 from tests.services.directories import short_directory
 from tests.waiting import eventually
 
@@ -114,34 +112,14 @@ def start_talk(init: Booted, machine: Machine) -> Talk:
 
 def update(init: Booted, talk: Talk) -> list[str]:
     """Restart all units as the page says it; the requests that failed meanwhile."""
-    ended, failures = threading.Event(), list[str]()
-    read = partial(talk.machine.namespace.call, partial(read_on, talk, ended, failures))
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
+    with reading(talk.machine, f"http://{talk.machine.address}:3000", talk.key) as reader:
         init.run("systemctl", "restart", "agent-workspace-migrate")
         init.run("systemctl", "restart", "agent-workspace-worker")
         for number in (1, 2):
             init.run("systemctl", "restart", f"agent-workspace-server@{number}")
         init.run("systemctl", "restart", *(f"agent-workspace-{name}" for name in NODE_UNITS))
         eventually(partial(is_ready, init), deadline_seconds=120, interval_seconds=1)
-    finally:
-        ended.set()
-        reader.join()
-    return failures
-
-
-def read_on(talk: Talk, ended: threading.Event, failures: list[str]) -> None:
-    """Ask for the sandboxes, over the same connection and over a new one in turn, until the event is set."""
-    key = {"Authorization": f"Bearer {talk.key}"}
-    with http.open_client(f"http://{talk.machine.address}:3000", headers=key, timeout=60) as client:
-        while not ended.wait(0.05):
-            for headers in ({}, {"Connection": "close"}):
-                try:
-                    answer = client.get(f"{SANDBOXES}/search", headers=headers)
-                    failures += [] if answer.is_success else [answer.text]
-                except httpx.TransportError as error:
-                    failures.append(repr(error))
+    return reader.failures
 
 
 def boot_again(talk: Talk) -> None:

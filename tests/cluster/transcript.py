@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SECRET = re.compile(r"aw_[\w-]{20,}|(?<=:)[0-9a-f]{48}(?=@)|(?<=AW_SECRET_KEYS=)\S+")
+SECRET = re.compile(r"aw_[\w-]{20,}|SWMTKN-[\w-]+|(?<=:)[0-9a-f]{48}(?=@)|(?<=AW_SECRET_KEYS=)\S+")
 SECONDS = 900
 SHOWN_LINES, SHOWN_COLUMNS = 14, 116
 
@@ -47,7 +47,7 @@ class Transcript:
         lines = [f"  {line[:SHOWN_COLUMNS]}" for line in SECRET.sub("…", output).splitlines() if line.strip()]
         if len(lines) > SHOWN_LINES:
             lines = [*lines[: SHOWN_LINES // 2], "  …", *lines[-SHOWN_LINES // 2 :]]
-        self.lines += [f"[{seconds:6.1f} s] {shown}", *lines]
+        self.lines += [f"[{seconds:6.1f} s] {SECRET.sub('…', shown)}", *lines]
 
     def keep_log(self, name: str, text: str) -> None:
         """Add what the processes of a machine have logged."""

@@ -54,6 +54,16 @@ def test_only_the_engine_filter_keeps_root_s_rights_and_the_engine_s_socket(file
     assert all(service["cap_drop"] == ["ALL"] and service["read_only"] for service in own.values())
 
 
+def test_memory_of_containers_in_a_swarm_is_open_to_their_user() -> None:
+    """Swarm's file has no mode: memory is root's, with the mode of the folder that the image has there."""
+    services = yaml.safe_load((DEPLOY / "swarm" / "stack.yaml").read_text())["services"].values()
+    mounts = [mount for service in services for mount in service["volumes"] if isinstance(mount, dict)]
+    targets = {mount["target"] for mount in mounts if mount["type"] == "tmpfs"} - {"/tmp"}
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert targets
+    assert [target for target in targets if f"-m 1777 {target} " not in image] == []
+
+
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     verify = find_program("systemd-analyze", "systemd")
     for unit in (DEPLOY / "systemd").iterdir():

@@ -1,5 +1,7 @@
 """`agent-workspace db`: the commands for the database."""
 
+from typing import Annotated
+
 import typer
 
 from shared.cli.backup.commands import back_up, restore
@@ -10,18 +12,22 @@ from shared.settings import Settings
 
 database = typer.Typer(help="Migrate, check, back up and restore the database.", no_args_is_help=True)
 migration = typer.Typer(add_completion=False)
+Wait = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0, help="Max time to wait for a database that is not there yet. Default: 0."),
+]
 database.command("backup")(back_up)
 database.command("restore")(restore)
 
 
 @migration.command()
 @database.command()
-def migrate() -> None:
+def migrate(wait: Wait = 0) -> None:
     """Create or update the database, the secret key and the first sandbox spec. Safe to repeat at any time."""
     from shared.observability.logs import configure_logs
 
     configure_logs(Settings(), "migrate")
-    installation().migrate()
+    installation().migrate(wait)
 
 
 @database.command()

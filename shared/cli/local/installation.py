@@ -14,6 +14,7 @@ from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database
 from shared.db.migrations import Schema, connected, migrate, opened, read_schema
+from shared.db.waiting import await_database
 from shared.errors import Conflict, Invalid
 from shared.models import Role, SandboxSpec
 from shared.nodes import registry as node_registry
@@ -33,17 +34,21 @@ class Installation:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def migrate(self) -> None:
+    def migrate(self, wait_seconds: float = 0) -> None:
         """Create or update the database, the keys' files and the first spec; keep what exists.
 
+        Args:
+            wait_seconds: max time to wait for a database that does not answer yet; 0: it has to answer now.
+
         Raises:
+            Unavailable: the database did not answer within that time.
             Conflict: there are users, but the key that encrypted their secrets is missing; or a restore of the
                 database is not finished.
             Invalid: a configured secret key is malformed.
         """
-        if (file := _sqlite_file(self._settings.database)) is None or file.exists():
-            with connected(self._settings.database) as connection:
-                unfinished_restore.require_none(connection)
+        url = self._settings.database
+        if (file := _sqlite_file(url)) is None or file.exists():
+            await_database(self._require_whole, url, wait_seconds)
         self.prepare()
 
     def prepare(self) -> None:
@@ -126,6 +131,10 @@ class Installation:
         """
         with self._database() as database, database.reading() as session:
             yield session
+
+    def _require_whole(self) -> None:
+        with connected(self._settings.database) as connection:
+            unfinished_restore.require_none(connection)
 
     def _require_secret_key(self, session: Session) -> None:
         settings = self._settings

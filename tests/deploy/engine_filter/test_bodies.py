@@ -166,6 +166,8 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
                 body["Labels"] = {INSTALLATION_LABEL: installation}
                 body["HostConfig"] |= {"CapAdd": [capability], "NetworkMode": network_name(place)}
                 assert client.send("POST", "/containers/create?name=aw-1", body).status == status
+            process.terminate()
+            assert process.wait(10) == 0  # by its own handler: process 1 of a container has no other
         finally:
             processes.stop(process)
     assert "engine_request_refused" in (tmp_path / "log").read_text()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,34 @@ def test_age_of_a_process() -> None:
             assert health.age_of(str(process.pid)) < time.monotonic() - began + TICK
         finally:
             process.kill()
+
+
+@pytest.fixture
+def unready(port: int, uptimes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API process, here the parent of this one, whose database does not answer."""
+    uptimes[:] = [OWN]
+    for name, value in (("AW_HOST", "127.0.0.1"), ("AW_PORT", str(port)), ("MAINPID", str(os.getppid()))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(health, "is_ready", lambda *_: False)
+
+
+@pytest.mark.usefixtures("unready")
+def test_process_that_was_never_ready_is_not_well(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    assert not health.main([str(file)])
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("unready")
+def test_process_that_was_ready_stays_well_without_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ready"
+    with monkeypatch.context() as with_database:
+        with_database.setattr(health, "is_ready", lambda *_: True)
+        assert health.main([str(file)])
+    assert health.main([str(file)])
+    assert not health.main([])
 
 
 def test_check_of_a_unit_is_about_its_main_process(port: int, uptimes: list[float]) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_nothing_starts_before_an_interrupted_restore_has_finished(
             interrupted.setattr(BackupOperations, step, fail)
             with pytest.raises(OSError, match="full"):
                 BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
-        for start in (Installation(clean).migrate, lambda: refuse(clean)):
+        for start in (partial(Installation(clean).migrate), partial(refuse, clean)):
             with pytest.raises(Conflict, match=r"not finished.*explain a-restore-did-not-finish"):
                 start()
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)

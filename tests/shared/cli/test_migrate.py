@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared.crypto import new_secret_key
 from shared.db.database import Database
@@ -89,3 +90,24 @@ def test_processes_may_prepare_a_new_installation_concurrently(tmp_path: Path) -
     database = Database(f"sqlite:///{tmp_path}/var/agent-workspace.db")
     assert owner(database, tmp_path / "var", (tmp_path / "var" / "admin.key").read_text().strip()) == "admin"
     database.close()
+
+
+@pytest.fixture
+def unreachable(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line of an installation whose PostgreSQL is not running; the URL has a password."""
+    monkeypatch.setenv("AW_DATABASE_URL", "postgresql://workspace:hush@127.0.0.1:1/workspace")
+    return cli
+
+
+def test_migrate_of_a_database_that_is_not_there_ends_at_once(unreachable: Cli) -> None:
+    answer = unreachable("migrate")
+    assert_complains(answer, "postgresql://127.0.0.1:1/workspace is not ready: ", "refused", "explain")
+    assert "hush" not in answer.err
+
+
+def test_migrate_waits_for_a_database_if_it_is_asked_to(unreachable: Cli) -> None:
+    with capture_logs() as logs:
+        answer = unreachable("migrate", "--wait", "0.1")
+    assert (answer.status, [line["event"] for line in logs]) == (1, ["waiting_for_database"])
+    assert "is not ready after 0.1 s: " in answer.err
+    assert "hush" not in f"{logs}{answer}"

@@ -103,6 +103,15 @@ def test_server_timeout_comes_first_and_costs_no_connection(database: Database) 
 
 
 @pytest.mark.usefixtures("database")
+def test_migration_connects_within_seconds_or_fails(server: Postgres) -> None:
+    with server.frozen():
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            migrate(server.url("postgres"))
+        assert time.monotonic() - began < MAX_SECONDS
+
+
+@pytest.mark.usefixtures("database")
 def test_new_connections_time_out(server: Postgres) -> None:
     new = Database(server.url("postgres"), statement_seconds=STATEMENT_SECONDS)
     with closing(new), server.frozen():
