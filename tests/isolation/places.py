@@ -39,9 +39,9 @@ class Batches:
     def __init__(self, tries: Sequence[Try], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]) -> None:
         self._facts, self._commands = facts, commands
         self._tries: dict[Batch, list[Try]] = defaultdict(list)
-        for one in tries:
+        for one in dict.fromkeys(tries):  # many attacks have the same control
             self._tries[one.batch].append(one)
-        self._outcomes: dict[Batch, Future[dict[int, Outcome]]] = {batch: Future() for batch in self._tries}
+        self._outcomes: dict[Batch, Future[dict[Try, Outcome]]] = {batch: Future() for batch in self._tries}
 
     def outcome(self, one: Try) -> Outcome:
         """What came of a try, once its batch has ended.
@@ -49,7 +49,7 @@ class Batches:
         Raises:
             AssertionError: its probe has a defect.
         """
-        found = self._outcomes[one.batch].result()[id(one)]
+        found = self._outcomes[one.batch].result()[one]
         return self.outcome(one.then) if one.then and found.reached else found
 
     def lanes(self) -> list[list[Batch]]:
@@ -64,13 +64,13 @@ class Batches:
         for batch in batches:
             outcomes = self._outcomes[batch]
             try:
-                wait([self._outcomes[before] for before in self._before(batch)], BATCH_SECONDS)
+                wait([self._outcomes[before] for before in self.before(batch)], BATCH_SECONDS)
                 tries = self._tries[batch]
-                outcomes.set_result(dict(zip(map(id, tries), self._run(tries), strict=True)))
+                outcomes.set_result(dict(zip(tries, self._run(tries), strict=True)))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of each test of the batch
                 outcomes.set_exception(error)
 
-    def _before(self, batch: Batch) -> set[Batch]:
+    def before(self, batch: Batch) -> set[Batch]:
         """The batches that must have ended when this one begins."""
         if batch == LAST:
             return set(self._tries) - {LAST}
