@@ -50,10 +50,11 @@ _ID_OF = {table: select(col(table.id)).where(col(table.id) == bindparam("id")) f
 
 def make_person(database: Database, name: str) -> Person:
     """A new user with a key."""
-    key = new_api_key()
-    user = _add(database, User(name=name))
-    _add(database, ApiKey(user_id=user.id, name="tests", prefix=key[:PREFIX_LENGTH], digest=VAULT.digest(key)))
-    return Person(user.id, user.name, key)
+    user, key = User(name=name), new_api_key()
+    with database._writing.begin() as connection:
+        _insert(connection, user)
+        _insert(connection, ApiKey(user_id=user.id, name="tests", prefix=key[:PREFIX_LENGTH], digest=VAULT.digest(key)))
+    return Person(user.id, name, key)
 
 
 def make_spec(database: Database, spec_id: str = SPEC_ID, **columns: Any) -> SandboxSpec:

@@ -65,7 +65,7 @@ NO_RERUN = (
     "tests/worker/loops/test_dead_workers.py",
     "tests/worker/test_interleavings.py",
     "tests/worker/locks/",
-    "tests/worker/loops/node_failover/",
+    "tests/worker/loops/failover/",
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/conversations/test_start_interruptions.py",
 )

@@ -41,9 +41,9 @@ from worker.engine.requirements import find_lack_of_disk, require_runtimes
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
+from worker.loops.failover import NodeFailureDetector
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
 from worker.loops.heartbeat import send_heartbeat
-from worker.loops.node_failover import NodeFailureDetector
 from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
 from worker.loops.recheck import open_threads
 from worker.loops.resync import resync

@@ -31,16 +31,13 @@ class Forgejo(GitProvider):
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
         """List the repositories that the user owns or has access to."""
         reply = await self.get("/user/repos", limit=window.size, page=window.number)
-        return Found(
-            self.read(reply.require_document(), self._repository), window.number + 1 if reply.has_next else None
-        )
+        return self.read_page(reply, window, reply.require_document(), self._repository)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
         """Search all repositories that the token can read."""
         params = {"limit": window.size, "page": window.number, "sort": order.key, "order": order.direction}
         reply = await self.get("/repos/search", q=query, **params)
-        items = self.read(self.read_object(reply).get("data"), self._repository)
-        return Found(items, window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, self.read_object(reply).get("data"), self._repository)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         """List branches. With `query`, only the first `MAX_PAGES * PAGE_SIZE` branches are searched."""
@@ -55,7 +52,7 @@ class Forgejo(GitProvider):
 
     async def _branches(self, repository: str, window: Window) -> Found[Branch]:
         reply = await self.get(f"/repos/{segments(repository)}/branches", limit=window.size, page=window.number)
-        return Found(self.read(reply.require_document(), _branch), window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, reply.require_document(), _branch)
 
     async def _matching(self, repository: str, query: str) -> list[Branch]:
         matching: list[Branch] = []

@@ -59,8 +59,8 @@ class GitHub(GitProvider):
     async def installations(self, window: Window) -> Found[str]:
         """List the installations of the app that the token belongs to."""
         reply = await self.get("/user/installations", per_page=window.size, page=window.number)
-        items = self.read(_find(reply.require_document(), "installations"), lambda item: str(item["id"]))
-        return Found(items, window.number + 1 if reply.has_next else None)
+        items = _find(reply.require_document(), "installations")
+        return self.read_page(reply, window, items, lambda item: str(item["id"]))
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
         """List all repositories that the token can read, or those of one installation."""
@@ -71,7 +71,7 @@ class GitHub(GitProvider):
         else:
             reply = await self.get(f"/user/installations/{segments(installation)}/repositories", **page)
             items = _find(reply.require_document(), "repositories")
-        return Found(self.read(items, self._repository), window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, items, self._repository)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
         """Search all repositories by name; `owner/name` searches those of one owner."""
@@ -79,8 +79,7 @@ class GitHub(GitProvider):
         words = f"{name} in:name fork:true" + (f" user:{owner}" if slash else "")
         params = {"per_page": window.size, "page": window.number, "sort": order.key, "order": order.direction}
         reply = await self.get("/search/repositories", q=words, **params)
-        items = self.read(_find(reply.require_document(), "items"), self._repository)
-        return Found(items, window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, _find(reply.require_document(), "items"), self._repository)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         """List branches. A search uses GraphQL: REST matches only beginnings of names."""
@@ -88,8 +87,7 @@ class GitHub(GitProvider):
             return await self._search_branches(window, repository, query)
         path = f"/repos/{segments(repository)}/branches"
         reply = await self.get(path, per_page=window.size, page=window.number)
-        items = self.read(reply.require_document(), _branch)
-        return Found(items, window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, reply.require_document(), _branch)
 
     async def tasks(self) -> list[SuggestedTask]:
         """List the user's open pull requests that need work, and the open issues that are assigned to the user."""

@@ -38,7 +38,7 @@ class GitLab(GitProvider):
         """List the branches whose names contain `query`."""
         path = f"/projects/{quote(repository, safe='')}/repository/branches"
         reply = await self.get(path, search=query or None, per_page=window.size, page=window.number)
-        return Found(self.read(reply.require_document(), _branch), window.number + 1 if reply.has_next else None)
+        return self.read_page(reply, window, reply.require_document(), _branch)
 
     async def tasks(self) -> list[SuggestedTask]:
         """List the user's open merge requests that need work, and the open issues that are assigned to the user."""
@@ -53,9 +53,7 @@ class GitLab(GitProvider):
     async def _projects(self, window: Window, **params: Any) -> Found[Repository]:
         page = {"per_page": window.size, "page": window.number}
         reply = await self.get("/projects", membership="true", **params, **page)
-        return Found(
-            self.read(reply.require_document(), self._repository), window.number + 1 if reply.has_next else None
-        )
+        return self.read_page(reply, window, reply.require_document(), self._repository)
 
     def _repository(self, item: Any) -> Repository:
         namespace = item.get("namespace") or {}

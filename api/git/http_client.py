@@ -1,6 +1,7 @@
 """Requests to git providers, and the errors that their responses mean."""
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ MAX_OF_CALLER = 8
 MAX_BYTES = 8 * 1024 * 1024
 RETRY_SECONDS = 60
 MAX_RETRY_SECONDS = 3600
+SECONDS_TEXT = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Reply:
 
     def _retry_seconds(self) -> int:
         text = self.headers.get("Retry-After", "")
-        return min(int(text), MAX_RETRY_SECONDS) if text.isascii() and text.isdigit() else RETRY_SECONDS
+        return min(int(text), MAX_RETRY_SECONDS) if SECONDS_TEXT.fullmatch(text) else RETRY_SECONDS
 
 
 class GitClient:

@@ -155,6 +155,10 @@ class GitProvider(ABC):
         except (KeyError, TypeError, AttributeError, IndexError, ValidationError):
             raise self._unexpected_shape() from None
 
+    def read_page(self, reply: Reply, window: Window, items: Any, make: Callable[[Any], Item]) -> Found[Item]:
+        """Convert the items of a numbered page, as `read` does. A header of its response tells whether one follows."""
+        return Found(self.read(items, make), window.number + 1 if reply.has_next else None)
+
     def read_object(self, reply: Reply) -> dict[str, Any]:
         """Return the document of a success, which must be an object.
 

@@ -41,6 +41,7 @@ SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
 HEADERS = (COMPLETED, FORMER, APPLIED)
 PREFERENCE = re.compile(r'\s*wait\s*(?:=\s*"?([^";]*?)"?\s*)?(?:;.*)?', re.IGNORECASE | re.DOTALL)
+SECONDS = re.compile("[0-9]{1,9}")
 INVALID = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
 
 Answer = TypeVar("Answer")
@@ -154,7 +155,7 @@ def _read_preference(headers: list[str]) -> int | None:
     values = [match[1] or "" for match in found if match]
     if not values:
         return None
-    if not (values[0].isascii() and values[0].isdigit() and int(values[0]) <= MAX_SECONDS):
+    if not SECONDS.fullmatch(values[0]) or int(values[0]) > MAX_SECONDS:
         raise RequestValidationError([validation_entry(("header", "Prefer"), INVALID)])
     return int(values[0])
 

@@ -31,7 +31,7 @@ from api.request.readiness import Readiness
 from shared.agent_server.door import DoorAccess, open_access
 from shared.clock import after
 from shared.crypto import Vault
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.errors import Unauthenticated
 from shared.queue.broker import Publisher
 from shared.queue.jobs import Job
@@ -113,16 +113,14 @@ class KeyUseRecorder:
         self._writing: set[str] = set()
 
     async def note(self, key_id: str) -> None:
-        """Record that the key is used now.
-
-        Raises:
-            StoreError: the write failed. Only the request that writes gets the error.
-        """
+        """Record that the key is used now. A store that can only be read, as on a full disk, fails no request."""
         if key_id in self._writing:
             return
         self._writing.add(key_id)
         try:
             await run_in_threadpool(api_keys.record_use, self._database, key_id)
+        except StoreError as error:
+            log.warning("key_use_not_recorded", error=type(error).__name__)
         finally:
             self._writing.discard(key_id)
 

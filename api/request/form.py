@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 
 from api.errors.handlers import validation_entry
 from api.middleware.request_body import NUL_MESSAGE
+from shared.json_documents import check_texts
 
 # More than any form of this service has. `api.middleware.request_body` limits the bytes.
 MAX_FIELDS = 20
@@ -20,11 +21,15 @@ async def read_form(request: Request) -> Fields:
     """Return the fields of a form or the string fields of a JSON object; none if the body is neither.
 
     Raises:
-        RequestValidationError: a field contains a NUL.
+        RequestValidationError: a field contains a NUL, or half of a surrogate pair.
     """
     fields = _parse(await request.body(), request.headers.get("Content-Type", ""))
     if any("\0" in text for text in fields.values()):
         raise RequestValidationError([validation_entry(("body",), NUL_MESSAGE, "nul")])
+    try:
+        check_texts(fields)
+    except ValueError as error:
+        raise RequestValidationError([validation_entry(("body",), str(error))]) from None
     return fields
 
 

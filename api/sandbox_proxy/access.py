@@ -1,11 +1,16 @@
 """Access checks of proxied requests: one query, before any sandbox is woken."""
 
+import asyncio
+from contextlib import suppress
+from typing import NoReturn
+
 from starlette.concurrency import run_in_threadpool
 
 from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server.errors import AgentServerUnreachable
+from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey
 from shared.sandboxes import access as sandbox_access
@@ -15,6 +20,8 @@ from shared.users import api_keys
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
 SESSION_KEY_REQUIRED = "the sandbox's key is required: X-Session-API-Key: <key>"
+# Pause between two checks of a user's key, which may be revoked. A sandbox's key ends with the sandbox.
+RECHECK_SECONDS = 60.0
 
 
 def find_url(proxied: ProxyRequest, sandbox: SandboxAccess) -> str:
@@ -60,6 +67,18 @@ class AccessCheck:
         if key is not None and api_keys.is_use_stale(key):
             await self._context.key_uses.note(key.id)
         return sandbox
+
+    async def recheck(self, proxied: ProxyRequest) -> NoReturn:
+        """Check a user's key now and then, while a websocket or a response is open.
+
+        Raises:
+            WorkspaceError: the key gives no access any more.
+        """
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            if not proxied.session_key:
+                with suppress(StoreError):
+                    await self.check(proxied)
 
     def _read(self, proxied: ProxyRequest) -> tuple[SandboxAccess, ApiKey | None]:
         vault = self._context.vault

@@ -69,6 +69,14 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
     b"www-authenticate",
     b"x-content-type-options",
     b"x-sourcemap",
+    # Orders to a reverse proxy: nginx and others would send the client's request, with its key, to another path.
+    b"x-accel-charset",
+    b"x-accel-expires",
+    b"x-accel-limit-rate",
+    b"x-accel-redirect",
+    b"x-lighttpd-send-file",
+    b"x-reproxy-url",
+    b"x-sendfile",
 }
 # A sandbox's response is not a page of this service: on this origin, it must not run scripts with the caller's rights.
 ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]

@@ -20,6 +20,7 @@ from api.sandbox_proxy.wake import Waker
 from shared.agent_server.door import split_url
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
+from shared.errors import WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
 
@@ -60,12 +61,28 @@ class HttpProxy:
             try:
                 if response.status_code > MAX_STATUS:
                     raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
-                await _pass_on(proxied, response, origin, send)
+                await self._while_allowed(proxied, _pass_on(proxied, response, origin, send))
             except httpx.TransportError as error:
                 # The response has begun: the proxy can only end it early.
                 log.warning("response_interrupted", sandbox=sandbox.id, error=type(error).__name__)
             finally:
                 await response.aclose()
+
+    async def _while_allowed(self, proxied: ProxyRequest, work: Coroutine[Any, Any, None]) -> None:
+        """Pass a response on until it is complete, or until the user's key gives no access any more."""
+        if proxied.session_key:
+            await work
+            return
+        tasks = asyncio.create_task(work), asyncio.create_task(self._access.recheck(proxied))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await next(task for task in tasks if task.done())
+        except WorkspaceError as error:
+            log.warning("response_interrupted", sandbox=proxied.sandbox_id, error=type(error).__name__)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ensure_running(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> SandboxAccess:
         return await self._waker.ensure_running(sandbox, lambda: self._access.check(proxied))

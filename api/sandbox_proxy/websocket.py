@@ -40,8 +40,6 @@ log = structlog.get_logger()
 # The timeout of the first frame; the agent server has the same.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-# Pause between two checks of a user's key, which may be revoked. A sandbox's key ends with the sandbox.
-RECHECK_SECONDS = 60.0
 # The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
 MAX_AWAITING_KEY = 1000
 # Of them, those of one address.
@@ -136,7 +134,7 @@ class WebSocketProxy:
         async with self._connected(proxied, sandbox) as server:
             upwards = asyncio.create_task(self._pass_up(proxied, receive, server))
             downwards = asyncio.create_task(_pass_down(self._frames(proxied, sandbox, server), server, send))
-            checks = asyncio.create_task(self._recheck(proxied))
+            checks = asyncio.create_task(self._access.recheck(proxied))
             try:
                 await asyncio.wait({upwards, downwards, checks}, return_when=asyncio.FIRST_COMPLETED)
                 return await next(task for task in (downwards, upwards, checks) if task.done())
@@ -148,18 +146,6 @@ class WebSocketProxy:
                 for task in (upwards, downwards, checks):
                     task.cancel()
                 await asyncio.gather(upwards, downwards, checks, return_exceptions=True)
-
-    async def _recheck(self, proxied: ProxyRequest) -> Close:
-        """Check a user's key now and then, also while the client sends nothing.
-
-        Raises:
-            WorkspaceError: the key gives no access any more.
-        """
-        while True:
-            await asyncio.sleep(RECHECK_SECONDS)
-            if not proxied.session_key:
-                with suppress(StoreError):
-                    await self._access.check(proxied)
 
     async def _ensure_running(self, proxied: ProxyRequest) -> SandboxAccess:
         sandbox = await self._access.check(proxied)

@@ -4,13 +4,12 @@ Users who are not signed in enter an API key for that. For signed-in users the p
 another site can't approve for them. What a device says about itself is text of a stranger.
 """
 
-from datetime import datetime
 from html import escape
-from typing import NamedTuple
 
 from fastapi.responses import HTMLResponse
 
 from api.web.pages import show_complaint, show_page
+from shared.models import DeviceAuthorization
 
 CODE_FORM = """
 <p>Enter the code that your device shows. The next page says what asks for access.</p>
@@ -44,15 +43,6 @@ SIGNED_IN = '<p>You are signed in as <strong class="who">{name}</strong>.</p>'
 UNKNOWN = "it does not say"
 
 
-class Asking(NamedTuple):
-    """What asks for a key, in the words of the device, and when."""
-
-    client: str
-    user_agent: str
-    address: str
-    begun_at: datetime
-
-
 def show_code_form(code: str = "", complaint: str = "", status: int = 200) -> HTMLResponse:
     """The form that asks for a code."""
     filled = CODE_FORM.format(code=escape(code), complaint=show_complaint(complaint))
@@ -60,14 +50,14 @@ def show_code_form(code: str = "", complaint: str = "", status: int = 200) -> HT
 
 
 def show_form(
-    code: str, asking: Asking, complaint: str = "", status: int = 200, name: str | None = None
+    code: str, asks: DeviceAuthorization, complaint: str = "", status: int = 200, name: str | None = None
 ) -> HTMLResponse:
     """The form for the request under a code. `name` is the name of the signed-in user."""
     filled = DEVICE_FORM.format(
-        client=escape(asking.client or UNKNOWN),
-        agent=escape(asking.user_agent or UNKNOWN),
-        address=escape(asking.address or UNKNOWN),
-        begun=f"{asking.begun_at:%Y-%m-%d %H:%M:%S} UTC",
+        client=escape(asks.client or UNKNOWN),
+        agent=escape(asks.user_agent or UNKNOWN),
+        address=escape(asks.address or UNKNOWN),
+        begun=f"{asks.created_at:%Y-%m-%d %H:%M:%S} UTC",
         code=escape(code),
         complaint=show_complaint(complaint),
         who=KEY if name is None else SIGNED_IN.format(name=escape(name)),

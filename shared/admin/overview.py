@@ -89,7 +89,7 @@ def waiting_starts(session: Session) -> list[WaitingStart]:
 def failures(session: Session) -> list[ListedSandbox]:
     """The sandboxes that failed last and are still in ERROR."""
     failed = select(Sandbox).where(ENDED[Status.ERROR])
-    newest = failed.order_by(col(Sandbox.settled_at).desc(), col(Sandbox.id).desc()).limit(MAX_SHOWN)
+    newest = failed.order_by(col(Sandbox.status_changed_at).desc(), col(Sandbox.id).desc()).limit(MAX_SHOWN)
     return with_owners(session, session.exec(newest).all())
 
 

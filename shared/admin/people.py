@@ -9,10 +9,10 @@ from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
-from shared.errors import NotFound
 from shared.models import ApiKey, Sandbox, User
 from shared.sql.pagination import Order, Page, read_page
 from shared.states import Desired
+from shared.users import accounts
 
 BY_NAME = Order(col(User.name), col(User.id))
 # A user has at most a hundred keys in force, and any number of old ones.
@@ -45,17 +45,15 @@ def read_user(session: Session, name: str) -> tuple[ListedUser, Sequence[ApiKey]
     Raises:
         NotFound: no user has that name.
     """
-    user = session.exec(select(User).where(User.name == name)).one_or_none()
-    if user is None:
-        raise NotFound("user", name, by="name")
+    user = accounts.get_user(session, name)
     keys = select(ApiKey).where(ApiKey.user_id == user.id).order_by(col(ApiKey.created_at).desc(), col(ApiKey.id))
     return _describe(session, [user])[0], session.exec(keys.limit(MAX_KEYS)).all()
 
 
 def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
     ids = [user.id for user in users]
-    keys = _by_user(session, col(ApiKey.user_id), func.count(), func.max(ApiKey.last_used_at), ids, valid_keys())
-    alive = col(Sandbox.desired) != Desired.DELETED
+    valid, alive = col(ApiKey.revoked_at).is_(None), col(Sandbox.desired) != Desired.DELETED
+    keys = _by_user(session, col(ApiKey.user_id), func.count(), func.max(ApiKey.last_used_at), ids, valid)
     sandboxes = _by_user(session, col(Sandbox.owner_id), func.count(), func.count(), ids, alive)
     return [
         ListedUser(
@@ -66,11 +64,6 @@ def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
         )
         for user in users
     ]
-
-
-def valid_keys() -> Any:
-    """The condition for keys that were not revoked."""
-    return col(ApiKey.revoked_at).is_(None)
 
 
 def _by_user(

@@ -25,9 +25,9 @@ MAX_HISTORY = 100
 MAX_RELATED = 20
 
 BY_AGE = Order(col(Sandbox.created_at), col(Sandbox.id), descending=True)
-BY_END = Order(col(Sandbox.settled_at), col(Sandbox.id), descending=True)
+BY_END = Order(col(Sandbox.status_changed_at), col(Sandbox.id), descending=True)
 # In the same words as the indexes: with a parameter the database could not use them.
-IS_LISTED = col(Sandbox.settled_at).is_not(None)
+IS_LISTED = col(Sandbox.status_changed_at).is_not(None)
 ENDED = {
     status: and_(col(Sandbox.status) == literal_column(f"'{status}'"), IS_LISTED)
     for status in (Status.ERROR, Status.DELETED)

@@ -47,7 +47,9 @@ def read(folder: Path) -> Manifest:
         values = json.loads((folder / NAME).read_text())
     except (FileNotFoundError, NotADirectoryError):
         raise Invalid(f"{folder} is no complete backup: it has no {NAME}") from None
-    if values.get("format") != FORMAT:
+    except ValueError:
+        raise Invalid(f"{folder / NAME} is damaged: it is not JSON") from None
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise Invalid(f"{folder} was made by a later version: restore it with that version")
     manifest = Manifest(**values)
     if digest(folder / manifest.store) != manifest.sha256:

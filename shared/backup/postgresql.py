@@ -41,7 +41,8 @@ def load(path: Path, database_url: str, digest: str) -> None:
 def _run(database_url: str, name: str, *arguments: str) -> None:
     url = make_url(database_url)
     program = _find(name, _server_version(database_url))
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": str(url.password or "")}
+    password = str(url.password or url.query.get("password", ""))
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": password}
     command = [str(program), f"--dbname={_address(url)}", *arguments]
     # The password is in the environment, which only this user can read, and not in the arguments.
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
@@ -51,7 +52,7 @@ def _run(database_url: str, name: str, *arguments: str) -> None:
 
 def _address(url: URL) -> str:
     address = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    return address.render_as_string()
+    return address.difference_update_query(["password"]).render_as_string()
 
 
 def _server_version(database_url: str) -> int:

@@ -7,13 +7,15 @@ and a removed entry shows as a gap.
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, tuple_
+from sqlalchemy import ColumnElement, delete, tuple_, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
-from shared.models import ChangeEntry, ChangeFeed
+from shared.models import ChangeEntry, ChangeFeed, User
 
 RETENTION = timedelta(hours=24)
+# More than a feed gets between a backup and its restore.
+SKIPPED = 10**9
 
 
 def read(session: Session, owner_id: str, after: int, *, limit: int = 500) -> Sequence[ChangeEntry] | None:
@@ -35,6 +37,17 @@ def last(session: Session, owner_ids: Collection[str]) -> dict[str, int]:
     """The number of the newest entry in each of these users' feeds that has one."""
     statement = select(ChangeFeed.owner_id, ChangeFeed.last).where(col(ChangeFeed.owner_id).in_(owner_ids))
     return dict(session.exec(statement).all())
+
+
+def skip_numbers(session: Session) -> None:
+    """Assign no number a second time, in a database that was restored from a backup.
+
+    A client may have read entries up to a number that the backup does not know. To it, the skipped ones are a gap.
+    """
+    without = ~select(ChangeFeed.owner_id).where(ChangeFeed.owner_id == User.id).exists()
+    session.add_all(ChangeFeed(owner_id=user_id, last=0) for user_id in session.exec(select(User.id).where(without)))
+    session.flush()
+    session.execute(update(ChangeFeed).values(last=col(ChangeFeed.last) + SKIPPED))
 
 
 def has_expired(session: Session) -> bool:

@@ -42,7 +42,7 @@ def error_text(error: Exception, name: str) -> str:
 
 
 def _line(error: Exception, name: str) -> str:
-    from pydantic import ValidationError  # noqa: PLC0415 - slow to import
+    from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
         # Pydantic's text quotes the values, and a value may be a secret.

@@ -154,8 +154,8 @@ def _print_text(header: Sequence[str], lines: list[list[str]], on_terminal: Sequ
         for line in [list(header), *lines]:
             typer.echo("\t".join(cell.replace("\n", " ") for cell in line))
         return
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     shown = [header.index(name) for name in on_terminal]
     table = Table(*(header[index] for index in shown), box=None, header_style="bold", pad_edge=False)

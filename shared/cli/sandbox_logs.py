@@ -38,9 +38,11 @@ def show_logs(
         raise typer.BadParameter("--local prints what is kept; to follow a log, use the service")
     printer, hex_id = _Printer(with_times=timestamps), read_id(sandbox_id)
     if local:
-        from shared.cli.local.operations import status_operations  # noqa: PLC0415 - slow to import
+        from shared.cli.local.environment import installation
+        from shared.cli.local.status_operations import read_logs
 
-        printer.print_logs(status_operations().read_logs(hex_id, tail))
+        with installation().reading() as session:
+            printer.print_logs(read_logs(session, hex_id, tail))
         return
     path = f"{PATH}/{hex_id}/logs"
     with opened() as service:

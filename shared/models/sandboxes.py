@@ -16,6 +16,11 @@ from shared.states import DeadlineAction, Desired, Status
 IS_COUNTED = "status != 'DELETED' AND coalesce(node_id, '') >= ''"
 # Its desired state is not reached yet.
 IS_UNRECONCILED = "generation != observed_generation AND status != 'DELETED'"
+# Columns with another name in the database: code of the version before, which runs beside this one during an update,
+# reads and writes them by that name (decision 77).
+DESIRED_REASON = {"key": "desired_reason", "name": "wish_reason"}
+LOST_GENERATION = {"key": "lost_generation", "name": "told_generation"}
+STATUS_CHANGED_AT = {"key": "status_changed_at", "name": "settled_at"}
 
 
 class Sandbox(Leased, table=True):
@@ -41,7 +46,7 @@ class Sandbox(Leased, table=True):
         Index(
             "ix_sandbox_member",
             "spec_id",
-            "settled_at",
+            "status_changed_at",
             "id",
             sqlite_where=text("owner_id IS NULL AND desired != 'DELETED'"),
             postgresql_where=text("owner_id IS NULL AND desired != 'DELETED'"),
@@ -58,7 +63,7 @@ class Sandbox(Leased, table=True):
         *(
             Index(
                 f"ix_sandbox_{name}",
-                "settled_at",
+                "status_changed_at",
                 "id",
                 sqlite_where=text(f"status = '{status}' AND settled_at IS NOT NULL"),
                 postgresql_where=text(f"status = '{status}' AND settled_at IS NOT NULL"),
@@ -107,19 +112,19 @@ class Sandbox(Leased, table=True):
     desired: str = Field(max_length=16)
     generation: int = 1
     # Why the desired state was set; empty: its owner requested it.
-    wish_reason: str | None = Field(default=None, max_length=64)
+    desired_reason: str | None = Field(default=None, max_length=64, sa_column_kwargs=DESIRED_REASON)
 
     # Written by `shared.sandboxes.status` alone.
     status: str = Field(max_length=16)
     observed_generation: int = 0
     # The generation when the sandbox was last marked as lost with its node.
-    told_generation: int | None = None
+    lost_generation: int | None = Field(default=None, sa_column_kwargs=LOST_GENERATION)
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
     pause_kind: str | None = Field(default=None, max_length=16)
     exposed_urls: list[dict[str, Any]] | None = Field(default=None, sa_type=Json)
     # When its current status, or kind of pause, was written.
-    settled_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    status_changed_at: datetime = Field(default_factory=now, sa_type=UtcDateTime, sa_column_kwargs=STATUS_CHANGED_AT)
     # When it was first healthy; empty: its boot may still fail, and then nothing of it is kept.
     ready_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 

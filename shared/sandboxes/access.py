@@ -5,7 +5,7 @@ The availability of a sandbox depends on its row alone (decision 26).
 
 from datetime import datetime
 from enum import StrEnum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, and_
 from sqlmodel import Session, col, select
@@ -22,26 +22,6 @@ from shared.states import Desired, Status
 from shared.users import api_keys
 
 
-class HasState(Protocol):
-    """The columns of a sandbox that its availability depends on."""
-
-    @property
-    def desired(self) -> str:
-        """The desired state."""
-
-    @property
-    def status(self) -> str:
-        """The observed state."""
-
-    @property
-    def generation(self) -> int:
-        """The number of the desired state."""
-
-    @property
-    def observed_generation(self) -> int:
-        """The newest generation that a worker has reconciled."""
-
-
 class Availability(StrEnum):
     """Whether a sandbox can serve a request."""
 
@@ -55,7 +35,7 @@ class Availability(StrEnum):
     GONE = auto()
 
 
-def availability_of(row: HasState) -> Availability:
+def availability_of(row: "Sandbox | SandboxAccess") -> Availability:
     """Compute the availability from the desired and the observed state."""
     is_observed = row.generation == row.observed_generation
     if row.desired == Desired.DELETED or row.status in (Status.DELETING, Status.DELETED):

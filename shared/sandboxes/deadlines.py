@@ -55,7 +55,7 @@ class Situation:
     # Whether a worker has reconciled the newest desired state.
     is_observed: bool
     created_at: datetime
-    settled_at: datetime
+    status_changed_at: datetime
     last_active_at: datetime
 
 
@@ -94,7 +94,7 @@ class Written(NamedTuple):
     status: str
     observed_generation: int
     pause_kind: str | None
-    settled_at: datetime
+    status_changed_at: datetime
     freeze_after_seconds: int | None
     stop_after_seconds: int | None
     delete_after_seconds: int | None
@@ -229,7 +229,7 @@ def _idle(situation: Situation, durations: Durations) -> Deadline | None:
     if not situation.is_observed:
         return None
     action, seconds = _next_action(situation, durations)
-    at = _after(max(situation.settled_at, situation.last_active_at), seconds)
+    at = _after(max(situation.status_changed_at, situation.last_active_at), seconds)
     return Deadline(at, action) if at else None
 
 
@@ -256,7 +256,7 @@ def _situation(row: Written | Sandbox) -> Situation:
         pause_kind=row.pause_kind,
         is_observed=row.generation == row.observed_generation,
         created_at=row.created_at,
-        settled_at=row.settled_at,
+        status_changed_at=row.status_changed_at,
         last_active_at=row.last_active_at,
     )
 

@@ -26,7 +26,7 @@ class CurrentDesiredState(NamedTuple):
 
     generation: int
     desired: str
-    wish_reason: str | None
+    desired_reason: str | None
 
 
 class DesiredStateResult(NamedTuple):
@@ -113,7 +113,7 @@ def new_generation(
     """
     values = generation_columns(due_at=due_at, at=at) | _deadline_columns(desired)
     if desired is not None:
-        values |= {"desired": desired, "wish_reason": reason}
+        values |= {"desired": desired, "desired_reason": reason}
     if desired == Desired.RUNNING:
         values["last_active_at"] = at
     statement: Update = guarded_update(Sandbox, where, values)

@@ -95,7 +95,7 @@ def _action_for(sandbox: Sandbox, node_id: str, is_abandoned: bool) -> FailoverA
     if sandbox.desired == Desired.DELETED:
         return FailoverAction.TOMBSTONE if is_abandoned else None
     # A desired state from before the loss was marked is reconciled when the node is back. A later one is a decision.
-    is_new = sandbox.generation not in (sandbox.observed_generation, sandbox.told_generation)
+    is_new = sandbox.generation not in (sandbox.observed_generation, sandbox.lost_generation)
     is_marked = (sandbox.status, sandbox.reason) == (Status.ERROR, Reason.NODE_LOST)
     if is_marked and is_new and sandbox.desired == Desired.RUNNING:
         return FailoverAction.MOVE
@@ -130,7 +130,7 @@ def _mark_lost(session: Session, sandbox: Sandbox, problem: str, *, is_abandoned
         ObservedState(Status.ERROR, Reason.NODE_LOST, detail),
         observed_generation=None if is_pending else sandbox.generation,
     )
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, told_generation=sandbox.generation)
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, lost_generation=sandbox.generation)
     leases.release(session, Sandbox, sandbox.id, sandbox.fence, retry_at=now() if is_pending else None)
     return FailedOver(woken=waiters.enqueue_waiters(session, sandbox.id, now()))
 

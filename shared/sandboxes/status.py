@@ -83,7 +83,7 @@ def set_status(
     moved = (state.status, state.pause_kind) != (before, sandbox.pause_kind)
     columns = _columns(sandbox, state, observed_generation)
     if moved:
-        columns["settled_at"] = now()
+        columns["status_changed_at"] = now()
     if releases_lease:
         columns |= leases.RELEASED
     still = {"generation": sandbox.generation} if releases_lease else None
@@ -114,7 +114,7 @@ def claimed_columns(at: Any) -> dict[str, Any]:
 
     No worker has its lease, so that statement takes the place of `set_status` (decision 21).
     """
-    return {"status": Status.STARTING, "exposed_urls": None, "ready_at": None, "settled_at": at}
+    return {"status": Status.STARTING, "exposed_urls": None, "ready_at": None, "status_changed_at": at}
 
 
 def record_claim(session: Session, sandbox_id: str) -> None:

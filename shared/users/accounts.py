@@ -2,7 +2,7 @@
 
 from sqlmodel import Session, col, select
 
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict, Invalid, NotFound
 from shared.models import Role, User
 
 
@@ -27,6 +27,16 @@ def create_first_or_next(session: Session, name: str) -> User:
         Conflict: the name belongs to another user.
     """
     return create_user(session, name, Role.USER if has_users(session) else Role.ADMIN)
+
+
+def check_name(name: str) -> None:
+    """Check the name of a new user, or of a key.
+
+    Raises:
+        Invalid: it is malformed.
+    """
+    if not 1 <= len(name) <= 100 or not name.isprintable() or name != name.strip():
+        raise Invalid(f"invalid name {name[:100]!r}: use 1 to 100 printable characters, without spaces around them")
 
 
 def has_users(session: Session) -> bool:

@@ -52,7 +52,8 @@ def save(
         before = profiles.profiles.get(name, {})
         config = current_llm(draft.read()) if llm is None else _resolved(llm, before)
         if keep_key and name in profiles.profiles:
-            config = _without(config, {"api_key"}) | _only(before, {"api_key"})
+            kept = {"api_key": before["api_key"]} if "api_key" in before else {}
+            config = _without(config, {"api_key"}) | kept
         profiles.save(name, config if include_secrets else _without(config, SECRET_FIELDS | {"extra_headers"}))
         draft.keep_profiles(profiles)
         draft.follow()
@@ -135,7 +136,3 @@ def _unmasked(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, A
 
 def _without(llm: Llm, names: set[str] | frozenset[str]) -> Llm:
     return {name: value for name, value in llm.items() if name not in names}
-
-
-def _only(llm: Llm, names: set[str]) -> Llm:
-    return {name: value for name, value in llm.items() if name in names}

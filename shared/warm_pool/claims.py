@@ -48,7 +48,7 @@ TYPES: dict[str, Any] = {
     "is_ageless": Boolean(),
     **{name: SANDBOX.c[name].type for name in BOUND},
 }
-ORDER = (SANDBOX.c.settled_at, SANDBOX.c.id)
+ORDER = (SANDBOX.c.status_changed_at, SANDBOX.c.id)
 # The text before the spec's id in stored settings.
 NAMES_SPEC = '"default_sandbox_spec_id":"'
 

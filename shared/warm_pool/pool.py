@@ -152,7 +152,7 @@ def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> No
 
 
 def _is_ready_since(row: Sandbox, time: datetime) -> bool:
-    return row.status == Status.RUNNING and row.settled_at > time
+    return row.status == Status.RUNNING and row.status_changed_at > time
 
 
 def _busy(session: Session, boots: int) -> set[str]:

@@ -7,6 +7,7 @@ import httpx
 from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import Finish, Script, ScriptedModel
 from shared.ids import new_id
+from shared.users.settings import StoredSettings
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete
@@ -66,9 +67,7 @@ def _create(site: Site, image: str, model: ScriptedModel) -> float:
     inputs = AgentInputs(
         conversation_id=new_id(),
         working_dir="/workspace/project",
-        llm_model=MODEL,
-        llm_base_url=model.base_url,
-        llm_api_key=MODEL_KEY,
+        settings=StoredSettings(llm_model=MODEL, llm_base_url=model.base_url, llm_api_key=MODEL_KEY),
         initial_message=MESSAGE,
     )
     with bare_container(site, image) as container, httpx.Client(trust_env=False, timeout=LONG) as http:

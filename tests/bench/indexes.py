@@ -63,7 +63,7 @@ def want(connection: Connection, sandbox_id: str) -> object:
 def observe(connection: Connection, sandbox_id: str) -> object:
     """A status that a worker writes."""
     values = {"status": Status.PAUSED, "observed_generation": TABLE.c.generation, "due_at": None, "lease_until": None}
-    return _set(connection, sandbox_id, **values, settled_at=now(), updated_at=now(), pause_kind="frozen")
+    return _set(connection, sandbox_id, **values, status_changed_at=now(), updated_at=now(), pause_kind="frozen")
 
 
 WRITES_BY_NAME: dict[str, Write] = {"start": add, "claim": claim, "desired state": want, "status": observe}

@@ -191,7 +191,7 @@ def _insert(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> Non
 
 def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
     names = [column.name for column in table.columns]
-    stored = {column.name: _stored(column.type) for column in table.columns}
+    stored = {column.key: _stored(column.type) for column in table.columns}
     statement = f'COPY "{table.name}" ({", ".join(names)}) FROM STDIN'
     with engine.begin() as connection:
         # What a million rows change is noted for each of them: the versions are written by themselves.
@@ -200,7 +200,7 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
-                copy.write_row([stored[name](row[name]) for name in names])
+                copy.write_row([write(row[name]) for name, write in stored.items()])
 
 
 def _fill_versions(engine: Engine, seeded: Seeded) -> None:

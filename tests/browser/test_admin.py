@@ -149,5 +149,5 @@ def add(service: Deployment, sandbox: Sandbox, minutes: int) -> None:
         after = began + timedelta(seconds=4)
         session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=sandbox.status, at=after, phases=phases))
         row = session.get_one(Sandbox, sandbox.id)
-        row.created_at, row.settled_at = began, after
+        row.created_at, row.status_changed_at = began, after
         session.add(row)

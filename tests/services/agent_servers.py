@@ -15,6 +15,7 @@ import httpx
 from deploy.demo.scripted_model import ScriptedModel
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
+from shared.users.settings import StoredSettings
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from worker.agent_server.client import AgentServer
 from worker.conversations.agent_request import AgentInputs, build_request
@@ -72,14 +73,11 @@ class Place:
 
 def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
     """The body that creates a conversation; its model is `held` unless `llm_model` names another."""
-    defaults: dict[str, Any] = {
-        "conversation_id": new_id(),
-        "working_dir": FOLDER,
-        "llm_model": "openai/held",
-        "llm_base_url": model.base_url,
-        "llm_api_key": "sk-1",
-    }
-    return build_request(AgentInputs(**(defaults | inputs)))
+    values: dict[str, Any] = {"llm_model": "openai/held", "llm_base_url": model.base_url, "llm_api_key": "sk-1"}
+    values |= inputs
+    settings = StoredSettings(**{name: values.pop(name) for name in StoredSettings.model_fields if name in values})
+    known: dict[str, Any] = {"conversation_id": new_id(), "working_dir": FOLDER, "settings": settings}
+    return build_request(AgentInputs(**(known | values)))
 
 
 @contextmanager

@@ -108,6 +108,8 @@ class NodeBackup:
             text: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         except FileNotFoundError:
             raise Invalid(f"{folder} is no complete backup of a node's files: it has no {MANIFEST}") from None
+        except ValueError:
+            raise Invalid(f"{folder / MANIFEST} is damaged: it is not JSON") from None
         if text["installation"] != self._installation:
             raise Invalid(f"{folder} belongs to another installation: restore the database of its backup first")
         if text["node"] != self._settings.node:

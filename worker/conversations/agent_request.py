@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from shared.agent_server import paths
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
-from shared.users.mcp_config import free_name, name_servers
-from shared.users.secrets import MAX_VALUE_BYTES, check_requested, is_usable
+from shared.users.mcp_config import free_name, secrets_of_servers, to_map
+from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
+from shared.users.settings import StoredSettings
 
 Body = dict[str, Any]
 Server = dict[str, Any]
@@ -47,36 +48,15 @@ class UnusableSecret(WorkspaceError):
 
 
 @dataclass(frozen=True)
-class ResolvedSecret:
-    """A secret's value and its description."""
-
-    value: str = field(repr=False)
-    description: str | None = None
-
-
-@dataclass(frozen=True)
 class AgentInputs:
-    """The inputs of a conversation's start. They come from the settings, unless a comment names another source."""
+    """The inputs of a conversation's start; a repr shows no secret."""
 
     conversation_id: str
     working_dir: str
-    llm_model: str | None = None
-    llm_api_key: str | None = field(default=None, repr=False)
-    llm_base_url: str | None = None
-    max_iterations: int | None = None
-    confirmation_mode: bool = False
-    security_analyzer: str | None = None
-    enable_default_condenser: bool = True
-    condenser_max_size: int | None = None
-    # {sse_servers, shttp_servers, stdio_servers}, in V0's form (wire contract, section 5).
-    mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
-    search_api_key: str | None = field(default=None, repr=False)
-    # The values of V1's nested settings beyond the fields above.
-    agent_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    disabled_skills: Sequence[str] = ()
+    settings: StoredSettings
     # The LLM that generates the title, if not the agent's: stored as TITLE_PROFILE before.
     title_llm: Mapping[str, Any] | None = field(default=None, repr=False)
-    secrets: Mapping[str, ResolvedSecret] = field(default_factory=dict)
+    secrets: Mapping[str, CustomSecret] = field(default_factory=dict)
     provider_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     user_id: str | None = None
     # The fields below come from the start request.
@@ -105,7 +85,7 @@ def build_request(inputs: AgentInputs) -> Body:
         "agent_settings": _agent_settings(inputs),
         "confirmation_policy": {"kind": _confirmation_policy(inputs)},
         "security_analyzer": _security_analyzer(inputs),
-        "max_iterations": inputs.max_iterations or DEFAULT_MAX_ITERATIONS,
+        "max_iterations": inputs.settings.max_iterations or DEFAULT_MAX_ITERATIONS,
         "secrets": on_the_wire(gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)),
         "initial_message": _initial_message(inputs),
         "plugins": _plugins(inputs),
@@ -119,15 +99,14 @@ def build_request(inputs: AgentInputs) -> Body:
 
 def secret_values(inputs: AgentInputs) -> list[str]:
     """Every secret in the inputs, for `redaction.redacting`."""
-    values: list[Any] = [inputs.llm_api_key, *inputs.provider_tokens.values(), *inputs.requested_secrets.values()]
+    settings = inputs.settings
+    nested = settings.agent_settings
+    values = [settings.llm_api_key, settings.search_api_key, nested.get("verification", {}).get("critic_api_key")]
+    values += [*inputs.provider_tokens.values(), *inputs.requested_secrets.values()]
     values += [secret.value for secret in inputs.secrets.values()]
-    for server in map_servers(inputs.mcp_config, inputs.search_api_key).values():
-        values += [server.get("auth", {}).get("value"), *server.get("env", {}).values()]
-        values += server.get("headers", {}).values()
-    nested = inputs.agent_settings
+    values += secrets_of_servers(settings.mcp_config)
     values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})
-    values.append(nested.get("verification", {}).get("critic_api_key"))
-    return [value for value in values if isinstance(value, str) and value]
+    return [value for value in values if value]
 
 
 def check_secrets(secrets: Mapping[str, str]) -> None:
@@ -146,8 +125,8 @@ def check_secrets(secrets: Mapping[str, str]) -> None:
 
 
 def gather_secrets(
-    tokens: Mapping[str, str], stored: Mapping[str, ResolvedSecret], requested: Mapping[str, str]
-) -> dict[str, ResolvedSecret]:
+    tokens: Mapping[str, str], stored: Mapping[str, CustomSecret], requested: Mapping[str, str]
+) -> dict[str, CustomSecret]:
     """All secrets by name. Of two with one name the request's wins over the stored secret, and that over the token.
 
     Args:
@@ -156,12 +135,12 @@ def gather_secrets(
             must not fail every start.
         requested: the start request's secrets, which `check_secrets` has accepted.
     """
-    of_tokens = {f"{name.upper()}_TOKEN": ResolvedSecret(token, f"Token for {name}") for name, token in tokens.items()}
+    of_tokens = {f"{name.upper()}_TOKEN": CustomSecret(token, f"Token for {name}") for name, token in tokens.items()}
     usable = {name: secret for name, secret in stored.items() if is_usable(name)}
-    return of_tokens | usable | {name: ResolvedSecret(value) for name, value in requested.items()}
+    return of_tokens | usable | {name: CustomSecret(value, None) for name, value in requested.items()}
 
 
-def on_the_wire(secrets: Mapping[str, ResolvedSecret]) -> dict[str, dict[str, Any]]:
+def on_the_wire(secrets: Mapping[str, CustomSecret]) -> dict[str, dict[str, Any]]:
     """The `secrets` field of the agent server's request."""
     return {
         name: {"kind": "StaticSecret", "value": secret.value, "description": secret.description}
@@ -181,35 +160,23 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
         mcp_config: the lists, see `shared.users.mcp_config`.
         search_api_key: if set, the search engine's server is added.
     """
-    servers = {
-        name: _process(entry) if transport == "stdio" else _remote(transport, entry)
-        for name, transport, entry in name_servers(mcp_config)
-    }
+    servers = to_map(mcp_config)
     if search_api_key:
-        search = {"url": SEARCH_URL, "api_key": search_api_key}
-        servers[free_name("tavily", set(servers))] = _remote("http", search)
-    return servers
-
-
-def _process(entry: Mapping[str, Any]) -> Server:
-    return {"transport": "stdio", **_without_nulls(entry, "command", "args", "env")}
-
-
-def _remote(transport: str, entry: Mapping[str, Any]) -> Server:
-    server = {"transport": transport, **_without_nulls(entry, "url", "headers", "timeout")}
-    if entry.get("api_key"):
-        # In a header: the agent server's state events quote a URL in clear text.
-        server["auth"] = {"strategy": "bearer", "value": entry["api_key"]}
-    return server
+        servers[free_name("tavily", set(servers))] = {"transport": "http", "url": SEARCH_URL, "auth": search_api_key}
+    # In a header: the agent server's state events quote a URL in clear text.
+    return {
+        name: server | {"auth": {"strategy": "bearer", "value": server["auth"]}} if "auth" in server else server
+        for name, server in servers.items()
+    }
 
 
 def _agent_settings(inputs: AgentInputs) -> Body:
     settings: Body = {
-        **inputs.agent_settings,
+        **inputs.settings.agent_settings,
         "agent_kind": "openhands",
         "llm": _llm(inputs),
         "condenser": _condenser(inputs),
-        "mcp_config": map_servers(inputs.mcp_config, inputs.search_api_key),
+        "mcp_config": map_servers(inputs.settings.mcp_config, inputs.settings.search_api_key),
         "agent_context": _agent_context(inputs),
     }
     if inputs.agent_type == "plan":
@@ -219,28 +186,30 @@ def _agent_settings(inputs: AgentInputs) -> Body:
 
 
 def _llm(inputs: AgentInputs) -> Body:
-    model = inputs.requested_model or inputs.llm_model
+    settings = inputs.settings
+    model = inputs.requested_model or settings.llm_model
     if not model:
         raise LlmNotConfigured("no LLM model is set: store llm_model in the settings")
-    if not (inputs.llm_api_key or inputs.llm_base_url or model.startswith(KEYLESS_MODELS)):
+    if not (settings.llm_api_key or settings.llm_base_url or model.startswith(KEYLESS_MODELS)):
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
-    llm = {"model": model, "api_key": inputs.llm_api_key or None, "base_url": inputs.llm_base_url or None}
-    return {**inputs.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
+    llm = {"model": model, "api_key": settings.llm_api_key or None, "base_url": settings.llm_base_url or None}
+    return {**settings.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
 
 
 def _condenser(inputs: AgentInputs) -> Body:
-    nested = inputs.agent_settings.get("condenser", {})
-    condenser: Body = {**nested, "enabled": inputs.enable_default_condenser}
-    if inputs.condenser_max_size:
-        condenser["max_size"] = inputs.condenser_max_size
+    settings = inputs.settings
+    nested = settings.agent_settings.get("condenser", {})
+    condenser: Body = {**nested, "enabled": settings.enable_default_condenser}
+    if settings.condenser_max_size:
+        condenser["max_size"] = settings.condenser_max_size
     return condenser
 
 
 def _agent_context(inputs: AgentInputs) -> Body:
     # The project's skills are files in the sandbox. Public skills would be fetched from the network.
     context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
-    if inputs.disabled_skills:
-        context["disabled_skills"] = list(inputs.disabled_skills)
+    if inputs.settings.disabled_skills:
+        context["disabled_skills"] = inputs.settings.disabled_skills
     suffixes = [inputs.system_message_suffix or "", _plan_suffix(inputs)]
     if any(suffixes):
         context["system_message_suffix"] = "\n\n".join(suffix for suffix in suffixes if suffix)
@@ -257,13 +226,13 @@ def _plan_suffix(inputs: AgentInputs) -> str:
 
 
 def _confirmation_policy(inputs: AgentInputs) -> str:
-    if not inputs.confirmation_mode:
+    if not inputs.settings.confirmation_mode:
         return "NeverConfirm"
-    return "ConfirmRisky" if inputs.security_analyzer == "llm" else "AlwaysConfirm"
+    return "ConfirmRisky" if inputs.settings.security_analyzer == "llm" else "AlwaysConfirm"
 
 
 def _security_analyzer(inputs: AgentInputs) -> Body | None:
-    return {"kind": "LLMSecurityAnalyzer"} if inputs.security_analyzer == "llm" else None
+    return {"kind": "LLMSecurityAnalyzer"} if inputs.settings.security_analyzer == "llm" else None
 
 
 def _initial_message(inputs: AgentInputs) -> Body | None:

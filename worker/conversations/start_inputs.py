@@ -5,16 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.conversations import queries as conversation_queries
-from shared.db.database import Session
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.redaction import Redact, redacting
 from shared.states import PAUSING, Desired, Reason, Status
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import Llm
-from shared.users.secrets import ProviderCredential
+from shared.users.secrets import CustomSecret, ProviderCredential
 from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
-from worker.conversations.agent_request import AgentInputs, ResolvedSecret, secret_values
+from worker.conversations.agent_request import AgentInputs, secret_values
 from worker.workspace.git_remotes import Logins, Repository, list_providers
 from worker.workspace.setup import Project
 
@@ -57,7 +56,7 @@ class StartInputs:
             git_provider=request.get("git_provider"),
             trigger=request.get("trigger"),
             pr_number=request.get("pr_number") or [],
-            llm_model=self.agent.requested_model or self.agent.llm_model,
+            llm_model=self.agent.requested_model or self.agent.settings.llm_model,
             max_budget=self.max_budget,
             working_dir=self.agent.working_dir,
         )
@@ -69,9 +68,9 @@ def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
     Raises:
         StartFailed: the sandbox does neither.
     """
-    if sandbox is not None and sandbox.wish_reason == Reason.ALREADY_USED:
+    if sandbox is not None and sandbox.desired_reason == Reason.ALREADY_USED:
         detail = "the warm sandbox that was claimed for it is in use already: start the conversation again"
-        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {detail}")
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.desired_reason}: {detail}")
     if sandbox is None or sandbox.desired == Desired.DELETED:
         raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
     is_observed = sandbox.generation == sandbox.observed_generation
@@ -88,7 +87,7 @@ def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> St
     with context.database.reading() as session:
         settings = settings_store.load(session, context.vault, task.owner_id) or StoredSettings()
         tokens = secrets.provider_tokens(session, context.vault, task.owner_id)
-        custom = _custom_secrets(session, context, task)
+        custom = secrets.custom_secrets(session, context.vault, task.owner_id)
         spec = session.get_one(SandboxSpec, sandbox.spec_id)
     project = Project(
         conversation_id=task.conversation_id,
@@ -118,7 +117,7 @@ def _agent_inputs(
     context: WorkerContext,
     task: StartTask,
     settings: StoredSettings,
-    custom: dict[str, ResolvedSecret],
+    custom: dict[str, CustomSecret],
     tokens: dict[str, ProviderCredential],
     working_dir: str,
 ) -> AgentInputs:
@@ -127,18 +126,7 @@ def _agent_inputs(
     return AgentInputs(
         conversation_id=task.conversation_id,
         working_dir=working_dir,
-        llm_model=settings.llm_model,
-        llm_api_key=settings.llm_api_key,
-        llm_base_url=settings.llm_base_url,
-        max_iterations=settings.max_iterations,
-        confirmation_mode=bool(settings.confirmation_mode),
-        security_analyzer=settings.security_analyzer,
-        enable_default_condenser=settings.enable_default_condenser,
-        condenser_max_size=settings.condenser_max_size,
-        mcp_config=settings.mcp_config,
-        search_api_key=settings.search_api_key,
-        agent_settings=settings.agent_settings,
-        disabled_skills=settings.disabled_skills or (),
+        settings=settings,
         title_llm=None if request.get("title") else _title_llm(settings),
         secrets=custom,
         provider_tokens={provider: stored.token for provider, stored in tokens.items() if stored.token},
@@ -164,11 +152,6 @@ def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
     return (
         f"{spec.working_dir.rstrip('/')}/{task.conversation_id}" if task.request.get("own_folder") else spec.working_dir
     )
-
-
-def _custom_secrets(session: Session, context: WorkerContext, task: StartTask) -> dict[str, ResolvedSecret]:
-    stored = secrets.custom_secrets(session, context.vault, task.owner_id)
-    return {name: ResolvedSecret(secret.value, secret.description) for name, secret in stored.items()}
 
 
 def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> Repository | None:

@@ -29,7 +29,6 @@ class DiskEngine(DockerEngine):
         self._found: Disks | None = None
 
     def disk_kind(self) -> DiskKind:
-        """What new sandboxes with a limit get."""
         return self._disks.kind
 
     def free_bytes(self) -> int | None:
@@ -40,7 +39,6 @@ class DiskEngine(DockerEngine):
             return None
 
     def runtimes(self) -> frozenset[str]:
-        """The names of the engine's runtimes."""
         if not self.info:
             self.read_id()
         return frozenset(self.info.get("Runtimes") or ())
@@ -57,12 +55,10 @@ class DiskEngine(DockerEngine):
         super().create(self._with_disk(request), seconds)
 
     def start(self, name: str) -> None:
-        """Start the container."""
         self._disks.attach(name)
         super().start(name)
 
     def put_file(self, name: str, path: str, content: bytes) -> None:
-        """Write a read-only file into the container."""
         self._disks.attach(name)
         super().put_file(name, path, content)
 

@@ -46,11 +46,9 @@ class NoDisks:
     kind = DiskKind.PLAIN
 
     def names(self) -> list[str]:
-        """None has an image."""
         return []
 
     def exists(self, _name: str) -> bool:
-        """It has none."""
         return False
 
     def make(self, name: str, _size: int) -> None:
@@ -74,23 +72,18 @@ class FilteredDisks:
         self._clients = clients
 
     def names(self) -> list[str]:
-        """The names of the sandboxes that have an image."""
         return list(self._ask("GET")["names"])
 
     def exists(self, name: str) -> bool:
-        """Whether the sandbox has an image."""
         return bool(self._ask("GET", name)["exists"])
 
     def make(self, name: str, size: int) -> None:
-        """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
         self._ask("PUT", name, size)
 
     def attach(self, name: str) -> None:
-        """Attach the image, if the sandbox has one."""
         self._ask("PUT", name, 0)
 
     def remove(self, name: str) -> None:
-        """Detach and remove the image."""
         self._ask("DELETE", name)
 
     def _ask(self, method: str, name: str = "", size: int | None = None) -> dict[str, Any]:

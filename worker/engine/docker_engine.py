@@ -75,7 +75,6 @@ class DockerEngine:
         return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> ContainerStatus:
-        """Inspect a sandbox's container and volume."""
         with self._clients.lend(READ_SECONDS) as api:
             try:
                 found = api.inspect_container(name)
@@ -86,7 +85,6 @@ class DockerEngine:
         return read_observed(found)
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
-        """Create, adopt or replace the container."""
         with self._clients.lend(seconds) as api:
             try:
                 self._create(api, request)
@@ -97,7 +95,6 @@ class DockerEngine:
 
     @failpoints.around("engine.pull")
     def pull(self, image: str) -> None:
-        """Fetch an image."""
         repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
         if not repository or "/" in tag:
             repository, tag = image, "latest"
@@ -117,7 +114,6 @@ class DockerEngine:
             raise ImageMissing(str(error)) from None
 
     def find_image(self, image: str) -> str | None:
-        """Return the id of an image on this engine."""
         with self._clients.lend(READ_SECONDS) as api:
             try:
                 return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
@@ -126,7 +122,6 @@ class DockerEngine:
 
     @failpoints.around("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
-        """Write a read-only file into the container."""
         # A read-only root takes a file only if the request names the volume.
         folder = WORKSPACE if path.startswith(f"{WORKSPACE}/") else "/"
         with self._clients.lend(ACT_SECONDS) as api:
@@ -141,19 +136,16 @@ class DockerEngine:
 
     @failpoints.around("engine.start")
     def start(self, name: str) -> None:
-        """Start the container."""
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "start"):
             api.start(name)
 
     @failpoints.around("engine.freeze")
     def pause(self, name: str) -> None:
-        """Pause the container."""
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "pause"):
             api.pause(name)
 
     @failpoints.around("engine.unfreeze")
     def unpause(self, name: str) -> None:
-        """Resume the paused container."""
         try:
             with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "unpause"):
                 api.unpause(name)
@@ -164,55 +156,46 @@ class DockerEngine:
 
     @failpoints.around("engine.stop")
     def stop(self, name: str, seconds: int) -> None:
-        """Stop the container."""
         with self._clients.lend(ACT_SECONDS) as api, already():
             # The client adds the container's grace period to its timeout.
             api.stop(name, timeout=seconds)
 
     @failpoints.around("engine.discard")
     def remove_container(self, name: str) -> None:
-        """Remove the container."""
         with self._clients.lend(ACT_SECONDS) as api, already():
             api.remove_container(name, force=True, v=True)
 
     def remove(self, name: str) -> None:
-        """Remove the container and its volume."""
         self.remove_container(name)
         self._remove_volume(name)
 
     def read_log(self, name: str) -> PrintedLog:
-        """Return the container's last log lines."""
         with self._clients.lend(log_stream.MAX_SECONDS) as api:
             return api.read_log(name)
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
-        """List the containers of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
         with self._clients.lend(LIST_SECONDS) as api:
             found = api.containers(all=True, filters=wanted)
         return [read_summary(item) for item in found if item["Names"]]
 
     def list_volumes(self, installation: str) -> list[str]:
-        """List the volumes of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
         with self._clients.lend(LIST_SECONDS) as api:
             found = api.volumes(filters=wanted)
         return [item["Name"] for item in found.get("Volumes") or []]
 
     def list_unlabelled_volumes(self) -> list[str]:
-        """List the volumes without an installation's label."""
         with self._clients.lend(LIST_SECONDS) as api:
             found = api.volumes(filters={"name": ["^aw-"]})
         volumes = found.get("Volumes") or []
         return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
 
     def ensure_network(self, request: NetworkRequest) -> None:
-        """Create the network, unless it exists; check what exists."""
         with self._clients.lend(ACT_SECONDS) as api:
             make_network(api, request)
 
     def follow(self, installation: str) -> Iterator[str]:
-        """Yield the names of containers that change from outside."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
         if self._follower is None:
             self._follower = self._clients.connect()
@@ -223,7 +206,6 @@ class DockerEngine:
         return self._names(self._stream)
 
     def close(self) -> None:
-        """End `follow` and every connection, from any thread."""
         if self._stream is not None:
             self._stream.close()
         self._clients.close()

@@ -231,7 +231,7 @@ class SandboxActions:
         Otherwise the agents would continue their work after a resume. Deadlines and quotas don't interrupt them: no
         user has asked those agents to stop.
         """
-        by_owner = self._sandbox.wish_reason is None
+        by_owner = self._sandbox.desired_reason is None
         if by_owner and conversation_queries.are_in(self._context.database, self._sandbox.id):
             self._interrupt_runs(observed)
         self._context.engine.pause(self._name)

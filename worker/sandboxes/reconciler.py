@@ -221,7 +221,7 @@ class SandboxReconciler:
         self._health_wait.reset()
 
     def _plan(self, observed: ContainerStatus) -> Action:
-        if self._sandbox.desired == Desired.DELETED and self._sandbox.wish_reason == Reason.ALREADY_USED:
+        if self._sandbox.desired == Desired.DELETED and self._sandbox.desired_reason == Reason.ALREADY_USED:
             return Action.WRITE_DELETED  # container and volume are left to the quarantine
         return plan(
             Desired(self._sandbox.desired),

@@ -157,7 +157,7 @@ class StatusWriter:
         return self._desired_reason() if is_desired else Reason.PAUSED_OUTSIDE
 
     def _desired_reason(self) -> Reason | None:
-        return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
+        return Reason(self._sandbox.desired_reason) if self._sandbox.desired_reason else None
 
     def _is_in_use(self, observed: ContainerStatus) -> bool:
         """Whether a container runs or is paused whose row is to be deleted because it was stopped for too long."""
@@ -165,7 +165,7 @@ class StatusWriter:
         if row.status != Status.ERROR:
             alive.append(ContainerState.PAUSED)
         # No worker has stopped the container of a lost node.
-        is_idle = row.wish_reason == Reason.IDLE_DELETED and row.reason != Reason.NODE_LOST
+        is_idle = row.desired_reason == Reason.IDLE_DELETED and row.reason != Reason.NODE_LOST
         return is_idle and observed.state in alive
 
     def _belongs_to_another(self, observed: ContainerStatus) -> bool:

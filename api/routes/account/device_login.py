@@ -17,8 +17,9 @@ from api.request.context import Context, ContextDep
 from api.request.form import Form
 from api.request.session_cookie import check_origin
 from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken
-from api.web.device_pages import Asking, show_code_form, show_form, show_outcome
+from api.web.device_pages import show_code_form, show_form, show_outcome
 from shared.errors import Forbidden, NotFound, Unauthenticated
+from shared.models import DeviceAuthorization
 from shared.users import device_authorizations
 from shared.users.api_keys import AuthenticatedKey
 from shared.users.device_authorizations import LIFE_SECONDS, Polled, PollError, Requester
@@ -125,10 +126,9 @@ async def decide(request: Request, context: ContextDep, form: Form) -> HTMLRespo
     return show_outcome(approved=decision == "approve")
 
 
-def _find(context: Context, code: str) -> Asking | None:
+def _find(context: Context, code: str) -> DeviceAuthorization | None:
     with context.database.reading() as session:
-        row = device_authorizations.find(session, context.vault, code)
-        return None if row is None else Asking(row.client, row.user_agent, row.address, row.created_at)
+        return device_authorizations.find(session, context.vault, code)
 
 
 def _name(holder: AuthenticatedKey | None) -> str | None:

@@ -96,11 +96,12 @@ def _read_disabled(context: Context, user_id: str) -> set[str]:
 
 
 def _read_profile(context: Context, user_id: str, name: str) -> Llm:
-    """The profile for the agent server: with a key, and a `usage_id` that no other configuration has."""
+    """The profile for the agent server: with a key of the same server, and a `usage_id` that no other one has."""
     with context.database.reading() as session:
         llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
         stored = settings_store.load(session, context.vault, user_id)
-    if "api_key" not in llm and stored and stored.llm_api_key:
+    # A key is for the server that it was stored with.
+    if "api_key" not in llm and stored and stored.llm_api_key and llm.get("base_url") == (stored.llm_base_url or None):
         llm["api_key"] = stored.llm_api_key
     # The agent server keeps the first configuration sent under a `usage_id`.
     fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))

@@ -10,6 +10,7 @@ from api.request.context import ContextDep
 from api.schemas.v0.settings import in_clear
 from api.schemas.v1.llm_profiles import (
     ActivateProfileResponse,
+    NewProfileName,
     ProfileDetailResponse,
     ProfileListResponse,
     ProfileMutationResponse,
@@ -42,7 +43,7 @@ def get_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -
 def save_profile(
     context: ContextDep,
     caller: CurrentCaller,
-    name: ProfileName,
+    name: NewProfileName,
     request: Annotated[SaveProfileRequest | None, Body()] = None,
 ) -> ProfileMutationResponse:
     """Save an LLM configuration under a name; it replaces an existing one. 409 if there are too many."""

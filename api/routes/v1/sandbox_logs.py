@@ -104,7 +104,9 @@ async def _await_reading(context: Context, queue: JobQueue, found: _Found) -> bo
     while not context.waiter.is_closed and asyncio.get_running_loop().time() < ends:
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE, 2 * pause)
-        if await run_in_threadpool(_last_reading, context, sandbox.id) != found.read_at:
+        last = await run_in_threadpool(_last_reading, context, sandbox.id)
+        # An older one, or none: what was kept has expired meanwhile.
+        if last is not None and (found.read_at is None or last > found.read_at):
             return True
     return False
 

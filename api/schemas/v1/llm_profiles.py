@@ -10,8 +10,11 @@ from api.schemas.v1.fields import Line, Strict
 from shared.users.llm_profiles import Llm, LlmProfiles, mask_llm
 
 NAME = r"^[A-Za-z0-9._-]{1,64}$"
+# Not of dots alone: clients resolve `.` and `..` in a path, and could not name the profile.
+NEW_NAME = r"^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 ProfileName = Annotated[str, Path(min_length=1, max_length=64, pattern=NAME)]
+NewProfileName = Annotated[str, Path(min_length=1, max_length=64, pattern=NEW_NAME)]
 
 
 class StrictLlmConfig(LlmConfig):
@@ -43,7 +46,7 @@ class SaveProfileRequest(Strict):
 class RenameProfileRequest(Strict):
     """The new name of a profile."""
 
-    new_name: Annotated[str, Field(min_length=1, max_length=64, pattern=NAME)]
+    new_name: Annotated[str, Field(min_length=1, max_length=64, pattern=NEW_NAME)]
 
 
 class ProfileInfo(BaseModel):

@@ -50,6 +50,4 @@ class PendingMessageInfo(BaseModel):
 
 def show_pending_message(message: PendingMessage) -> PendingMessageInfo:
     """Show a pending message to its author."""
-    return PendingMessageInfo(
-        id=message.id, content=message.content, created_at=message.created_at, refusal=message.refusal
-    )
+    return PendingMessageInfo.model_validate(message, from_attributes=True)

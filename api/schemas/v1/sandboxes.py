@@ -220,13 +220,7 @@ def _show_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
 
 def show_transition(transition: SandboxTransition) -> TransitionInfo:
     """Show a transition to the sandbox's owner."""
-    return TransitionInfo(
-        from_status=transition.from_status,
-        to_status=transition.to_status,
-        reason=transition.reason,
-        pause_kind=transition.pause_kind,
-        at=transition.at,
-    )
+    return TransitionInfo.model_validate(transition, from_attributes=True)
 
 
 def show_spec(spec: SandboxSpec) -> SandboxSpecInfo:

@@ -120,7 +120,8 @@ class StartRequestInfo(BaseModel):
     llm_model: Annotated[ShortText | None, BlankIsNone] = None
     agent_profile_id: str | None = Field(default=None, max_length=256)
     selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
-    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
+    # Inherited from a parent, it is what the sandbox says.
+    selected_branch: str | None = None
     git_provider: Provider | None = None
     suggested_task: SuggestedTask | None = None
     title: Annotated[ShortText | None, BlankIsNone] = None
@@ -137,6 +138,7 @@ class StartRequest(StartRequestInfo):
     """V1's AppConversationStartRequest. `{}` is valid, and unknown fields are ignored."""
 
     processors: Annotated[None, BeforeValidator(lambda _: None)] = None
+    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
     secrets: Secrets | None = None
 
     @model_validator(mode="after")

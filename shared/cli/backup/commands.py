@@ -50,7 +50,7 @@ def restore_files(folder: Folder) -> None:
 
 
 def _operations() -> "BackupOperations":
-    from shared.cli.backup.operations import BackupOperations  # noqa: PLC0415 - slow to import
+    from shared.cli.backup.operations import BackupOperations
 
     return BackupOperations(Settings())
 

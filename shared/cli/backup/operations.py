@@ -4,6 +4,7 @@ from pathlib import Path
 
 from shared.backup import store
 from shared.backup.manifest import Manifest
+from shared.changes import change_feed
 from shared.cli.local.installation import Installation
 from shared.db import unfinished_restore
 
@@ -32,5 +33,6 @@ class BackupOperations(Installation):
             with self.writing() as session:
                 store.restart_deadlines(session, ids[start : start + BATCH])
         with self.writing() as session:
+            change_feed.skip_numbers(session)
             unfinished_restore.clear(session)
         return made, len(ids)

@@ -45,7 +45,7 @@ def examine(
 
 def _examine(only: str) -> "Iterator[Finding]":
     if only != "engine":
-        from shared.cli.checks.installation_checks import check_installation  # noqa: PLC0415 - slow to import
+        from shared.cli.checks.installation_checks import check_installation
 
         yield from check_installation(Settings())
     if only != "installation":

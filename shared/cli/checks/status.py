@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from shared.cli.local.operations import status_operations
+from shared.cli.local.environment import installation
 from shared.cli.output import NAME, age_text, print_details, showing
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ status = typer.Typer(add_completion=False)
 @showing
 def show_status() -> None:
     """Show the nodes, sandboxes by status, waiting work and its age, and the schema."""
-    found = status_operations().read()
+    from shared.cli.local.status_operations import read_status
+
+    with installation().reading() as session:
+        found = read_status(session)
     print_details(
         {
             "database": _schema_text(found.schema),
@@ -50,7 +53,7 @@ def _pool_text(spec: str, counted: tuple[int, int]) -> str:
 
 
 def _waiting_text(name: str, backlog: "Backlog") -> str:
-    from shared.cli.local.status_operations import due_seconds  # noqa: PLC0415 - slow to import
+    from shared.cli.local.status_operations import due_seconds
 
     overdue = f", {backlog.due} overdue, the oldest for {due_seconds(backlog):.0f} s" if backlog.due else ""
     return f"{backlog.waiting} {name}{overdue}"

@@ -4,7 +4,7 @@ import typer
 
 from shared.cli.backup.commands import back_up, restore
 from shared.cli.exits import FAILED
-from shared.cli.local.operations import installation
+from shared.cli.local.environment import installation
 from shared.cli.output import NAME, print_details, showing
 from shared.settings import Settings
 
@@ -18,7 +18,7 @@ database.command("restore")(restore)
 @database.command()
 def migrate() -> None:
     """Create or update the database, the secret key and the first sandbox spec. Safe to repeat at any time."""
-    from shared.observability.logs import configure_logs  # noqa: PLC0415 - slow to import
+    from shared.observability.logs import configure_logs
 
     configure_logs(Settings(), "migrate")
     installation().migrate()

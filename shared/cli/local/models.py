@@ -2,8 +2,9 @@
 
 import typer
 
-from shared.cli.local.operations import model_operations
+from shared.cli.local.environment import installation
 from shared.cli.output import print_table, showing
+from shared.settings import Settings
 
 models = typer.Typer(
     help="Manage the model servers on private addresses that sandboxes may reach.", no_args_is_help=True
@@ -14,19 +15,30 @@ models = typer.Typer(
 @showing
 def list_models() -> None:
     """List the servers that are allowed, by these commands or by AW_MODEL_SERVERS."""
-    operations = model_operations()
-    rows: list[tuple[object, ...]] = [(address, "AW_MODEL_SERVERS", None) for address in operations.list_configured()]
-    rows += [(row.address, "models allow", row.created_at) for row in operations.list_allowed()]
+    from shared.nodes import model_servers
+
+    configured = model_servers.read_setting(Settings().model_servers)
+    rows: list[tuple[object, ...]] = [(address, "AW_MODEL_SERVERS", None) for address in configured]
+    with installation().reading() as session:
+        rows += [(row.address, "models allow", row.created_at) for row in model_servers.list_allowed(session)]
     print_table(("address", "allowed by", "since"), rows)
 
 
 @models.command("allow")
 def allow_model(address: str) -> None:
     """Let sandboxes reach a model server, such as 192.168.1.20:8000, if their owners' LLM settings name it."""
-    typer.echo(f"allowed {model_operations().allow(address)}")
+    from shared.nodes import model_servers
+
+    with installation().writing() as session:
+        allowed = model_servers.allow(session, address)
+    typer.echo(f"allowed {allowed}")
 
 
 @models.command("refuse")
 def refuse_model(address: str) -> None:
     """Stop letting sandboxes reach a model server. Open connections end, too."""
-    typer.echo(f"refused {model_operations().refuse(address)}")
+    from shared.nodes import model_servers
+
+    with installation().writing() as session:
+        refused = model_servers.refuse(session, address)
+    typer.echo(f"refused {refused}")

@@ -9,12 +9,12 @@ import typer
 from shared.cli.backup.commands import back_up_files, restore_files
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.exits import FAILED, INTERRUPTED
-from shared.cli.local.operations import node_operations
+from shared.cli.local.environment import installation
 from shared.cli.output import NAME, age_text, print_table, showing, time_text
 from shared.cli.service.joining import invite, join
 
 if TYPE_CHECKING:
-    from shared.cli.local.node_operations import NodeOperations
+    from shared.cli.local.installation import Installation
     from shared.models import Node, NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 
@@ -33,6 +33,10 @@ nodes.command("restore")(restore_files)
 @showing
 def list_nodes() -> None:
     """List nodes with their sandboxes, their capacity and the age of their last heartbeat."""
+    from shared.admin import nodes as admin_nodes
+
+    with installation().reading() as session:
+        listed = admin_nodes.list_nodes(session)
     rows = [
         (
             node.id,
@@ -43,7 +47,7 @@ def list_nodes() -> None:
             age_text(node.heartbeat_at),
             _problems(node, backoffs, unknown),
         )
-        for node, used, backoffs, unknown in node_operations().list_nodes()
+        for node, used, backoffs, unknown in listed
     ]
     print_table(("id", "status", "used", "capacity", "disks", "heartbeat", "detail"), rows)
 
@@ -51,37 +55,57 @@ def list_nodes() -> None:
 @nodes.command("cordon")
 def cordon_node(name: str) -> None:
     """Place no new sandboxes on a node. Its existing sandboxes can still be paused, resumed and deleted."""
-    node_operations().cordon_node(name)
+    from shared.nodes import registry
+
+    with installation().writing() as session:
+        registry.cordon(session, name)
     typer.echo(f"{name} takes no new sandboxes")
 
 
 @nodes.command("uncordon")
 def uncordon_node(name: str) -> None:
     """Let a node take new sandboxes again, after a cordon or after too many failures of its engine."""
-    node_operations().uncordon_node(name)
+    from shared.nodes import registry
+
+    with installation().writing() as session:
+        registry.uncordon(session, name)
     typer.echo(f"{name} takes new sandboxes")
 
 
 @nodes.command("forget")
 def forget_node(name: str, yes: Yes = False) -> None:
     """Give up a lost node: complete its pending deletes, and let other nodes recreate its sandboxes, without files."""
-    operations = node_operations()
+    from shared.admin.sandbox_lists import with_owners
+    from shared.nodes import registry
+    from shared.sandboxes import queries
+
+    with installation().reading() as session:
+        registry.require_lost(session, name)
+        affected = with_owners(session, queries.list_of_node(session, name))
     rows = [
         (sandbox.id, owner, sandbox.status, "DELETED" if sandbox.desired == "DELETED" else "ERROR, its files lost")
-        for sandbox, owner in operations.preview_forget(name)
+        for sandbox, owner in affected
     ]
     if not yes:
         print_table(("sandbox", "owner", "status", "becomes"), rows)
     confirm(f"Forget {name}?", yes=yes)
-    operations.forget_node(name)
+    with installation().writing() as session:
+        registry.forget(session, name)
     typer.echo(f"{name} is forgotten; the workers of other nodes now handle its {len(rows)} sandboxes")
 
 
 @nodes.command("drain")
 def drain_node(name: str, yes: Yes = False) -> None:
     """Cordon a node, stop its sandboxes, and wait until none runs. Their files and the cordon stay."""
-    operations = node_operations()
-    affected = operations.preview_drain(name)
+    from shared.admin import nodes as admin_nodes
+    from shared.admin.sandbox_lists import with_owners
+    from shared.nodes import registry
+    from shared.sandboxes import drain
+
+    here = installation()
+    with here.reading() as session:
+        registry.get(session, name)
+        affected = with_owners(session, drain.concerned(session, name))
     if not yes:
         print_table(
             ("sandbox", "owner", "status", "becomes"),
@@ -89,8 +113,8 @@ def drain_node(name: str, yes: Yes = False) -> None:
         )
     confirm(f"Drain {name}?", yes=yes)
     try:
-        operations.drain_node(name)
-        drained = _await_drained(operations, name)
+        admin_nodes.drain_node(here.writing, name)
+        drained = _await_drained(here, name)
     except KeyboardInterrupt:
         typer.echo(f"{name} stays cordoned and its sandboxes still stop; repeat the command to go on waiting", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -104,9 +128,11 @@ def drain_node(name: str, yes: Yes = False) -> None:
 @showing
 def list_unknown() -> None:
     """List containers and volumes that are not in the database, and when they are removed."""
-    rows = [
-        (row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in node_operations().list_unknown()
-    ]
+    from shared.sandboxes import quarantine
+
+    with installation().reading() as session:
+        found = quarantine.find(session)
+    rows = [(row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in found]
     print_table(("node", "name", "first seen", "removed"), rows)
 
 
@@ -117,13 +143,16 @@ def remove_unknown(
     yes: Yes = False,
 ) -> None:
     """Remove a node's containers and volumes that are not in the database, with their files."""
-    operations = node_operations()
-    listed = [row.name for row in operations.list_unknown(node)]
+    from shared.sandboxes import quarantine
+
+    with installation().reading() as session:
+        listed = [row.name for row in quarantine.find(session, node)]
     chosen = names or listed
     if not yes:
         print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
     confirm(f"Remove them from {node}?", yes=yes)
-    operations.approve_removal(node, chosen)
+    with installation().writing() as session:
+        quarantine.approve(session, node, chosen)
     typer.echo(f"the worker of {node} now removes {len(chosen)} unknown container(s), with their files")
 
 
@@ -133,19 +162,26 @@ def _awaited(row: "UnknownContainer") -> str:
     return "only by `nodes remove-unknown`: too many" if row.one_of_many else "after its quarantine"
 
 
-def _await_drained(operations: "NodeOperations", name: str) -> "Drained":
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.progress import Progress  # noqa: PLC0415
+def _await_drained(here: "Installation", name: str) -> "Drained":
+    from rich.console import Console
+    from rich.progress import Progress
 
-    drained = operations.drain_progress(name)
+    drained = _read_progress(here, name)
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:
         bar = progress.add_task("stopping", total=total)
         while drained.awaited:
             sleep(POLL_SECONDS)
-            drained = operations.drain_progress(name)
+            drained = _read_progress(here, name)
             progress.update(bar, completed=max(0, total - len(drained.awaited)))
     return drained
+
+
+def _read_progress(here: "Installation", name: str) -> "Drained":
+    from shared.sandboxes import drain
+
+    with here.reading() as session:
+        return drain.drain_progress(session, name)
 
 
 def _problems(node: "Node", backoffs: "Sequence[NodeSpecBackoff]", unknown: int) -> str:

@@ -2,7 +2,7 @@
 
 import typer
 
-from shared.cli.local.operations import spec_operations
+from shared.cli.local.environment import installation
 from shared.cli.output import print_table, showing
 
 pools = typer.Typer(help="Show warm pools: sandboxes booted in advance. `specs set --warm` changes them.")
@@ -17,11 +17,14 @@ def _group() -> None:
 @showing
 def list_pools() -> None:
     """List warm pools with their ready and booting sandboxes."""
-    operations = spec_operations()
-    counted = operations.count_warm_sandboxes()
-    rows = [
-        (spec.id, spec.warm_target, spec.warm_most, *counted.get(spec.id, (0, 0)), spec.warm_detail)
-        for spec in operations.list_specs()
-        if spec.warm_target or spec.id in counted
-    ]
+    from shared.sandboxes import specs
+    from shared.warm_pool import pool
+
+    with installation().reading() as session:
+        counted = pool.count(session)
+        rows = [
+            (spec.id, spec.warm_target, spec.warm_most, *counted.get(spec.id, (0, 0)), spec.warm_detail)
+            for spec in specs.list_specs(session)
+            if spec.warm_target or spec.id in counted
+        ]
     print_table(("image", "target", "max", "ready", "booting", "detail"), rows)

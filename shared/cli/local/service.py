@@ -1,15 +1,18 @@
 """The configuration in force, and what `make run` does before and beside the service's processes."""
 
+import re
 from typing import Any
-from urllib.parse import urlsplit
 
 import typer
 from pydantic import SecretStr
 
-from shared.cli.local.operations import installation
+from shared.cli.local.environment import installation
 from shared.cli.output import NAME, print_table, showing
 from shared.settings import Settings
+from shared.users.mcp_config import MASK, SECRET_PARAMETER
 
+# Of a URL. Drivers take any character in a password, which the standard would have escaped.
+CREDENTIALS = re.compile(r"(?<=://)\S+(?=@)")
 configuration = typer.Typer(help="Show the configuration.")
 first_user = typer.Typer(add_completion=False)
 embedded = typer.Typer(add_completion=False)
@@ -54,7 +57,7 @@ def bootstrap() -> None:
 @embedded.command()
 def broker() -> None:
     """Run the embedded broker: a Redis or Valkey server on a socket in the var directory."""
-    from shared.queue.embedded_broker import become_server  # noqa: PLC0415 - slow to import
+    from shared.queue.embedded_broker import become_server
 
     become_server(Settings())
 
@@ -62,6 +65,4 @@ def broker() -> None:
 def _masked(value: Any) -> str:
     if isinstance(value, SecretStr):
         return str(value)
-    text = str(value)
-    password = urlsplit(text).password if "://" in text else None
-    return text.replace(f":{password}@", ":**********@") if password else text
+    return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", CREDENTIALS.sub(MASK, str(value)))

@@ -1,4 +1,4 @@
-"""Operations on sandbox specs."""
+"""What `specs add` and `specs set` check before they change specs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,80 +10,56 @@ from shared.errors import Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
 from shared.sandboxes import specs
-from shared.warm_pool import pool as warm_pool
 
 
-class SpecOperations(Installation):
-    """Operations on the specs of an installation."""
+def add_spec(session: Session, image: str, *, default: bool, **columns: Any) -> None:
+    """Add a spec as the default one, or as the last.
 
-    def list_specs(self) -> list[SandboxSpec]:
-        """Every spec, the default first."""
-        with self.reading() as session:
-            return specs.list_specs(session)
+    Raises:
+        Conflict: a spec for that image exists.
+        Invalid: the image's reference or the working directory is malformed, or no node has the spec's runtime.
+    """
+    if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
+        raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
+    if not columns.get("working_dir", "/").startswith("/"):
+        raise Invalid("a working directory is an absolute path, such as /workspace/project")
+    _require_runtime(session, columns.get("runtime"))
+    specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
 
-    def get_spec(self, image: str) -> SandboxSpec:
-        """The spec of that image.
 
-        Raises:
-            NotFound: there is no such spec.
-        """
-        with self.reading() as session:
-            return specs.get_spec(session, image)
+def change_spec(
+    here: Installation,
+    image: str,
+    columns: Mapping[str, Any],
+    durations: Mapping[str, int | None],
+    *,
+    delete: bool,
+) -> int:
+    """Change a spec. Changed deadlines apply to its existing sandboxes, too.
 
-    def add_spec(self, image: str, *, default: bool, **columns: Any) -> None:
-        """Add a spec as the default one, or as the last.
+    Args:
+        here: the installation with the spec.
+        image: the spec's.
+        columns: other columns to change, by name.
+        durations: deadlines to change, in seconds, by column name; None: never.
+        delete: change the deadlines even if that deletes sandboxes immediately.
 
-        Raises:
-            Conflict: a spec for that image exists.
-            Invalid: the image's reference is malformed, or no node has the spec's runtime.
-        """
-        if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
-            raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
-        with self.writing() as session:
-            _require_runtime(session, columns.get("runtime"))
-            specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
+    Returns:
+        The number of sandboxes that would be deleted immediately. Nothing was changed if there are any, unless
+        `delete` is true: then it is 0.
 
-    def change_spec(
-        self, image: str, columns: Mapping[str, Any], durations: Mapping[str, int | None], *, delete: bool
-    ) -> int:
-        """Change a spec. Changed deadlines apply to its existing sandboxes, too.
-
-        Args:
-            columns: other columns to change, by name.
-            durations: deadlines to change, in seconds, by column name; None: never.
-            delete: change the deadlines even if that deletes sandboxes immediately.
-
-        Returns:
-            The number of sandboxes that would be deleted immediately. Nothing was changed if there are any, unless
-            `delete` is true: then it is 0.
-
-        Raises:
-            NotFound: there is no such spec.
-        """
-        try:
-            with self.writing() as session:
-                overdue = specs.set_deadlines(session, image, durations) if durations else 0
-                if overdue and not delete:
-                    raise _WouldDelete(overdue)
-                specs.change(session, image, columns)
-        except _WouldDelete as refused:
-            return refused.sandboxes
-        return 0
-
-    def count_warm_sandboxes(self) -> dict[str, tuple[int, int]]:
-        """The numbers of ready and of booting warm sandboxes of each spec that has any."""
-        with self.reading() as session:
-            return warm_pool.count(session)
-
-    def remove_spec(self, image: str) -> None:
-        """Remove a spec.
-
-        Raises:
-            NotFound: there is no such spec.
-            Conflict: sandboxes refer to it.
-        """
-        with self.writing() as session:
-            specs.remove_spec(session, image)
+    Raises:
+        NotFound: there is no such spec.
+    """
+    try:
+        with here.writing() as session:
+            overdue = specs.set_deadlines(session, image, durations) if durations else 0
+            if overdue and not delete:
+                raise _WouldDelete(overdue)
+            specs.change(session, image, columns)
+    except _WouldDelete as refused:
+        return refused.sandboxes
+    return 0
 
 
 class _WouldDelete(Exception):

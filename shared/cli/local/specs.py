@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shared.cli.confirmation import Yes, confirm
-from shared.cli.local.operations import spec_operations
+from shared.cli.local.environment import installation
 from shared.cli.local.quantities import parse_duration, parse_size, show_duration, show_size
 from shared.cli.output import print_details, print_table, showing
 from shared.errors import Invalid
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-OPEN = "open"
+# More than any machine has. Linux has no more processes.
+MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -33,8 +34,7 @@ MaxAge = Annotated[
     str | None, typer.Option(metavar="TIME", help="Delete sandboxes of this age, whether active or not.")
 ]
 Warm = Annotated[
-    int | None,
-    typer.Option(min=0, max=1000, help="Number of warm sandboxes: booted, ready to be claimed."),
+    int | None, typer.Option(min=0, max=1000, help="Number of warm sandboxes: booted, ready to be claimed.")
 ]
 WarmMax = Annotated[
     int | None,
@@ -47,12 +47,10 @@ WarmMax = Annotated[
     ),
 ]
 Disk = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit."),
+    str | None, typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit.")
 ]
 Wake = Annotated[
-    bool | None,
-    typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it."),
+    bool | None, typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it.")
 ]
 Egress = Annotated[
     str | None,
@@ -74,8 +72,12 @@ ON_TERMINAL = ("image", "memory MB", "cpus", "disk", "warm", "egress")
 @showing
 def list_specs() -> None:
     """List specs, the default first, with the ready and the booting sandboxes of their warm pools."""
-    pools = spec_operations().count_warm_sandboxes()
-    details = [_details(spec, *pools.get(spec.id, (0, 0))) for spec in spec_operations().list_specs()]
+    from shared.sandboxes import specs as stored
+    from shared.warm_pool import pool
+
+    with installation().reading() as session:
+        pools = pool.count(session)
+        details = [_details(spec, *pools.get(spec.id, (0, 0))) for spec in stored.list_specs(session)]
     print_table(tuple(details[0]) if details else ("image",), [spec.values() for spec in details], ON_TERMINAL)
 
 
@@ -83,8 +85,12 @@ def list_specs() -> None:
 @showing
 def show_spec(image: str) -> None:
     """Show one spec."""
-    spec = spec_operations().get_spec(image)
-    print_details(_details(spec, *spec_operations().count_warm_sandboxes().get(image, (0, 0))))
+    from shared.sandboxes import specs as stored
+    from shared.warm_pool import pool
+
+    with installation().reading() as session:
+        details = _details(stored.get_spec(session, image), *pool.count(session).get(image, (0, 0)))
+    print_details(details)
 
 
 @specs.command("add")
@@ -93,9 +99,9 @@ def add_spec(
     default: Annotated[bool, typer.Option("--default", help="Make this spec the default.")] = False,
     command: Annotated[str | None, typer.Option(help="Command instead of the image's own, in shell quoting.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A variable. Repeatable.")] = None,
-    memory_mb: Annotated[int, typer.Option(min=16, help="Memory limit, MB.")] = 4096,
-    cpus: Annotated[float, typer.Option(min=0.01, help="CPU limit, in processors.")] = 2.0,
-    pids: Annotated[int, typer.Option(min=16, help="Max processes and threads.")] = 2048,
+    memory_mb: Annotated[int, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = 4096,
+    cpus: Annotated[float, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = 2.0,
+    pids: Annotated[int, typer.Option(min=16, max=MAX_PIDS, help="Max processes and threads.")] = 2048,
     disk: Disk = None,
     working_dir: Annotated[str, typer.Option(help="Working directory of agents.")] = "/workspace/project",
     runtime: Annotated[str | None, typer.Option(help="A container runtime of the engine, such as runsc.")] = None,
@@ -120,24 +126,26 @@ def add_spec(
     max_age: MaxAge = None,
 ) -> None:
     """Add a spec."""
-    spec_operations().add_spec(
-        image,
-        default=default,
-        command=shlex.split(command) if command else None,
-        env=_pairs(env, "--env"),
-        memory_bytes=memory_mb * 1024**2,
-        cpus=cpus,
-        pids=pids,
-        disk_bytes=_size(disk),
-        working_dir=working_dir,
-        runtime=runtime,
-        capabilities=_capabilities(capability),
-        ports=_ports(port),
-        wake_on_traffic=wake is not False,
-        egress=_egress(egress) or OPEN,
+    from shared.cli.local import spec_operations
+
+    columns: dict[str, Any] = {
+        "command": shlex.split(command) if command else None,
+        "env": _pairs(env, "--env"),
+        "memory_bytes": memory_mb * 1024**2,
+        "cpus": cpus,
+        "pids": pids,
+        "disk_bytes": _size(disk),
+        "working_dir": working_dir,
+        "runtime": runtime,
+        "capabilities": _capabilities(capability),
+        "ports": _ports(port),
+        "wake_on_traffic": wake is not False,
+        "egress": _egress(egress) or "open",
         **_pool(warm or 0, warm_max),
         **_durations(freeze_after, stop_after, delete_after, max_age),
-    )
+    }
+    with installation().writing() as session:
+        spec_operations.add_spec(session, image, default=default, **columns)
     typer.echo(f"added {image}")
 
 
@@ -152,9 +160,9 @@ def set_spec(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A variable. Replaces all existing ones. Repeatable."),
     ] = None,
-    memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory limit, MB.")] = None,
-    cpus: Annotated[float | None, typer.Option(min=0.01, help="CPU limit, in processors.")] = None,
-    pids: Annotated[int | None, typer.Option(min=16, help="Max processes and threads.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = None,
+    cpus: Annotated[float | None, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = None,
+    pids: Annotated[int | None, typer.Option(min=16, max=MAX_PIDS, help="Max processes and threads.")] = None,
     disk: Disk = None,
     freeze_after: FreezeAfter = None,
     stop_after: StopAfter = None,
@@ -167,6 +175,8 @@ def set_spec(
     Changed deadlines and egress apply to existing sandboxes, too. All other changes apply to new containers only.
     Deadlines that delete sandboxes immediately need a confirmation.
     """
+    from shared.cli.local import spec_operations
+
     limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids, "disk_bytes": _size(disk)}
     container: dict[str, object] = {"env": None if env is None else _pairs(env, "--env"), **limits}
     container |= {"wake_on_traffic": wake, "egress": _egress(egress)}
@@ -174,17 +184,21 @@ def set_spec(
     durations = _durations(freeze_after, stop_after, delete_after, max_age)
     if not durations and not columns:
         raise typer.BadParameter("nothing to change: add an option, for example --freeze-after 30m or --warm 3")
-    if overdue := spec_operations().change_spec(image, columns, durations, delete=yes):
+    here = installation()
+    if overdue := spec_operations.change_spec(here, image, columns, durations, delete=yes):
         typer.echo(f"{overdue} sandbox(es) are past that time and would be deleted immediately", err=True)
         confirm("Delete them?", yes=False)
-        spec_operations().change_spec(image, columns, durations, delete=True)
+        spec_operations.change_spec(here, image, columns, durations, delete=True)
     typer.echo(f"changed {image}")
 
 
 @specs.command("remove")
 def remove_spec(image: str) -> None:
     """Remove a spec that no sandbox was ever created from."""
-    spec_operations().remove_spec(image)
+    from shared.sandboxes import specs as stored
+
+    with installation().writing() as session:
+        stored.remove_spec(session, image)
     typer.echo(f"removed {image}")
 
 
@@ -212,7 +226,7 @@ def _details(spec: "SandboxSpec", ready: int, booting: int) -> dict[str, Any]:
 
 
 def _egress(text: str | None) -> str | None:
-    from shared.sandboxes.egress import normalize  # noqa: PLC0415 - slow to import
+    from shared.sandboxes.egress import normalize
 
     return None if text is None else normalize(text)
 
@@ -270,19 +284,16 @@ def _durations(
     freeze_after: str | None, stop_after: str | None, delete_after: str | None, max_age: str | None
 ) -> dict[str, int | None]:
     texts = {"freeze_after": freeze_after, "stop_after": stop_after, "delete_after": delete_after, "max_age": max_age}
-    return {f"{name}_seconds": _duration(name, text) for name, text in texts.items() if text is not None}
+    given = {name: text for name, text in texts.items() if text is not None}
+    return {f"{name}_seconds": _read(parse_duration, text, name.replace("_", "-")) for name, text in given.items()}
 
 
-def _duration(name: str, text: str) -> int | None:
+def _read(parse: Callable[[str], int | None], text: str, option: str) -> int | None:
     try:
-        return parse_duration(text)
+        return parse(text)
     except Invalid as error:
-        option = "--" + name.replace("_", "-")
-        raise typer.BadParameter(str(error), param_hint=option) from None
+        raise typer.BadParameter(str(error), param_hint=f"--{option}") from None
 
 
 def _size(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except Invalid as error:
-        raise typer.BadParameter(str(error), param_hint="--disk") from None
+    return None if text is None else _read(parse_size, text, "disk")

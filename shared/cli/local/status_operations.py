@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shared.cli.local.installation import Installation
+from sqlmodel import Session
+
 from shared.clock import now
 from shared.container_logs import kept_logs
 from shared.container_logs.selection import ShownLog, select_lines
@@ -59,39 +60,35 @@ class ServiceStatus:
         }
 
 
-class StatusOperations(Installation):
-    """Reading the state of an installation."""
+def read_status(session: Session) -> ServiceStatus:
+    """The state as of now."""
+    used = node_registry.used_slots(session)
+    return ServiceStatus(
+        read_schema(session.connection()),
+        [(node, used.get(node.id, 0)) for node in node_registry.list_nodes(session)],
+        _sum_by_status(counts.count_by_status(session)),
+        warm_pool.count(session),
+        {name: leases.backlog(session, table) for name, table in QUEUES.items()},
+    )
 
-    def read(self) -> ServiceStatus:
-        """The state as of now."""
-        with self.reading() as session:
-            used = node_registry.used_slots(session)
-            return ServiceStatus(
-                read_schema(session.connection()),
-                [(node, used.get(node.id, 0)) for node in node_registry.list_nodes(session)],
-                _sum_by_status(counts.count_by_status(session)),
-                warm_pool.count(session),
-                {name: leases.backlog(session, table) for name, table in QUEUES.items()},
-            )
 
-    def read_logs(self, sandbox_id: str, tail: int) -> dict[str, Any]:
-        """The last lines of a sandbox's containers, in the form of the API's responses.
+def read_logs(session: Session, sandbox_id: str, tail: int) -> dict[str, Any]:
+    """The last lines of a sandbox's containers, in the form of the API's responses.
 
-        Raises:
-            NotFound: there is no such sandbox.
-        """
-        with self.reading() as session:
-            sandbox = session.get(Sandbox, sandbox_id)
-            if sandbox is None:
-                raise NotFound("sandbox", sandbox_id)
-            selection = select_lines(kept_logs.list_kept(session, sandbox_id), tail=tail)
-        return {
-            "sandbox_id": sandbox_id,
-            "is_live": False,
-            "is_deleted": sandbox.status == Status.DELETED,
-            "cursor": selection.cursor,
-            "containers": [_show(shown) for shown in selection.shown],
-        }
+    Raises:
+        NotFound: there is no such sandbox.
+    """
+    sandbox = session.get(Sandbox, sandbox_id)
+    if sandbox is None:
+        raise NotFound("sandbox", sandbox_id)
+    selection = select_lines(kept_logs.list_kept(session, sandbox_id), tail=tail)
+    return {
+        "sandbox_id": sandbox_id,
+        "is_live": False,
+        "is_deleted": sandbox.status == Status.DELETED,
+        "cursor": selection.cursor,
+        "containers": [_show(shown) for shown in selection.shown],
+    }
 
 
 def due_seconds(backlog: Backlog) -> float:

@@ -3,8 +3,8 @@
 import sys
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,11 +201,12 @@ def _find_task(service: Service, conversation_id: str) -> dict[str, Any]:
 
 def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
     """Print new events until the agent has ended; its execution status then."""
-    seen, quiet = deque(reversed(past[:OVERLAP]), maxlen=OVERLAP), 0
+    seen, quiet = past, 0
     while True:
         # Before the events: what the agent did until it ended is among them.
         status = service.get(f"{PATH}/{hex_id}")["execution_status"]
         quiet += 1
+        seen = _last_of(seen)
         for event in _newer(service, hex_id, seen):
             _print_event(event)
             seen.append(event)
@@ -215,7 +216,13 @@ def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
         time.sleep(FOLLOW_SECONDS)
 
 
-def _newer(service: Service, hex_id: str, seen: deque[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _last_of(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last events, oldest first, with all that have the time of the first of these: a request finds them again."""
+    ordered = sorted(seen, key=itemgetter("timestamp"))
+    return [event for event in ordered if event["timestamp"] >= ordered[-OVERLAP:][0]["timestamp"]]
+
+
+def _newer(service: Service, hex_id: str, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     known = {event["id"] for event in seen}
     since = seen[0]["timestamp"] if seen else None
     path = f"/api/v1/conversation/{hex_id}/events/search"

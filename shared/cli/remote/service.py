@@ -136,7 +136,7 @@ class Service:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        import httpx  # noqa: PLC0415 - slow to import
+        import httpx
 
         try:
             yield
@@ -223,7 +223,7 @@ def opened() -> Iterator[Service]:
 
 def open_http(url: str, key: str | None = None) -> "httpx.Client":
     """A connection to a service."""
-    import httpx  # noqa: PLC0415 - slow to import
+    import httpx
 
     headers = {"User-Agent": NAME} | ({"Authorization": f"Bearer {key}"} if key else {})
     return httpx.Client(base_url=url, headers=headers)

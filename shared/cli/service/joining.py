@@ -106,8 +106,8 @@ def check_connections(settings: dict[str, str]) -> None:
 
 
 def _ask_database(url: str) -> None:
-    from shared.db.database import Database  # noqa: PLC0415 - slow to import
-    from shared.nodes.registry import list_nodes  # noqa: PLC0415
+    from shared.db.database import Database
+    from shared.nodes.registry import list_nodes
 
     database = Database(url, pool_size=1)
     try:
@@ -118,7 +118,7 @@ def _ask_database(url: str) -> None:
 
 
 def _ask_broker(url: str) -> None:
-    from kombu import Connection  # noqa: PLC0415 - slow to import
+    from kombu import Connection
 
     with Connection(url, connect_timeout=CONNECT_SECONDS) as connection:
         connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)

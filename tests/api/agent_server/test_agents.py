@@ -125,6 +125,24 @@ def test_profile_without_a_key_uses_the_users_current_key(
     assert agent.got[0][4]["llm"]["api_key"] == "own-plain"
 
 
+def test_key_is_sent_to_no_other_server(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
+    sent = []
+    for name, own, other in (
+        ("a", "", "http://other.test"),
+        ("b", "http://own.test", "http://other.test"),
+        ("c", "", ""),
+    ):
+        client.post("/api/settings", json={"llm_api_key": "own", "llm_base_url": own}, headers=user.headers)
+        body = {"llm": {"model": "m", "base_url": other}}
+        client.post(f"/api/v1/settings/profiles/{name}", json=body, headers=user.headers)
+        assert switch(client, user, conversation, name).status_code == 200
+        sent.append(agent.got[-1][4]["llm"].get("api_key"))
+    assert sent == [None, None, "own"]
+
+
 @pytest.mark.usefixtures("saved")
 def test_impossible_switch_is_rejected(
     client: TestClient,

@@ -72,6 +72,13 @@ def test_provider_status_decides_the_response_status(
         assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "1.5", "soon"], ids=("long", "decimal", "word"))
+def test_unreadable_retry_after_is_a_minute(search: Ask, git_host: FakeGitHost, text: str) -> None:
+    git_host.instead = (429, {"Retry-After": text}, {})
+    answer = search()
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
+
+
 def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")

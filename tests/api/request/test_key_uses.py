@@ -4,10 +4,11 @@ import asyncio
 from threading import Event
 
 import pytest
+from fastapi.testclient import TestClient
 from sqlmodel import select
 
 from api.request.context import KeyUseRecorder
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.models import ApiKey
 from shared.users import api_keys
 from tests.factories import Person
@@ -75,13 +76,22 @@ def test_use_of_each_key_is_written(database: Database, user: Person, other_user
 
 def test_failed_write_is_repeated_by_the_next_request(database: Database, user: Person, writes: Writes) -> None:
     async def fail_and_repeat() -> None:
-        with pytest.raises(BrokenPipeError):
-            await use_concurrently(recorder, writes, key.id)
+        await use_concurrently(recorder, writes, key.id)
         writes.error = None
         await recorder.note(key.id)
 
     recorder, key = KeyUseRecorder(database), key_of(database, user)
-    writes.error = BrokenPipeError()
+    writes.error = StoreError("database or disk is full")
     asyncio.run(fail_and_repeat())
     assert writes.keys == [key.id] * 2
     assert key_of(database, user).last_used_at is not None
+
+
+def test_reads_go_on_while_nothing_can_be_written(
+    client: TestClient, database: Database, user: Person, writes: Writes
+) -> None:
+    writes.error = StoreError("database or disk is full")
+    writes.go.set()
+    for path in ("/api/v1/sandboxes/search", "/api/keys", "/api/v1/sandboxes/search"):
+        assert client.get(path, headers=user.headers).status_code == 200
+    assert (len(writes.keys), key_of(database, user).last_used_at) == (3, None)

@@ -17,7 +17,7 @@ from tests.api.sandbox_proxy.doubles import key_of
 from tests.factories import Person, make_sandbox
 from tests.services import hostile_server
 
-# Headers of a response that affect the whole origin in a browser, or make it send requests elsewhere.
+# Headers of a response that affect the whole origin in a browser, or make it or a proxy send requests elsewhere.
 ORIGIN_HEADERS = {
     "Alt-Svc": 'h3=":443"',
     "Clear-Site-Data": '"*"',
@@ -38,7 +38,9 @@ ORIGIN_HEADERS = {
     "Speculation-Rules": '"/rules"',
     "Strict-Transport-Security": "max-age=1",
     "WWW-Authenticate": "Basic",
+    "X-Accel-Redirect": "/api/v1/users/me",
     "X-Content-Type-Options": "none",
+    "X-Sendfile": "/etc/passwd",
 }
 
 

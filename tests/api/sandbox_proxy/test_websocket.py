@@ -85,7 +85,7 @@ class TestKeys:
         self, api: httpx.Client, database: Database, running: Sandbox, user: Person, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Also one on which the client only listens."""
-        monkeypatch.setattr("api.sandbox_proxy.websocket.RECHECK_SECONDS", 0.05, raising=False)
+        monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05)
         with socket(api, running, EVENTS, **user.headers) as connection:
             connection.recv(timeout=20)
             with pytest.raises(TimeoutError):

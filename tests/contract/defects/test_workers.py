@@ -8,8 +8,9 @@ from typing import Any
 from docker import APIClient
 
 from shared.models import Sandbox, SandboxSpec
+from shared.users.secrets import CustomSecret
 from tests.services.directories import REPOSITORY
-from worker.conversations.agent_request import ResolvedSecret, gather_secrets, on_the_wire
+from worker.conversations.agent_request import gather_secrets, on_the_wire
 from worker.engine.docker_client import host_config
 from worker.sandboxes.container_spec import container_request, deferred_init_config
 
@@ -36,7 +37,7 @@ def test_defect_10_no_port_is_published() -> None:
 
 def test_defect_46_secrets_are_sent_as_values() -> None:
     # The agent server masks a lookup's headers when it stores the conversation, so that they would be unusable later.
-    secrets = gather_secrets({"github": "t"}, {"STORED": ResolvedSecret("s", "what for")}, {"ASKED": "a"})
+    secrets = gather_secrets({"github": "t"}, {"STORED": CustomSecret("s", "what for")}, {"ASKED": "a"})
     assert {name: (entry["kind"], entry["value"]) for name, entry in on_the_wire(secrets).items()} == {
         "GITHUB_TOKEN": ("StaticSecret", "t"),
         "STORED": ("StaticSecret", "s"),

@@ -32,7 +32,7 @@ def sandboxes(database: Database, user: Person, other_user: Person) -> list[Sand
         failed = {"reason": Reason.EXIT_CODE} if status == Status.ERROR else {}
         node_id = f"node-{number % 2}"
         found.append(
-            make_sandbox(database, owner, status=status, node_id=node_id, created_at=at, settled_at=at, **failed)
+            make_sandbox(database, owner, status=status, node_id=node_id, created_at=at, status_changed_at=at, **failed)
         )
     return found
 

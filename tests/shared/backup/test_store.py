@@ -12,7 +12,9 @@ import pytest
 from pydantic import SecretStr
 from sqlmodel import select
 
-from shared.backup import keys, manifest, postgresql, sqlite, store
+from shared.backup import manifest, postgresql, sqlite, store
+from shared.changes import change_feed, recorder
+from shared.changes.recorder import Change, Kind
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import Installation
 from shared.clock import now
@@ -25,32 +27,8 @@ from shared.models import Conversation, Sandbox
 from shared.settings import Settings
 from shared.states import DeadlineAction, Desired, PauseKind, Status
 from tests.factories import SECRET_KEY, Person, make_conversation, make_sandbox, session_key_of
-from tests.services.postgres import Postgres
 
 PASSPHRASE = "correct horse battery"
-
-
-@pytest.fixture(autouse=True)
-def _cheap_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
-
-
-@pytest.fixture
-def empty_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of the same kind."""
-    if database_url.startswith("sqlite"):
-        yield f"sqlite:///{tmp_path / 'restored.db'}"
-        return
-    server: Postgres = request.getfixturevalue("postgres_server")
-    name = server.create()
-    yield server.url(name)
-    server.drop(name)
-
-
-@pytest.fixture
-def clean(empty_url: str, tmp_path: Path) -> Settings:
-    """Settings of a clean installation."""
-    return Settings(var_dir=tmp_path / "clean", database_url=empty_url)
 
 
 def test_restored_installation_has_rows_and_keys(
@@ -114,7 +92,7 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
         status=Status.PAUSED,
         pause_kind=PauseKind.STOPPED,
         delete_after_seconds=60,
-        settled_at=long_ago,
+        status_changed_at=long_ago,
         last_active_at=long_ago,
         deadline_at=long_ago,
         deadline_does=DeadlineAction.DELETE,
@@ -127,6 +105,26 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
         assert (row.desired, row.deadline_does) == (Desired.PAUSED, DeadlineAction.DELETE)
         assert row.deadline_at is not None
         assert row.deadline_at > now()
+
+
+def test_reader_of_lost_changes_learns_that(
+    settings: Settings, database: Database, user: Person, other_user: Person, clean: Settings, tmp_path: Path
+) -> None:
+    append_change(database, user)
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    read = [(user, append_change(database, user)), (other_user, append_change(database, other_user))]
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with reading(clean) as restored:
+        for reader, number in read:
+            append_change(restored, reader)
+            with restored.reading() as session:
+                assert change_feed.read(session, reader.id, number) is None
+
+
+def append_change(database: Database, owner: Person) -> int:
+    with database.transaction() as session:
+        recorder.append(session, [Change(owner.id, Kind.SANDBOX, owner.id, None)])
+        return change_feed.last(session, [owner.id])[owner.id]
 
 
 def spoil_store(backup: Path) -> None:
@@ -151,6 +149,11 @@ def change_dialect(backup: Path) -> None:
     path.write_text(path.read_text().replace('"dialect": "', '"dialect": "other'))
 
 
+def cut_manifest(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text()[:40])
+
+
 def leave_unfinished(backup: Path) -> None:
     (backup / manifest.NAME).unlink()
 
@@ -162,6 +165,7 @@ def leave_unfinished(backup: Path) -> None:
         (age_code, "install the version that made the backup"),
         (change_format, "made by a later version"),
         (change_dialect, "restored into the same kind"),
+        (cut_manifest, r"backup\.json is damaged"),
         (leave_unfinished, "is no complete backup"),
     ],
 )

@@ -7,10 +7,20 @@ import pytest
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
 
-def test_configuration_is_shown_without_its_secrets(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("broker", "store"),
+    [
+        ("u:hush-2@broker.test:1/0", "u:hush-3@store.test/d"),
+        (":hush/2#hush?hush@broker.test:1/0", "u:hush/3@hush@store.test/d"),
+        ("broker.test:1/0?password=hush-2&x=y", "store.test/d?user=u&password=hush-3"),
+    ],
+)
+def test_configuration_is_shown_without_its_secrets(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, broker: str, store: str
+) -> None:
     monkeypatch.setenv("AW_SECRET_KEYS", "hush-1")
-    monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush-2@broker.test:1/0")
-    monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush-3@store.test/d")
+    monkeypatch.setenv("AW_REDIS_URL", f"redis://{broker}")
+    monkeypatch.setenv("AW_DATABASE_URL", f"postgres://{store}")
     answer = cli("settings", "show")
     shown = {row[0]: row[1] for row in rows(answer)}
     assert "hush" not in answer.out

@@ -1,20 +1,13 @@
 """Availability of sandboxes for a request, over all states."""
 
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
+from shared.models import Sandbox
 from shared.sandboxes.access import Availability, availability_of
 from shared.sandboxes.status import agent_server
 from shared.states import Desired, Status
-
-
-class Row(NamedTuple):
-    desired: Desired
-    status: Status
-    generation: int
-    observed_generation: int
-
 
 OBSERVED, PENDING = 1, 2
 PAUSES = (Desired.PAUSED, Desired.STOPPED)
@@ -45,7 +38,8 @@ EXPECTED = {
 @pytest.mark.parametrize("desired", Desired)
 def test_availability_in_every_state(desired: Desired, status: Status, generation: int) -> None:
     expected = EXPECTED.get((desired, status, generation), Availability.GONE)
-    assert availability_of(Row(desired, status, generation, OBSERVED)) == expected
+    columns: dict[str, Any] = {"desired": desired, "status": status, "generation": generation}
+    assert availability_of(Sandbox(**columns, observed_generation=OBSERVED)) == expected
 
 
 def test_agent_server_is_found_by_its_name() -> None:

@@ -55,7 +55,7 @@ def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
 def make(database: Database, owner: Person, *, age: int | None, **columns: Any) -> Sandbox:
     """A sandbox with the deadline of its state, if that has one."""
     make_spec(database, **CHAIN)
-    times = dict.fromkeys(("created_at", "settled_at", "last_active_at", "updated_at", "ready_at"), CREATED)
+    times = dict.fromkeys(("created_at", "status_changed_at", "last_active_at", "updated_at", "ready_at"), CREATED)
     defaults = {"desired": Desired.RUNNING, "max_age_seconds": age}
     sandbox = make_sandbox(database, owner, **(times | defaults | columns))
     with database.transaction() as session:

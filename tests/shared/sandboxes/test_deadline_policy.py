@@ -61,7 +61,7 @@ def test_next_deadline_in_every_situation(durations: Durations) -> None:
         action = idle_action(situation)
         if action is not None and (after := seconds[action]) is not None:
             expected.append(
-                Deadline(max(situation.settled_at, situation.last_active_at) + timedelta(seconds=after), action)
+                Deadline(max(situation.status_changed_at, situation.last_active_at) + timedelta(seconds=after), action)
             )
         assert next_deadline(situation, durations) == min(expected, key=lambda deadline: deadline.at, default=None), (
             situation

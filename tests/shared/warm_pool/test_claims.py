@@ -95,14 +95,14 @@ def test_one_statement_writes_the_same_as_a_transaction(
 UNCLAIMABLE = {"owner_id", "lease_owner", "lease_until", "due_at"}
 OF_BOOT = {"node_id", "boot_key"}
 EMPTY = {
-    "told_generation",
+    "lost_generation",
     "reason",
     "detail",
     "pause_kind",
     "expires_at",
     "deadline_at",
     "deadline_does",
-    "wish_reason",
+    "desired_reason",
 }
 
 

@@ -123,7 +123,7 @@ def test_warm_sandboxes_of_a_node_that_takes_none_are_removed(
         assert claim(session, owner).id != warm
     assert (warm, Desired.DELETED) in reconcile(database)
     with database.reading() as session:
-        assert session.get_one(Sandbox, warm).wish_reason == Reason.RETIRED
+        assert session.get_one(Sandbox, warm).desired_reason == Reason.RETIRED
 
 
 def test_two_claims_get_two_sandboxes(database: Database, owner: Person, add: Callable[..., str]) -> None:
@@ -251,7 +251,7 @@ def test_pool_backs_off_after_a_failure_until_the_next_success(database: Databas
         assert warm_pool.pools_to_reconcile(session) == []
     with database.transaction() as session:
         specs.get_spec(session, SPEC_ID).warm_failed_at = after(-3600)
-    add(settled_at=now())
+    add(status_changed_at=now())
     assert len(reconcile(database)) == 1
     with database.reading() as session:
         assert specs.get_spec(session, SPEC_ID).warm_failures == 0

@@ -131,6 +131,9 @@ def test_restore_refuses_another_node_or_installation_and_damage(
     (backup / f"aw-{paused.id}.folder.tar").write_bytes(b"other")
     left_out = backup_of(database, files).restore(backup)
     assert [str(reason) for reason in left_out.values()] == [f"aw-{paused.id}.folder.tar is damaged"]
+    (backup / MANIFEST).write_text("{")
+    with pytest.raises(Invalid, match=r"files\.json is damaged"):
+        backup_of(database, files).restore(backup)
     (backup / MANIFEST).unlink()
     with pytest.raises(Invalid, match="no complete backup"):
         backup_of(database, files).restore(backup)

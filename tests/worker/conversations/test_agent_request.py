@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.users.secrets import RESERVED_NAMES
+from shared.users.secrets import RESERVED_NAMES, CustomSecret
+from shared.users.settings import StoredSettings
 from worker.conversations.agent_request import (
     AgentInputs,
     LlmNotConfigured,
-    ResolvedSecret,
     UnusableSecret,
     build_request,
     check_secrets,
@@ -22,13 +22,10 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
 
 
 def inputs(**change: Any) -> AgentInputs:
-    minimal: dict[str, Any] = {
-        "conversation_id": CONVERSATION,
-        "working_dir": "/workspace/project/app",
-        "llm_model": "openai/gpt",
-        "llm_api_key": "llm-key",
-    }
-    return AgentInputs(**{**minimal, **change})
+    """Inputs of a start; each name is one of the settings' or one of the inputs'."""
+    values = {"llm_model": "openai/gpt", "llm_api_key": "llm-key"} | change
+    stored = {name: values.pop(name) for name in StoredSettings.model_fields if name in values}
+    return AgentInputs(CONVERSATION, "/workspace/project/app", StoredSettings(**stored), **values)
 
 
 def test_minimal_request_needs_no_network_outside_the_sandbox() -> None:
@@ -92,7 +89,7 @@ def test_every_setting_is_in_the_request() -> None:
                 ],
             },
             search_api_key="search-key",
-            secrets={"DEPLOY_KEY": ResolvedSecret("stored-value", "for deploys")},
+            secrets={"DEPLOY_KEY": CustomSecret("stored-value", "for deploys")},
             provider_tokens={"github": "gh-token", "azure_devops": "az-token"},
             user_id="u1",
             requested_model="anthropic/opus",
@@ -180,7 +177,7 @@ def test_secret_of_the_request_wins_over_a_stored_one_and_that_over_a_token() ->
     body = build_request(
         inputs(
             provider_tokens={"github": "token", "gitlab": "token"},
-            secrets={"GITHUB_TOKEN": ResolvedSecret("stored"), "GITLAB_TOKEN": ResolvedSecret("stored")},
+            secrets={"GITHUB_TOKEN": CustomSecret("stored", None), "GITLAB_TOKEN": CustomSecret("stored", None)},
             requested_secrets={"GITHUB_TOKEN": "requested"},
         )
     )
@@ -249,7 +246,7 @@ def test_secrets_of_a_request_with_unusable_names_are_refused(name: str) -> None
 
 @pytest.mark.parametrize("name", UNUSABLE_NAMES)
 def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
-    body = build_request(inputs(secrets={"FINE": ResolvedSecret("v"), name: ResolvedSecret("v")}))
+    body = build_request(inputs(secrets={"FINE": CustomSecret("v", None), name: CustomSecret("v", None)}))
     assert set(body["secrets"]) == {"FINE"}
 
 
@@ -265,7 +262,7 @@ def test_limits_of_a_request_s_secrets() -> None:
 def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
     inputs_ = inputs(
         search_api_key="search-key",
-        secrets={"A": ResolvedSecret("stored-value")},
+        secrets={"A": CustomSecret("stored-value", None)},
         provider_tokens={"github": "gh-token"},
         requested_secrets={"B": "requested-value"},
         mcp_config={

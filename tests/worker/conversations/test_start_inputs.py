@@ -47,10 +47,10 @@ def store_tokens(database: Database, vault: Vault, user: Person, entries: dict[s
 
 def test_settings_become_inputs(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
     found = loaded(context, user, sandbox)
-    assert (found.agent.llm_model, found.agent.llm_api_key) == ("openai/demo", LLM_KEY)
-    assert (found.agent.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
-    assert found.agent.mcp_config
-    assert found.agent.mcp_config["shttp_servers"] == MCP["shttp_servers"]
+    assert (found.agent.settings.llm_model, found.agent.settings.llm_api_key) == ("openai/demo", LLM_KEY)
+    assert (found.agent.settings.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
+    assert found.agent.settings.mcp_config
+    assert found.agent.settings.mcp_config["shttp_servers"] == MCP["shttp_servers"]
     assert (found.project.author, found.project.address) == ("Alice", "alice@example.org")
     assert found.agent.user_id == user.id
 
@@ -93,7 +93,7 @@ def test_inputs_of_another_user_are_not_read(
     task = task_of(context, ask(context, user, sandbox.id))
     task.owner_id = other_user.id
     found = load_inputs(context, task, sandbox)
-    assert (found.agent.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
+    assert (found.agent.settings.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
 
 
 def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:

@@ -132,7 +132,7 @@ def _add_sandboxes(world: World) -> None:
     overdue = {"deadline_at": now() - A_WHILE, "deadline_does": DeadlineAction.FREEZE}
     warm = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
     held = {"lease_owner": DEAD, "lease_until": after(10), "desired": Desired.PAUSED}
-    marked = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "told_generation": 2}
+    marked = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "lost_generation": 2}
     new = {"status": Status.STARTING, "generation": 2}
     wanted: dict[str, dict[str, Any]] = {
         **{name: {**old} for name in ("one", "two", "three")},

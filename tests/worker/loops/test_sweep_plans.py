@@ -20,7 +20,7 @@ from tests.factories import NODE_ID, Person, make_conversation, make_node, make_
 from tests.shared.db.plans import plans_of_sessions
 from tests.worker.scenes import row
 from worker.context import WorkerContext
-from worker.loops.node_failover import fail_over
+from worker.loops.failover import fail_over
 from worker.loops.sweep import sweep
 
 # Plans depend on the contents of a table's files, not only on its rows.

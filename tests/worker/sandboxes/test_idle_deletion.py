@@ -21,7 +21,7 @@ FROZEN, EXITED = ContainerState.PAUSED, ContainerState.EXITED
 
 
 def pass_idle_deadline(context: WorkerContext, sandbox_id: str, **columns: Any) -> None:
-    past = {"settled_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
+    past = {"status_changed_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
     passed = {"deadline_at": now() - timedelta(days=1), "deadline_does": DeadlineAction.DELETE}
     change(context, Sandbox, sandbox_id, **past, **passed, **columns)
     meet_deadlines(context)

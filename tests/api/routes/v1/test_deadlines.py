@@ -34,7 +34,7 @@ NONE: dict[str, Any] = dict.fromkeys(FIELDS)
 def chained(database: Database, user: Person) -> Sandbox:
     """A running sandbox of a spec with deadlines, last used half a minute ago."""
     make_spec(database, **CHAIN)
-    sandbox = make_sandbox(database, user, settled_at=after(-30), last_active_at=after(-30))
+    sandbox = make_sandbox(database, user, status_changed_at=after(-30), last_active_at=after(-30))
     with database.transaction() as session:
         deadlines.refresh(session, sandbox.id)
     return as_stored(database, sandbox)

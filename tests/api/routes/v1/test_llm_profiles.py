@@ -225,7 +225,8 @@ def test_bad_requests_are_refused(profiles: Profiles) -> None:
         assert (answer.status_code, "plain" in answer.text) == (422, False), (name, body)
     masked = profiles.ask("POST", "/ok", {"llm": {"api_key": MASK}})
     assert (masked.status_code, "mask" in masked.json()["detail"]) == (400, True)
-    assert profiles.ask("POST", "/ok/rename", {"new_name": "a/b"}).status_code == 422
+    for name in ("a/b", ".", ".."):
+        assert profiles.ask("POST", "/ok/rename", {"new_name": name}).status_code == 422
     assert profiles.listed() == ([], None)
 
 

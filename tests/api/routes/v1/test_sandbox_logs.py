@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlmodel import select
 
 from api.limits.held import HeldLimit
 from api.limits.process import ProcessLimits
@@ -15,7 +16,7 @@ from shared.container_logs import kept_logs
 from shared.container_logs.kept_logs import NO_CONTAINER, LogCause
 from shared.db.database import Database
 from shared.models import Node, Sandbox, SandboxLog
-from shared.queue.jobs import ReadLog
+from shared.queue.jobs import Job, ReadLog
 from shared.states import Desired, NodeStatus, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_sandbox
@@ -97,6 +98,23 @@ def test_worker_reads_the_log_for_the_request(
     again = client.get(url(sandbox), params={"after": shown["cursor"]}, headers=user.headers).json()
     assert (again["is_live"], texts(again), again["cursor"]) == (True, [[]], shown["cursor"])
     assert len(publisher.jobs) == 1, "the reading is fresh"
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_log_that_expires_during_the_wait_is_not_live(
+    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+) -> None:
+    sandbox = make_sandbox(database, user)
+    keep(database, sandbox.id, "one", age=60)
+    keep(database, sandbox.id, "two", name="c2", age=30)
+
+    def expire(*_jobs: Job) -> None:
+        with database.transaction() as session:
+            session.delete(session.exec(select(SandboxLog).where(SandboxLog.container_id == "c2")).one())
+
+    publisher.publish = expire  # type: ignore[method-assign]
+    shown = client.get(url(sandbox), headers=user.headers).json()
+    assert (shown["is_live"], texts(shown)) == (False, [["one"]])
 
 
 def test_worker_that_finds_no_container_ends_the_wait(

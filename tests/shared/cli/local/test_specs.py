@@ -79,6 +79,9 @@ def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> 
         ("--capability", ""),
         ("--capability", "net bind"),
         ("--env", "=value"),
+        ("--cpus", "inf"),
+        ("--memory-mb", "99999999999999"),
+        ("--pids", "99999999999999"),
     ],
 )
 def test_invalid_options_of_a_spec_are_rejected(migrated: Cli, database: Database, option: tuple[str, str]) -> None:
@@ -87,6 +90,10 @@ def test_invalid_options_of_a_spec_are_rejected(migrated: Cli, database: Databas
     assert option[0] in answer.err
     with database.reading() as session:
         assert len(specs.list_specs(session)) == 1
+
+
+def test_relative_working_directory_is_rejected(migrated: Cli) -> None:
+    assert_complains(migrated("specs", "add", "own:1", "--working-dir", "project"), "an absolute path")
 
 
 def test_deadlines_of_a_spec(migrated: Cli, database: Database) -> None:

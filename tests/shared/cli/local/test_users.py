@@ -97,6 +97,8 @@ def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
     good = migrated("keys", "create", "bob", "--name", "y", "--expires-in-days", "0.5").out.strip()
     assert owner(database, var, good) == "bob"
     assert owner(database, var, expired) is None
+    refused = migrated("keys", "create", "bob", "--name", "z", "--expires-in-days", "inf")
+    assert (refused.status, "--expires-in-days" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])

@@ -90,6 +90,20 @@ def test_events_are_followed_until_the_agent_has_ended(
     assert ("it broke" in done.err) == bool(status)
 
 
+def test_followed_events_of_one_moment_are_printed_once(scripted: Callable[[Handler], Cli]) -> None:
+    events = [event(1, **SAID) | {"id": str(number)} for number in range(50)]
+    polls: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/events/search"):
+            polls.append(1)
+            return httpx.Response(200 if len(polls) < 20 else 500, json={"execution_status": "finished"})
+        return httpx.Response(200, json={"items": events, "next_page_id": None})
+
+    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    assert (done.status, len(done.out.splitlines()), len(polls)) == (0, 50, 4)
+
+
 def test_running_agent_is_interrupted(scripted: Callable[[Handler], Cli]) -> None:
     posted: list[str] = []
 

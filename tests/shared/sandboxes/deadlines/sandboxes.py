@@ -32,7 +32,7 @@ LONG_AGO = timedelta(hours=1)
 
 def make(database: Database, owner: Person, **columns: Any) -> Sandbox:
     """A sandbox with its deadlines computed, idle for an hour by default."""
-    defaults = {"settled_at": now() - LONG_AGO, "last_active_at": now() - LONG_AGO}
+    defaults = {"status_changed_at": now() - LONG_AGO, "last_active_at": now() - LONG_AGO}
     sandbox = make_sandbox(database, owner, **(defaults | columns))
     write(database, lambda session: deadlines.refresh(session, sandbox.id))
     return as_stored(database, sandbox)

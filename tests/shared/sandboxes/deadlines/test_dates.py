@@ -127,7 +127,7 @@ class TestActivity:
     ) -> None:
         with time_machine.travel(now(), tick=False):
             active_at = after(-seconds)
-            sandbox = make(database, user, settled_at=active_at, last_active_at=active_at, **columns)
+            sandbox = make(database, user, status_changed_at=active_at, last_active_at=active_at, **columns)
             assert deadlines.is_activity_stale(sandbox) is stale
 
     def test_activity_moves_the_deadline(self, database: Database, user: Person) -> None:

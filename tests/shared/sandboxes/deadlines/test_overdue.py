@@ -26,7 +26,7 @@ from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, apply_all, make
 class TestOverdue:
     def test_overdue_are_oldest_first_within_the_limit(self, database: Database, user: Person) -> None:
         ids = [
-            make(database, user, last_active_at=after(-seconds), settled_at=after(-seconds)).id
+            make(database, user, last_active_at=after(-seconds), status_changed_at=after(-seconds)).id
             for seconds in (70, 90, 80, 5)
         ]
         assert [found.sandbox_id for found in overdue(database)] == [ids[1], ids[2], ids[0]]
@@ -38,7 +38,7 @@ class TestOverdue:
         [
             ({"status": Status.RUNNING}, True, False),
             ({"status": Status.PAUSED}, True, False),
-            ({"status": Status.ERROR, "last_active_at": after(-9999), "settled_at": after(-9999)}, True, True),
+            ({"status": Status.ERROR, "last_active_at": after(-9999), "status_changed_at": after(-9999)}, True, True),
             ({"max_age_seconds": 1, "created_at": after(-2)}, True, True),
             ({"max_age_seconds": 1, "created_at": after(-2), "status": Status.STARTING, "node_id": None}, True, True),
         ],
@@ -82,11 +82,11 @@ class TestApply:
     def test_deadline_writes_a_desired_state_with_its_reason(
         self, database: Database, user: Person, columns: dict[str, Any], desired: Desired, reason: Reason
     ) -> None:
-        times = dict.fromkeys(("created_at", "settled_at", "last_active_at"), after(-9999))
+        times = dict.fromkeys(("created_at", "status_changed_at", "last_active_at"), after(-9999))
         sandbox = make(database, user, **times, **columns)
         assert apply_all(database) == [True]
         found = as_stored(database, sandbox)
-        assert (found.desired, found.wish_reason, found.generation) == (desired, reason, sandbox.generation + 1)
+        assert (found.desired, found.desired_reason, found.generation) == (desired, reason, sandbox.generation + 1)
         assert (found.status, found.due_at is not None) == (sandbox.status, True)
         assert overdue(database) == []
 
@@ -94,7 +94,7 @@ class TestApply:
         sandbox = make(database, user)
         apply_all(database)
         write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
-        assert as_stored(database, sandbox).wish_reason is None
+        assert as_stored(database, sandbox).desired_reason is None
 
     @pytest.mark.parametrize("busy", [True, False])
     def test_active_sandbox_is_not_paused(self, database: Database, user: Person, busy: bool) -> None:

@@ -70,7 +70,7 @@ SITUATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-OLD = dict.fromkeys(("settled_at", "last_active_at"), after(-9999))
+OLD = dict.fromkeys(("status_changed_at", "last_active_at"), after(-9999))
 
 
 PAIRS = [
@@ -98,7 +98,7 @@ class TestOverlap:
         found = as_stored(database, sandbox)
         resumes = act is resume or (act is converse and situation != "running")
         expected = Desired.RUNNING if resumes else Desired.DELETED if act is delete else Desired(sandbox.desired)
-        assert (found.desired, found.wish_reason) == (expected, None)
+        assert (found.desired, found.desired_reason) == (expected, None)
         assert overdue(database) == []
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)

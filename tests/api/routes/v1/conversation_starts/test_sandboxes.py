@@ -6,7 +6,7 @@ from sqlmodel import select
 
 from shared.db.database import Database
 from shared.ids import new_id
-from shared.models import StartTask
+from shared.models import Sandbox, StartTask
 from shared.queue.jobs import ResumeSandbox, StartConversation
 from shared.states import Desired, Status
 from tests.api.routes.v1.conversation_starts.requests import _all_sandboxes, _start, _status, _task
@@ -91,6 +91,14 @@ class TestParent:
         )["request"]
         assert request["selected_branch"] is None  # that was a branch of another repository
         assert request["llm_model"] == "openai/mine"
+
+    @pytest.mark.parametrize("branch", ["a b", "-x", "b" * 400], ids=("space", "option", "long"))
+    def test_branch_that_a_sandbox_has_invented_is_inherited(
+        self, client: TestClient, database: Database, user: Person, sandbox: Sandbox, branch: str
+    ) -> None:
+        parent = make_conversation(database, user, sandbox, selected_repository="o/r", selected_branch=branch)
+        task = _start(client, user, parent_conversation_id=parent.id)
+        assert task["request"]["selected_branch"] == branch
 
     def test_unknown_parent_is_a_404(
         self, client: TestClient, user: Person, other_user: Person, database: Database

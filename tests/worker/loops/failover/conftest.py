@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.worker.loops.node_failover.nodes import Clock
+from tests.worker.loops.failover.nodes import Clock
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID
 from tests.worker.scenes import row
 from worker.context import WorkerContext
-from worker.loops.node_failover import NodeFailureDetector
+from worker.loops.failover import NodeFailureDetector
 
 LIMIT = 20.0
 

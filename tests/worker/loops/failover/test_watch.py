@@ -12,11 +12,11 @@ from shared.sandboxes.failover import Lost
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.node_failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
+from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
+from worker.loops.failover import NodeFailureDetector, fail_over
 from worker.loops.heartbeat import send_heartbeat
-from worker.loops.node_failover import NodeFailureDetector, fail_over
 from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
 
@@ -94,7 +94,7 @@ class TestLoss:
         assert found.node_id == NODE_ID
         if lost:
             assert NODE_ID in (found.detail or "")
-            assert (found.lease_owner, found.lease_until, found.told_generation) == (None, None, found.generation)
+            assert (found.lease_owner, found.lease_until, found.lost_generation) == (None, None, found.generation)
             # An unobserved desired state is left for the node when it is back.
             assert (found.due_at is not None) == (found.generation != found.observed_generation)
             assert found.observed_generation == sandbox.observed_generation

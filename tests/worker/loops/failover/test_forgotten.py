@@ -16,11 +16,11 @@ from shared.sandboxes.failover import Lost
 from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.node_failover.nodes import lose, status_of, tombstone
+from tests.worker.loops.failover.nodes import lose, status_of, tombstone
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
+from worker.loops.failover import fail_over
 from worker.loops.heartbeat import send_heartbeat
-from worker.loops.node_failover import fail_over
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile

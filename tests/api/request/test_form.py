@@ -1,0 +1,17 @@
+"""Forms of callers without a key, with texts that no page and no database can have."""
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+PATHS = ("/login", "/oauth/device/authorize", "/oauth/device/token", "/oauth/device/verify")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("text", ["/\0", "/\ud800"])
+def test_text_that_is_none_is_a_422(client: TestClient, path: str, text: str) -> None:
+    fields = dict.fromkeys(("api_key", "returnTo", "user_code", "device_code", "client_id", "decision"), text)
+    headers = {"Origin": "http://testserver", "Content-Type": "application/json"}
+    answer = client.post(path, content=json.dumps(fields), headers=headers)
+    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body"])

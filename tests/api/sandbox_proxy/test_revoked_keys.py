@@ -1,0 +1,45 @@
+"""A response that has begun ends with the user's key that asked for it."""
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.users import api_keys
+from tests.api.sandbox_proxy.doubles import Agent, key_of
+from tests.factories import Person
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05, raising=False)
+
+
+def test_stream_ends_with_its_key(
+    api: httpx.Client, database: Database, user: Person, running: Sandbox, agent: Agent
+) -> None:
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as answer:
+        pieces = answer.iter_text()
+        agent.server.pieces = 1
+        next(pieces)
+        revoke(database, user)
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+    assert eventually(lambda: agent.server.left == 1)
+
+
+def test_stream_of_the_sandbox_s_own_key_goes_on(
+    api: httpx.Client, database: Database, user: Person, running: Sandbox, agent: Agent
+) -> None:
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running), timeout=10) as answer:
+        pieces = answer.iter_text()
+        revoke(database, user)
+        for number in range(1, 4):
+            agent.server.pieces = number
+            assert next(pieces) == f"data: {number}\n\n"
+
+
+def revoke(database: Database, user: Person) -> None:
+    with database.transaction() as session:
+        assert api_keys.revoke_key(session, user.key) == 1
