@@ -50,7 +50,8 @@ ON_THE_BRIDGE = {"contract_model", "receiver"}
 # Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 # One agent server of each image is for all tests that ask for one of these, or for what is defined there.
-AGENT_SERVERS, AGENT_SERVERS_HOME = {"sandbox_url", "tiny_url"}, "tests.services.agent_servers."
+AGENT_SERVERS = {"sandbox_url", "tiny_url"} | ON_THE_BRIDGE
+AGENT_SERVERS_HOME = "tests.services.agent_servers."
 NO_RERUN = (
     "tests/drills/",
     "tests/integration/nodes/",

@@ -16,6 +16,7 @@ Collect = Callable[..., dict[str, set[str]]]
 Select = Callable[..., list[str]]
 
 CROWDED = "tests/api/test_crowded_rows.py::test_creates_leave_write_slots_for_other_requests"
+DIFFERENCES = "tests/worker/agent_server/test_differences.py::test_real_server_behaves_as_the_table_says"
 LOST = "tests/integration/nodes/test_lost_nodes.py::test_sandbox_fails_over_and_never_runs_twice"
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
@@ -40,6 +41,7 @@ GROUPS = {
     "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "agent_servers",
     "tests/worker/agent_server/test_webhooks.py::TestEvents::test_begin_with_the_whole_state[tiny]": "agent_servers",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "agent_servers",
+    f"{DIFFERENCES}[real-nothing is spent]": "agent_servers",
     "tests/clients/test_python_sdk.py::test_settings[here]": "test_python_sdk.site",
     "tests/integration/nodes/test_nodes.py::test_drained_node_keeps_files_only[sqlite]": "nodes.two_engines",
     f"{LOST}[sqlite-True]": "nodes.two_engines",
