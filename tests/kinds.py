@@ -1,7 +1,7 @@
 """The kind of a test, by its fixtures and its folder: marks are automatic, so that none is missing."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, get_args
 
@@ -49,12 +49,9 @@ REAL_HOMES = (
 ON_THE_BRIDGE = {"contract_model", "receiver"}
 # Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
-# One agent server of each image is for all of these.
-AGENT_SERVERS = (
-    "tests/contract/test_real_agent_server.py",
-    "tests/contract/test_recorded_webhooks.py",
-    "tests/worker/test_agent_server_",
-)
+# One agent server of each image is for all tests that ask for one of these, or for what is defined there.
+AGENT_SERVERS = {"sandbox_url", "tiny_url"} | ON_THE_BRIDGE
+AGENT_SERVERS_HOME = "tests.services.agent_servers."
 NO_RERUN = (
     "tests/drills/",
     "tests/integration/nodes/",
@@ -103,10 +100,11 @@ def group_of(item: pytest.Item) -> str:
     """The tests that share an engine, a service or an agent server that takes long to start; empty: it shares none."""
     if kind_of(item) == "unit":
         return ""
-    if item.nodeid.startswith(AGENT_SERVERS):
+    if any(name in AGENT_SERVERS or _returns(fixture.func, AGENT_SERVERS_HOME) for name, fixture in _fixtures(item)):
         return "agent_servers"
-    shared = (name for name, fixture in _fixtures(item) if fixture.scope == "module" and _is_real(name, fixture))
-    return next((f"{item.path.stem}.{name}" for name in shared), "")
+    homes = {"module": item.path.stem, "package": item.path.parent.name}
+    shared = ((name, fixture.scope) for name, fixture in _fixtures(item) if _is_real(name, fixture))
+    return next((f"{homes[scope]}.{name}" for name, scope in shared if scope in homes), "")
 
 
 def parameters_of(item: pytest.Item) -> set[str]:
@@ -121,12 +119,18 @@ def _fixtures(item: pytest.Item) -> Iterable[tuple[str, pytest.FixtureDef[Any]]]
 
 
 def _is_real(name: str, fixture: pytest.FixtureDef[Any]) -> bool:
-    return name in REAL_FIXTURES | DRILL_FIXTURES or _returns_real_parts(fixture.func)
+    return name in REAL_FIXTURES | DRILL_FIXTURES or _returns(fixture.func, *REAL_HOMES)
 
 
 @cache
-def _returns_real_parts(fixture: Any) -> bool:
-    """Whether a fixture says that it returns or yields what needs an engine."""
+def _returns(fixture: Any, *wanted: str) -> bool:
+    """Whether a fixture says that it returns or yields something that is defined in one of these modules."""
     returned = getattr(fixture, "__annotations__", {}).get("return")
-    homes = [str(getattr(kind, "__module__", "")) for kind in (returned, *get_args(returned))]
-    return any(f"{home}.".startswith(REAL_HOMES) for home in homes)
+    return any(f"{home}.".startswith(wanted) for home in _homes_of(returned))
+
+
+def _homes_of(kind: Any) -> Iterator[str]:
+    """The modules of a type and of all types in it."""
+    yield str(getattr(kind, "__module__", ""))
+    for inner in get_args(kind):
+        yield from _homes_of(inner)

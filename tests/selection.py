@@ -57,8 +57,9 @@ NOT_IN_THE_INNER_LOOP = (
 )
 # Rooms without a test of another kind: `-m real` does not even import them.
 UNIT_FOLDERS = (
-    *(f"tests/api/{room}/" for room in ("agent_server", "git", "lists", "middleware", "realtime", "request", "routes")),
-    "tests/contract/defects/",
+    "tests/api/",
+    *(f"tests/contract/{room}/" for room in ("defects", "surface")),
+    *(f"tests/deploy/{room}/" for room in ("door", "engine_filter", "service")),
     "tests/docs/",
     "tests/shared/",
     "tests/stages/",

@@ -15,6 +15,9 @@ from tests.stages.statements import read_choice
 Collect = Callable[..., dict[str, set[str]]]
 Select = Callable[..., list[str]]
 
+CROWDED = "tests/api/test_crowded_rows.py::test_creates_leave_write_slots_for_other_requests"
+DIFFERENCES = "tests/worker/agent_server/test_differences.py::test_real_server_behaves_as_the_table_says"
+LOST = "tests/integration/nodes/test_lost_nodes.py::test_sandbox_fails_over_and_never_runs_twice"
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
     "tests/worker/engine/contract/test_containers.py::test_has_an_id[fake]": "unit",
@@ -25,12 +28,23 @@ KNOWN = {
     "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "real",
     "tests/worker/agent_server/test_contract.py::TestConversation::test_is_not_run_twice[fake]": "real",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
+    f"{CROWDED}[sandbox_spec-postgresql]": "unit",
     "tests/worker/sandboxes/test_plan_walk.py::test_short_walks_end_well": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
     "tests/clients/test_python_sdk.py::test_settings[here]": "real",
     "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",
     "tests/drills/faults/test_points_cover_writes.py::test_each_write_is_in_some_operation[sqlite]": "drill",
     "tests/drills/chaos/test_chaos.py::test_promise_is_kept[sqlite]": "chaos",
+}
+# Tests that share what takes long to start, in one file or in several.
+GROUPS = {
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "agent_servers",
+    "tests/worker/agent_server/test_webhooks.py::TestEvents::test_begin_with_the_whole_state[tiny]": "agent_servers",
+    "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "agent_servers",
+    f"{DIFFERENCES}[real-nothing is spent]": "agent_servers",
+    "tests/clients/test_python_sdk.py::test_settings[here]": "test_python_sdk.site",
+    "tests/integration/nodes/test_nodes.py::test_drained_node_keeps_files_only[sqlite]": "nodes.two_engines",
+    f"{LOST}[sqlite-True]": "nodes.two_engines",
 }
 BOTH = """
 import pytest
@@ -107,6 +121,12 @@ def test_every_test_is_of_one_kind(collect: Collect) -> None:
     drills = [marks for name, marks in found.items() if name.startswith("tests/drills/")]
     assert drills
     assert all("no_rerun" in marks for marks in drills)
+
+
+def test_tests_that_share_what_is_slow_to_start_are_in_one_group(collect: Collect) -> None:
+    found = collect(REPOSITORY, *{name.partition("::")[0] for name in GROUPS}, "--thorough")
+    groups = {name: {mark for mark in found[name] if mark.startswith("group ")} for name in GROUPS}
+    assert groups == {name: {f"group {group}"} for name, group in GROUPS.items()}
 
 
 def test_test_with_an_engine_is_real_under_any_fixture_name(select: Select) -> None:

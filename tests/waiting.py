@@ -25,5 +25,10 @@ def eventually(
         seconds = time.monotonic() - began
         if seconds > deadline_seconds:
             raise AssertionError(f"not so within {deadline_seconds} s; the last answer was {answer!r}")
-        time.sleep(max(interval_seconds, min(seconds / 10, MAX_SECONDS)))
+        pause(began, interval_seconds)
     return answer
+
+
+def pause(began: float, interval_seconds: float) -> None:
+    """Sleep before the next question: a tenth of the time since `began`, at least that long, at most a second."""
+    time.sleep(max(interval_seconds, min((time.monotonic() - began) / 10, MAX_SECONDS)))

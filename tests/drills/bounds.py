@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -44,10 +45,14 @@ class Bounds:
         """The settings of the node's worker and door from which these follow."""
         return BOUNDED | {"AW_SANDBOX_ADDRESSES": str(self.network), "AW_EGRESS_PORT": str(self.egress_port)}
 
-    @property
+    @cached_property
     def place(self) -> Place:
         """The bridge and the network of the sandboxes."""
         return make_place(Settings(sandbox_addresses=self.network), self.installation, self.node)
+
+    @cached_property
+    def _socket(self) -> EngineSocket:
+        return EngineSocket(self.engine.host)
 
     @property
     def images(self) -> Path:
@@ -84,7 +89,7 @@ class Bounds:
         if known is None:
             yield "its firewall rules are gone"
             return
-        addresses = EngineSocket(self.engine.host).addresses(network_name(self.place))
+        addresses = self._socket.addresses(network_name(self.place))
         if known != addresses:
             missing = sorted(addresses - known)
             yield f"its firewall rules know {sorted(known - addresses)} too much and {missing} too little"
@@ -107,14 +112,14 @@ class Bounds:
         """The egress proxy has a file for each sandbox whose programs use it, and for no other."""
         folder = self.var / "run" / "egress" / self.place.gateway
         listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
-        addresses = EngineSocket(self.engine.host).addresses(network_name(self.place), PROXY_LABEL)
+        addresses = self._socket.addresses(network_name(self.place), PROXY_LABEL)
         if listed != addresses:
             yield f"the egress proxy has files for {sorted(listed)} instead of {sorted(addresses)}"
 
     def _wrong_disks(self) -> Iterator[str]:
         """Each sandbox's volume has its disk, and each disk its volume; no removed disk has a loop device."""
         files = {path.name for path in self.images.glob("aw-*")}
-        held = EngineSocket(self.engine.host).holdings()
+        held = self._socket.holdings()
         own = [volume for volume in held.volumes if self.installation in volume.labels.values()]
         wanted = {f"{volume.name}.img" for volume in own if volume.name.startswith(NAME_PREFIX)}
         if files != wanted:

@@ -34,7 +34,11 @@ class Selection:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note each test."""
-        self.marks = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
+        self.marks = {item.nodeid: [_name(mark) for mark in item.iter_markers()] for item in session.items}
+
+
+def _name(mark: pytest.Mark) -> str:
+    return f"group {mark.args[0]}" if mark.name == "xdist_group" else mark.name
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# A place and a file of probes.
+Batch = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class Try:
@@ -24,7 +27,7 @@ class Try:
     then: "Try | None" = None
 
     @property
-    def batch(self) -> tuple[str, str]:
+    def batch(self) -> Batch:
         """The tries of one batch are run by one program."""
         return self.place, self.function.partition(".")[0]
 

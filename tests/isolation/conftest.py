@@ -1,12 +1,14 @@
 """The scene of the attacks, once for the folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from tests.isolation.attack import Attack
 from tests.isolation.attacks import ATTACKS
 from tests.isolation.scene import Scene, opened_scene
+from tests.isolation.verdicts import UNDECIDABLE
 from tests.services.deployment import deployed
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, name_installation
 from tests.services.private_engine import PrivateEngine
@@ -16,6 +18,7 @@ from tests.services.valkey import Valkey
 
 @pytest.fixture(scope="module")
 def scene(
+    request: pytest.FixtureRequest,
     engine_of_our_own: PrivateEngine,
     sqlite_stores: SqliteStores,
     valkey_server: Valkey,
@@ -29,7 +32,13 @@ def scene(
     with (
         sqlite_stores.fresh(tmp_path_factory.mktemp("isolation")) as database_url,
         deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, database_url=database_url, **options) as service,
-        opened_scene(service, engine, ATTACKS) as found,
+        opened_scene(service, engine, _selected(request.session.items)) as found,
     ):
         yield found
     engine.clear()
+
+
+def _selected(items: Sequence[pytest.Item]) -> list[Attack]:
+    """The attacks whose tests are selected, and those that one test is about."""
+    found = [item.callspec.params.get("attack") for item in items if hasattr(item, "callspec")]
+    return [one for one in ATTACKS if one in found or one.id in UNDECIDABLE]

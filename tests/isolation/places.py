@@ -3,22 +3,32 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from tests.isolation.attack import Attack, Outcome, Try
+from tests.isolation.attack import Attack, Batch, Outcome, Try
 
 PROBES = Path(__file__).parent / "probes"
 # A program that runs longer than all its probes may has a defect.
 BATCH_SECONDS = 600
 # The id of a user without rights.
 OTHER_USER = 65_534
+# Places that are no containers.
+OUTSIDE = ("host", "other user", "lan")
+# Reads what all others have left: in logs, in the database.
+LAST = ("host", "host")
 
 
 class Batches:
-    """Outcomes of tries: the first that is asked for runs its batch.
+    """Outcomes of tries, whose batches run side by side: most of their time they wait for an answer that must not come.
+
+    Those of one container run one after the other: a probe of limits takes what another one needs. A batch with a
+    `then` begins after those that come before it.
 
     Args:
         tries: all of the table.
@@ -27,20 +37,45 @@ class Batches:
     """
 
     def __init__(self, tries: Sequence[Try], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]) -> None:
-        self._tries, self._facts, self._commands = tries, facts, commands
-        self._outcomes: dict[int, Outcome] = {}
+        self._facts, self._commands = facts, commands
+        self._tries: dict[Batch, list[Try]] = defaultdict(list)
+        for one in dict.fromkeys(tries):  # many attacks have the same control
+            self._tries[one.batch].append(one)
+        self._outcomes: dict[Batch, Future[dict[Try, Outcome]]] = {batch: Future() for batch in self._tries}
 
     def outcome(self, one: Try) -> Outcome:
-        """What came of a try.
+        """What came of a try, once its batch has ended.
 
         Raises:
             AssertionError: its probe has a defect.
         """
-        if id(one) not in self._outcomes:
-            batch = [each for each in self._tries if each.batch == one.batch]
-            self._outcomes |= zip(map(id, batch), self._run(batch), strict=True)
-        found = self._outcomes[id(one)]
+        found = self._outcomes[one.batch].result()[one]
         return self.outcome(one.then) if one.then and found.reached else found
+
+    def lanes(self) -> list[list[Batch]]:
+        """Batches that run one after the other, each: those of a container; on the machine each by itself."""
+        found: dict[str | Batch, list[Batch]] = defaultdict(list)
+        for batch in self._tries:
+            found[batch if batch[0] in OUTSIDE else batch[0]].append(batch)
+        return list(found.values())
+
+    def run(self, batches: Sequence[Batch]) -> None:
+        """Run these batches, one after the other."""
+        for batch in batches:
+            outcomes = self._outcomes[batch]
+            try:
+                wait([self._outcomes[before] for before in self.before(batch)], BATCH_SECONDS)
+                tries = self._tries[batch]
+                outcomes.set_result(dict(zip(tries, self._run(tries), strict=True)))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of each test of the batch
+                outcomes.set_exception(error)
+
+    def before(self, batch: Batch) -> set[Batch]:
+        """The batches that must have ended when this one begins."""
+        if batch == LAST:
+            return set(self._tries) - {LAST}
+        all_tries = [one for tries in self._tries.values() for one in tries]
+        return {one.batch for one in all_tries if one.then and one.then.batch == batch}
 
     def _run(self, batch: Sequence[Try]) -> list[Outcome]:
         place, file = batch[0].batch
@@ -58,6 +93,19 @@ class Batches:
         reports = {report["number"]: report for report in map(json.loads, done.stdout.splitlines())}
         assert len(reports) == len(jobs), f"{file} at {place}: {done.stderr[-2000:]}"
         return [_read(reports[number], job) for number, job in enumerate(jobs)]
+
+
+@contextmanager
+def running_batches(
+    tries: Sequence[Try], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]
+) -> Iterator[Batches]:
+    """All batches of these tries, which have ended at the end of the block."""
+    batches = Batches(tries, facts, commands)
+    lanes = batches.lanes()
+    with ThreadPoolExecutor(max(len(lanes), 1)) as threads:
+        for lane in lanes:
+            threads.submit(batches.run, lane)
+        yield batches
 
 
 def program(file: str, jobs: Sequence[Any]) -> str:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from shared.sandboxes import specs
 from tests.isolation.attack import Attack, Outcome
 from tests.isolation.facts import facts_of_sandboxes, facts_of_service, store_work, surround
-from tests.isolation.places import PROBES, Batches, all_tries, commands_of_machine
+from tests.isolation.places import PROBES, Batches, all_tries, commands_of_machine, running_batches
 from tests.isolation.surroundings import PUBLIC, other_machine, route_to
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -68,7 +68,7 @@ def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attac
             name: ["docker", "--host", engine.host, "exec", "-i", container, "python3"]
             for name, container in containers.items()
         }
-        yield Scene(Batches(all_tries(attacks), facts, commands))
+        yield Scene(stack.enter_context(running_batches(all_tries(attacks), facts, commands)))
 
 
 def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client) -> dict[str, str]:

@@ -27,6 +27,8 @@ from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
 
+# The beginning of the names of doors.
+DOOR = "door-"
 Process = Fork | subprocess.Popen[bytes]
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Process]
 
@@ -160,7 +162,7 @@ class Deployment:
 
     def start_door(self, node: str, **environment: str) -> None:
         """Start a node's door, `door-` and the node's name, unless it runs."""
-        if (name := f"door-{node}") not in self._processes:
+        if (name := f"{DOOR}{node}") not in self._processes:
             own = self.environment | self._settings_of_node(node) | environment
             self._processes[name] = start_door(own, self._directory / f"{name}.log")
 
@@ -209,16 +211,14 @@ class Deployment:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop every process in an orderly way, and give the ports up."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGCONT)  # a frozen one would not notice the next signal
-            process.send_signal(signal.SIGTERM)
-        for process in self._processes.values():
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Stop every process in an orderly way, and give the ports up.
+
+        Doors are the last: what a worker finishes goes through them, and without one it waits for each agent server
+        until it is killed.
+        """
+        doors = [process for name, process in self._processes.items() if name.startswith(DOOR)]
+        _stop([process for name, process in self._processes.items() if not name.startswith(DOOR)])
+        _stop(doors)
         self._processes.clear()
         self.database.close()
         for port in self._ports:
@@ -281,6 +281,18 @@ def engine_settings(engine: Engine) -> dict[str, str]:
         "AW_SANDBOX_DISK_BYTES": "0",
         "AW_MIN_FREE_DISK_BYTES": "0",
     }
+
+
+def _stop(processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGCONT)  # a frozen one would not notice the next signal
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _numbered(name: str, count: int) -> list[str]:

@@ -22,8 +22,8 @@ SHORTEST = {
     "AW_REPUBLISH_SECONDS": "0.5",
     "AW_SWEEP_SECONDS": "0.2",
     "AW_RESYNC_SECONDS": "1",
-    "AW_HEARTBEAT_SECONDS": "0.5",
-    "AW_NODE_LOST_SECONDS": "1",
+    "AW_HEARTBEAT_SECONDS": "1",
+    "AW_NODE_LOST_SECONDS": "2",
     "AW_STOP_SECONDS": "1",
     "AW_FIRST_MESSAGE_TIMEOUT_SECONDS": "0.2",
     # They forget deleted sandboxes between two operations: what the engine makes of one late is unknown then.

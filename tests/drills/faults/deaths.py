@@ -48,6 +48,8 @@ class Deaths:
         except ExceptionGroup as failures:
             self._unrecorded.append(failures)
         recorded = [name for name in self._names if self._recordings.has(name)]
+        # No lane ends with a long one alone.
+        recorded.sort(key=lambda name: self._recordings.seconds[name], reverse=True)
         deaths = [(name, point) for name in recorded for point in self._points(name)]
         return {deaths[number]: outcome for number, outcome in self._lanes.attempt(_die, deaths)}
 

@@ -76,10 +76,10 @@ class Lanes:
                 yield futures[future], future.result()
 
     def close(self) -> None:
-        """Stop every process."""
-        while not self._free.empty():
-            if (lane := self._free.get()) is not None:
-                lane[1].close()
+        """Stop every process; each lane waits for the end of its own."""
+        lanes = [self._free.get() for _ in range(self._free.qsize())]
+        with ThreadPoolExecutor(self._width) as pool:
+            list(pool.map(lambda lane: lane[1].close(), filter(None, lanes)))
 
     def _in_lane(self, work: Callable[[Runner, Task], Result], task: Task) -> Result | Exception:
         lane = self._free.get()

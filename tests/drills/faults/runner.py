@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from sqlalchemy import delete, func, or_
+from sqlalchemy import delete, exists, or_
 from sqlmodel import col, select
 
 from shared.models import (
@@ -41,12 +41,15 @@ from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.faulty_engine import FaultyEngine
 from tests.services.private_engine import PrivateEngine
-from tests.waiting import eventually
+from tests.waiting import eventually, pause
 
 PROCESSES = ("api", "worker")
 # The tables of what an operation makes, in an order in which they can be emptied.
 OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
 MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
+# Something is due, or in a worker's hands: one statement, because it is asked many times a second.
+WORK = [col(one.due_at).is_not(None) | col(one.lease_until).is_not(None) for one in (Sandbox, StartTask, Conversation)]
+IS_BUSY = select(or_(*(exists().where(wanted) for wanted in WORK)))
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
@@ -208,10 +211,10 @@ class Runner:
 
     def await_agreement(self, *, closely: bool = True) -> None:
         """Wait until the promise is kept, and the API, which must run, shows it; `closely`: not by polls alone."""
-        deadline = time.monotonic() + CONVERGENCE_SECONDS
+        began = time.monotonic()
         while self._is_busy() or self._seen_violations(shown=True) or (closely and self.violations(shown=True)):
-            assert time.monotonic() < deadline, self.violations(shown=True)
-            time.sleep(POLL_SECONDS)
+            assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations(shown=True)
+            pause(began, POLL_SECONDS)
 
     def is_at_rest(self) -> bool:
         """Whether nothing wants a hand and the promise is kept, as far as a poll shows it."""
@@ -276,11 +279,7 @@ class Runner:
     def _is_busy(self) -> bool:
         """A cheap look before the thorough one."""
         with self.service.database.reading() as session:
-            for table in (Sandbox, StartTask, Conversation):
-                waits = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
-                if session.exec(select(func.count()).select_from(table).where(waits)).one():
-                    return True
-        return False
+            return session.exec(IS_BUSY).one()
 
     def _evidence(self, held: Holdings, *, shown: bool) -> Evidence:
         listed = list_statuses(self.service.url, [self.client.person]) if shown else None

@@ -16,7 +16,7 @@ from tests.services.valkey import Valkey
 DISK_BYTES = 64 * 1024**2
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def two_engines() -> Iterator[dict[str, PrivateEngine]]:
     """An engine for each node, with the tiny image; A's disk can be filled."""
     with ExitStack() as stack:

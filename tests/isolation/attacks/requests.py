@@ -203,17 +203,19 @@ SIZES = [
 ]
 # From a sandbox of its own: its limits are used up afterwards.
 FLOODER, FLOODED = "A2", {"X-Session-API-Key": "$A2_key"}
+# Another one: the flooder's other attacks need not wait for these.
+HOLDER = "B"
 REPORT = (
-    "POST /api/v1/webhooks/conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: $A2_key\r\nContent-Length: 9\r\n\r\n"
+    "POST /api/v1/webhooks/conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: $B_key\r\nContent-Length: 9\r\n\r\n"
 )
 
 
 def _held(name: str, beginning: str, seconds: int) -> Attack:
     """The control is a listener that waits for ever."""
-    control = at(HOST, "http.slow_body", host="127.0.0.1", port="$silent_port", head=beginning, seconds=seconds)
+    control = at(HOST, "holding.slow_body", host="127.0.0.1", port="$silent_port", head=beginning, seconds=seconds)
     return attack(
         name,
-        at(FLOODER, "http.slow_body", host="$service_host", port="$service_port", head=beginning, seconds=seconds),
+        at(HOLDER, "holding.slow_body", host="$service_host", port="$service_port", head=beginning, seconds=seconds),
         control,
     )
 

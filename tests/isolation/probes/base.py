@@ -20,12 +20,24 @@ PROBE_SECONDS = 60.0
 
 
 def run_jobs(jobs: list[tuple[str, dict[str, Any]]]) -> None:
-    """Run functions with their arguments."""
-    for first in range(0, len(jobs), PARALLEL):
-        running = [(number, *start(*jobs[number])) for number in range(first, min(first + PARALLEL, len(jobs)))]
-        deadline = time.monotonic() + PROBE_SECONDS
-        for number, child, pipe in running:
+    """Run functions with their arguments, as many at a time as may be; the next one begins when one has ended."""
+    left = list(enumerate(jobs))
+    running: dict[int, tuple[int, int, float]] = {}
+    while left or running:
+        while left and len(running) < PARALLEL:
+            number, job = left.pop(0)
+            child, pipe = start(*job)
+            running[pipe] = number, child, time.monotonic() + PROBE_SECONDS
+        for pipe in await_ended(running):
+            number, child, deadline = running.pop(pipe)
             print(json.dumps({"number": number, **collect(child, pipe, deadline)}), flush=True)
+
+
+def await_ended(running: dict[int, tuple[int, int, float]]) -> list[int]:
+    """Wait for the first of these pipes with a report, or without one at its deadline."""
+    nearest = min(deadline for _, _, deadline in running.values())
+    ready = select.select(list(running), [], [], max(0.0, nearest - time.monotonic()))[0]
+    return ready or [pipe for pipe, (_, _, deadline) in running.items() if deadline <= nearest]
 
 
 def start(function: str, arguments: dict[str, Any]) -> tuple[int, int]:

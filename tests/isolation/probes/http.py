@@ -137,17 +137,6 @@ def _open(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=SECONDS)
 
 
-def slow_body(host: str, port: int, head: str, seconds: float) -> Outcome:
-    """A body of which no byte comes: whether the connection is held for longer than that."""
-    with socket.create_connection((host, int(port)), seconds) as connection:
-        connection.sendall(head.encode())
-        try:
-            said = connection.recv(1000)
-        except TimeoutError:
-            return True, f"held for {seconds} s"
-    return False, f"ended: {said[:60]!r}"
-
-
 def hold_connections(host: str, port: int, count: int) -> Outcome:
     """So many connections at a time, each with half a request."""
     held: list[socket.socket] = []
