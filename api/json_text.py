@@ -86,6 +86,9 @@ def load(text: bytes) -> Any:
         ValueError: the text is not JSON. `TooCostly`: it has too many values, or a number with too many digits.
         RecursionError: the document is nested too deeply.
     """
+    # `json` would read UTF-16 and UTF-32, too, in which other bytes are quotes and digits than are counted.
+    if b"\0" in text:
+        raise ValueError("the text is not UTF-8: it has NUL bytes")
     check_size(text)
     return json.loads(text)
 

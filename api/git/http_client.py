@@ -89,7 +89,7 @@ class GitClient:
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
             follow_redirects=False,
             trust_env=False,
-            headers={"User-Agent": "agent-workspace", "Accept": "application/json"},
+            headers={"User-Agent": "agent-workspace", "Accept": "application/json", "Accept-Encoding": "identity"},
             # All users share this client: a host's session of one of them would be sent for the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
@@ -106,7 +106,7 @@ class GitClient:
         Raises:
             Forbidden: the host is not allowed.
             TooSlow: the response takes too long.
-            Unreached: there is no response, or it is too large or not JSON.
+            Unreached: there is no response, or it is encoded, too large or not JSON.
         """
         try:
             async with asyncio.timeout(SECONDS), self._places.of_caller():
@@ -135,6 +135,9 @@ def _is_success(status: int) -> bool:
 async def _read(provider: str, response: httpx.Response) -> Any:
     # Only a success is parsed.
     content = bytearray()
+    # A part of an encoded response, which may be encoded several times, could inflate to any size in one call.
+    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise Unreached(f"the response of {provider} is encoded, contrary to the request")
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > MAX_BYTES:

@@ -57,8 +57,10 @@ def read_resend(proxied: ProxyRequest) -> Resend | None:
     matched = PATH.fullmatch(path)
     params = dict(parse_qsl(query))
     mode = params.get("resend_mode", "all" if params.get("resend_all") == "true" else None)
-    since = params.get("after_timestamp") if mode == "since" else None
-    if matched is None or mode not in ("all", "since") or (mode == "since" and since is None):
+    since = params.get("after_timestamp", "") if mode == "since" else None
+    # A longer one is no time, and would not fit into the URL of a search.
+    is_request = mode == "all" or (since is not None and 0 < len(since) <= MAX_TIMESTAMP)
+    if matched is None or not is_request:
         return None
     return Resend(matched[1], since)
 

@@ -51,8 +51,12 @@ def read(folder: Path) -> Manifest:
         raise Invalid(f"{folder / NAME} is damaged: it is not JSON") from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise Invalid(f"{folder} was made by a later version: restore it with that version")
-    manifest = Manifest(**values)
-    if digest(folder / manifest.store) != manifest.sha256:
+    try:
+        manifest = Manifest(**values)
+        found = digest(folder / manifest.store)
+    except (OSError, TypeError, ValueError):
+        raise Invalid(f"{folder / NAME} is damaged: it does not name the store's file") from None
+    if found != manifest.sha256:
         raise Invalid(f"{folder / manifest.store} is damaged: it is not the file that the backup wrote")
     return manifest
 

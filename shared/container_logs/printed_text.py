@@ -16,7 +16,9 @@ from shared.redaction import HIDDEN, MIN_SECRET_LENGTH, PROVIDER_KEY
 # A line of a secret, such as of a private key, is hidden by itself too: other output may stand between two of them.
 MIN_LINE_LENGTH = 8
 # A user can have 200 secrets of 64 KiB. Those that are no keys and no passwords are hidden as they are only.
-MAX_SPELLED, MAX_LINES_OF_SECRET = 8192, 200
+MAX_SPELLED = 8192
+# Of all secrets together, whose lines are hidden by themselves: each is searched in the whole log.
+MAX_LINES = 2000
 # Places of a secret at which the text's beginning may continue it: one that repeats itself has very many.
 MAX_PLACES = 100
 # Colours and movements of a terminal's cursor.
@@ -94,14 +96,16 @@ def hide_secrets(text: str, known: Collection[str]) -> str:
 
 def _spellings(secrets: Iterable[str]) -> list[str]:
     """Each secret as programs print it: in JSON, in a URL, and line by line. Long ones first."""
-    found = set[str]()
-    for secret in secrets:
+    found, lines_left = set[str](), MAX_LINES
+    # Secrets with few lines first: the lines of most secrets are hidden.
+    for secret in sorted(secrets, key=lambda secret: secret.count("\n")):
         clean = _harmless(secret)
         found |= {clean, clean.strip()}
         if len(secret) <= MAX_SPELLED:
-            lines = clean.split("\n", MAX_LINES_OF_SECRET)
             found |= {json.dumps(secret)[1:-1], quote(secret, safe="")}
-            found |= {line for line in lines if len(line) >= MIN_LINE_LENGTH}
+            lines = {line for line in clean.split("\n") if len(line) >= MIN_LINE_LENGTH} - found
+            lines_left -= len(lines)
+            found |= lines if lines_left >= 0 else set()
     return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
 
@@ -135,7 +139,7 @@ def _length_of_end(secret: str, text: str) -> int:
 
 def _length_of_beginning(secret: str, text: str) -> int:
     """How many characters at the end of the text are the beginning of the secret."""
-    return _length_of_end(secret[::-1], text[::-1])
+    return _length_of_end(secret[::-1], text[-len(secret) :][::-1])
 
 
 def _cut(at: str, line: str) -> str:

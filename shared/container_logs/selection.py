@@ -6,6 +6,9 @@ from typing import NamedTuple
 from shared.container_logs.printed_text import PrintedLine, read_stored
 from shared.models import SandboxLog
 
+# The number of a log, and that of a line in it.
+Place = tuple[int, int]
+
 
 class ShownLog(NamedTuple):
     """A container's log, and its lines to show.
@@ -41,10 +44,41 @@ def select_lines(logs: Sequence[SandboxLog], *, tail: int, after: str | None = N
     """
     printed = [(log, list(read_stored(log.text))) for log in logs]
     shown: list[ShownLog] = []
-    for log, lines in reversed(printed):
-        later = [line for line in lines if after is None or line.at > after]
+    place = _find_last_shown(printed, after)
+    for number, (log, lines) in reversed(list(enumerate(printed))):
+        later = [line for index, line in enumerate(lines) if _is_later(line, (number, index), after, place)]
         kept = later[max(0, len(later) - tail) :]
         tail -= len(kept)
         shown.append(ShownLog(log, kept, log.is_cut or len(kept) < len(later)))
-    cursor = max((line.at for _, lines in printed for line in lines), default=None)
-    return Selection(shown[::-1], max(filter(None, (cursor, after)), default=None))
+    return Selection(shown[::-1], _cursor([line for _, lines in printed for line in lines], after))
+
+
+def _cursor(lines: Sequence[PrintedLine], before: str | None) -> str | None:
+    """The latest time and, if it is another one, that of the last line.
+
+    A clock that was set back makes it an earlier one, and so does a line that has no end yet.
+    """
+    if not lines:
+        return before
+    latest, last = max([*(line.at for line in lines), *_times(before)[:1]]), lines[-1].at
+    return latest if latest == last else f"{latest} {last}"
+
+
+def _times(cursor: str | None) -> list[str]:
+    return cursor.split(" ", 1) if cursor else []
+
+
+def _find_last_shown(printed: Sequence[tuple[SandboxLog, Sequence[PrintedLine]]], cursor: str | None) -> Place | None:
+    """The place of the last line of the earlier selection, if it is still there."""
+    last = _times(cursor)[-1:]
+    places = (
+        (number, index)
+        for number, (_, lines) in enumerate(printed)
+        for index, line in enumerate(lines)
+        if [line.at] == last
+    )
+    return max(places, default=None)
+
+
+def _is_later(line: PrintedLine, at: Place, cursor: str | None, last_shown: Place | None) -> bool:
+    return not cursor or line.at > _times(cursor)[0] or (last_shown is not None and at > last_shown)

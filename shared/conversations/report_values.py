@@ -18,6 +18,8 @@ MAX_ID_LENGTH = 64
 # No agent server is older. A time further ahead than the maximum clock difference is replaced by the current time.
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_AHEAD = timedelta(seconds=20)
+# Python reads any number of decimal places.
+MAX_TIME_LENGTH = 64
 MAX_REASON_LENGTH = 64
 MAX_DETAIL_LENGTH = 2000
 MAX_TAG_LENGTH = 256
@@ -83,10 +85,12 @@ def read_time(value: Any) -> datetime | None:
 
     A time without a zone is the container's local time, which is UTC.
     """
+    if not isinstance(value, str) or len(value) > MAX_TIME_LENGTH:
+        return None
     try:
         time = datetime.fromisoformat(value)
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
     # Otherwise no later status could replace one from the year 9999.
     return max(time, EARLIEST) if time <= (current := now()) + MAX_AHEAD else current

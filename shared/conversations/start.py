@@ -114,7 +114,7 @@ def _find_earlier(session: Session, command: StartCommand) -> StartTask | None:
     taken = conversation_queries.find(session, conversation_id) is not None
     if taken if task is None else task.owner_id != command.owner_id:
         raise Conflict(f"there is a conversation with id {conversation_id} already")
-    if task is not None and not _is_same_request(command.request, task.request):
+    if task is not None and not _is_same_request(command.request, start_tasks.sent_request(task)):
         raise Conflict(f"conversation {conversation_id} was asked for already, by another request")
     return task
 

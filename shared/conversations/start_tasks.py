@@ -35,6 +35,9 @@ SORT_ORDERS = {
     "UPDATED_AT_DESC": (col(StartTask.updated_at), True),
 }
 
+# Stored with the request and not shown: the title that it was sent with. Its owner has chosen another one since.
+SENT_TITLE = "sent_title"
+
 
 class CancelledStart(NamedTuple):
     """A start task that its owner has cancelled, or that had failed already."""
@@ -89,10 +92,16 @@ def rename(session: Session, conversation_id: str, owner_id: str, title: str) ->
         return False
     if task.stage == Stage.ERROR:
         raise Conflict(f"the conversation's start has failed: {task.detail}")
-    task.request = task.request | {"title": title}
+    task.request = {SENT_TITLE: task.request.get("title")} | task.request | {"title": title}
     task.updated_at = now()
     change_recorder.record_change(session, task)
     return True
+
+
+def sent_request(task: StartTask) -> dict[str, Any]:
+    """The task's request with the title that it was sent with."""
+    request: dict[str, Any] = task.request
+    return request | {"title": request[SENT_TITLE]} if SENT_TITLE in request else request
 
 
 def advance(

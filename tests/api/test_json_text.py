@@ -45,6 +45,13 @@ def test_elements_of_malformed_json_are_malformed(text: str) -> None:
         [json.loads(element) for element in split_list(text.encode())]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
+def test_values_in_other_encodings_are_not_read(encoding: str) -> None:
+    """The second byte of U+2200 in UTF-16 is that of a quote: what follows would count as a text."""
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load(('["\N{FOR ALL}"' + ",[]" * 30_000 + "]").encode(encoding))
+
+
 def test_values_within_texts_are_not_counted() -> None:
     text = rb'{"a": [1, 2, "3,[{\",4"], "b": {}}'
     check_size(text, 6)

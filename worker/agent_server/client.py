@@ -42,6 +42,8 @@ UPLOAD_SECONDS = 60.0
 CREATE_SECONDS = 120.0
 # Added to a command's own timeout: the server needs 2 s to terminate a command.
 COMMAND_GRACE_SECONDS = 15.0
+# Bytes of a path in a sandbox, Linux's limit. A longer one may not fit into a URL.
+MAX_PATH = 4096
 
 # One document is parsed at a time: the limits bound the memory for one hostile document.
 _parsing = threading.Lock()
@@ -153,7 +155,13 @@ class AgentServer:
         return outcome.result
 
     def upload(self, path: str, content: bytes) -> None:
-        """Write a file and its folders in the sandbox. Every user with access to the folder can read the file."""
+        """Write a file and its folders in the sandbox. Every user with access to the folder can read the file.
+
+        Raises:
+            WrongServer: the path, which a command has printed, is longer than any in a sandbox.
+        """
+        if len(path.encode()) > MAX_PATH:
+            raise WrongServer("the server names a folder with a longer path than an agent server has")
         files = {"file": ("file", content)}
         self._call("take a file", "POST", paths.UPLOAD, params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
 

@@ -166,15 +166,28 @@ def _await_drained(here: "Installation", name: str) -> "Drained":
     from rich.console import Console
     from rich.progress import Progress
 
-    drained = _read_progress(here, name)
+    drained, is_told = _read_progress(here, name), False
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:
         bar = progress.add_task("stopping", total=total)
         while drained.awaited:
+            is_told = is_told or _tell_silence(here, name)
             sleep(POLL_SECONDS)
             drained = _read_progress(here, name)
             progress.update(bar, completed=max(0, total - len(drained.awaited)))
     return drained
+
+
+def _tell_silence(here: "Installation", name: str) -> bool:
+    """Say that the node's worker, which stops the sandboxes, is silent. Returns whether it is."""
+    from shared.nodes import placement, registry
+
+    with here.reading() as session:
+        last = registry.get(session, name).heartbeat_at
+    if is_silent := last <= placement.oldest_heartbeat():
+        wait = "its sandboxes stop when a worker runs there again; Ctrl-C ends only this wait"
+        typer.echo(f"the last heartbeat of {name} was {age_text(last)}: {wait}", err=True)
+    return is_silent
 
 
 def _read_progress(here: "Installation", name: str) -> "Drained":

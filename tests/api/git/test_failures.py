@@ -1,5 +1,6 @@
 """Failures of a provider or of the connection: each has its status, and no error or log contains the token."""
 
+import gzip
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +89,16 @@ def test_host_s_session_of_one_user_is_not_sent_for_another(
     ask(other_user, "repositories", provider="github")
     search()
     assert [asked.cookie for asked in git_host.got] == ["", "", ""]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_encoded_response_is_not_decoded(search: Ask, git_host: FakeGitHost, times: int) -> None:
+    content = b"[]"
+    for _ in range(times):
+        content = gzip.compress(content)
+    git_host.instead = (200, {"Content-Encoding": ", ".join(["gzip"] * times)}, content)
+    answer = search()
+    assert (answer.status_code, "is encoded" in answer.json()["detail"]) == (502, True)
 
 
 def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:

@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 from api.sandbox_proxy import event_replay
+from api.sandbox_proxy.event_replay import Resend, read_resend
+from api.sandbox_proxy.request import read_proxy_request
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Agent, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
@@ -15,6 +17,7 @@ from tests.waiting import eventually
 
 CONVERSATION = "0" * 8 + "-0000-4000-8000-" + "0" * 12
 PATH = f"sockets/events/{CONVERSATION}"
+TIME = "2026-01-02T03:04:05.123456"
 ALL, SINCE = f"{PATH}?resend_mode=all", f"{PATH}?resend_mode=since&after_timestamp=2026-01-02T03%3A04%3A05"
 EVENTS: list[dict[str, Any]] = [{"id": "one", "text": "\u00e9"}, {"id": "two"}, {"id": "three"}]
 
@@ -62,6 +65,15 @@ def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, age
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, ALL, **user.headers) as connection:
         assert json.loads(connection.recv(timeout=20)) == EVENTS[0]
+
+
+@pytest.mark.parametrize("time", ["%80" * 20_000, "2" * 65, ""], ids=("longest", "long", "empty"))
+def test_what_is_no_time_requests_no_events(time: str) -> None:
+    """A search with it would have a longer URL than httpx allows."""
+    scope = {"path": "", "raw_path": f"/sandbox/{'0' * 32}/{PATH}".encode(), "headers": [], "scheme": "ws"}
+    for after, events in ((time, None), (TIME, Resend(CONVERSATION, TIME))):
+        query = f"resend_mode=since&after_timestamp={after}".encode()
+        assert read_resend(read_proxy_request(scope | {"query_string": query})) == events
 
 
 @pytest.mark.parametrize(

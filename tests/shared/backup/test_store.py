@@ -155,6 +155,16 @@ def cut_manifest(backup: Path) -> None:
     path.write_text(path.read_text()[:40])
 
 
+def rename_field(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text().replace('"store"', '"stare"'))
+
+
+def name_no_file(backup: Path) -> None:
+    path = backup / manifest.NAME
+    path.write_text(path.read_text().replace('"store": "', '"store": "un'))
+
+
 def leave_unfinished(backup: Path) -> None:
     (backup / manifest.NAME).unlink()
 
@@ -167,6 +177,8 @@ def leave_unfinished(backup: Path) -> None:
         (change_format, "made by a later version"),
         (change_dialect, "restored into the same kind"),
         (cut_manifest, r"backup\.json is damaged"),
+        (rename_field, r"backup\.json is damaged"),
+        (name_no_file, r"backup\.json is damaged"),
         (leave_unfinished, "is no complete backup"),
     ],
 )

@@ -123,3 +123,25 @@ def test_selection_after_a_cursor_has_what_is_new() -> None:
     assert [line.text for line in later.shown[0].lines] == ["c", "d"]
     assert select_lines([], tail=10, after=cursor).cursor == cursor
     assert select_lines([], tail=10).cursor is None
+
+
+def test_lines_after_a_clock_was_set_back_follow_once() -> None:
+    log = SandboxLog(sandbox_id="1", owner_id="u", container_id="c", text="10:59 a\n11:00 b\n", expires_at=after(1))
+    cursor, followed = select_lines([log], tail=10).cursor, ""
+    for more in ("09:00 c\n", "09:01 d\n09:02 e\n", "", "11:01 f\n"):
+        log.text += more
+        shown = select_lines([log], tail=10, after=cursor)
+        cursor, followed = shown.cursor, followed + "".join(line.text for line in shown.shown[0].lines)
+    assert followed == "cdef"
+
+
+def test_line_without_an_end_hides_no_other_line() -> None:
+    """It comes last, with the time of its last part."""
+    log = SandboxLog(sandbox_id="1", owner_id="u", container_id="c", text="10:02 b\n10:01 a…\n", expires_at=after(1))
+    cursor = select_lines([log], tail=10).cursor
+    followed: list[str] = []
+    for log.text in ("10:02 b\n10:03 c\n10:01 a…\n", "10:02 b\n10:03 c\n10:04 a.\n"):
+        shown = select_lines([log], tail=10, after=cursor)
+        cursor = shown.cursor
+        followed += [line.text for line in shown.shown[0].lines]
+    assert followed == ["c", "a."]

@@ -136,3 +136,12 @@ def test_large_secrets_take_no_time(unit: str) -> None:
     began = time.process_time()
     write_stored(PrintedLog(lines, is_cut=True), secrets)
     assert time.process_time() - began < 2
+
+
+def test_many_lines_of_secrets_take_no_time() -> None:
+    """As many as a user can store: the lines of the shortest secrets are hidden by themselves."""
+    long = ["\n".join(f"{'a' * 30}{secret:04}{line:04}" for line in range(200)) for secret in range(200)]
+    began = time.process_time()
+    [line] = shown(log_of("a" * 240_000 + PRIVATE_KEY.split("\n")[1], is_partial=True), *long, PRIVATE_KEY)
+    assert time.process_time() - began < 3
+    assert line.endswith(f"a{HIDDEN}")

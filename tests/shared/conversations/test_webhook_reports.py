@@ -66,3 +66,9 @@ def test_report_of_a_large_event_is_read() -> None:
 def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> None:
     received = update_report("full_state", value)
     assert read_event(received).body == received
+
+
+def test_time_with_a_million_decimal_places_is_refused() -> None:
+    """Cut like any other long text, it would be no time."""
+    with pytest.raises(ValueError, match="timestamp"):
+        read_event(event_report(timestamp="2026-01-01T00:00:00." + "0" * MAX_EVENT_BYTES))

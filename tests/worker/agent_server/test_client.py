@@ -99,6 +99,12 @@ def test_upload_sends_the_content_and_the_path() -> None:
     assert b"\x00\xff!" in seen[0].content
 
 
+def test_folder_with_an_endless_path_is_another_server_s() -> None:
+    """The paths of folders come from a sandbox. A URL has a limit, and no job may fail by it."""
+    with pytest.raises(WrongServer, match="longer path"):
+        server_that(answering(200)).upload("/" * 100_000, b"")
+
+
 @pytest.mark.parametrize("status", [200, 201])
 def test_conversation_is_created_or_found(status: int) -> None:
     server = server_that(answering(status, json={"id": ID, "title": None}))

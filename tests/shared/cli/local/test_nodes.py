@@ -7,7 +7,7 @@ from sqlmodel import select
 
 from shared.clock import now
 from shared.db.database import Database
-from shared.models import NodeSpecBackoff, Sandbox
+from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.sandboxes import desired_state, quarantine
 from shared.states import Desired, NodeStatus, PauseKind, Status
 from tests.factories import make_node, make_person, make_sandbox, make_spec
@@ -171,6 +171,19 @@ def test_node_is_drained(
     assert desires(database, three_on_a) == [Desired.STOPPED, Desired.STOPPED, Desired.PAUSED]
     assert rows(migrated("nodes", "list"))[0][1] == "CORDONED"
     assert migrated("nodes", "drain", "a", "--yes").status == 0
+
+
+def test_draining_says_that_no_worker_runs(
+    migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database.transaction() as session:
+        session.get_one(Node, "a").heartbeat_at = now() - timedelta(hours=1)
+    pauses = iter((False, True))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _: stop_all(database) if next(pauses) else None)
+    answer = migrated("nodes", "drain", "a", "--yes")
+    assert answer.status == 0
+    assert answer.err.count("last heartbeat of a was 36") == 1
+    assert set(desires(database, three_on_a[:2])) == {Desired.STOPPED}
 
 
 def test_draining_continues_after_an_interruption(

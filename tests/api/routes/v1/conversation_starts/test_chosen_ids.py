@@ -71,6 +71,20 @@ class TestChosenId:
         request = {"conversation_id": new_id(), "parent_conversation_id": parent.id}
         assert _start(client, user, **request)["id"] == _start(client, user, **request)["id"]
 
+    @pytest.mark.parametrize("sent", [{}, {"title": "First"}])
+    def test_renaming_does_not_make_it_another_request(
+        self, client: TestClient, user: Person, sent: dict[str, str]
+    ) -> None:
+        request = sent | {"conversation_id": new_id()}
+        first = _start(client, user, **request)
+        for title in ("Second", "Third"):
+            url = f"/api/conversations/{request['conversation_id']}"
+            assert client.patch(url, json={"title": title}, headers=user.headers).json() is True
+            again = _start(client, user, **request)
+            assert (again["id"], again["request"]["title"]) == (first["id"], title)
+        assert again["request"].keys() == first["request"].keys()
+        assert _status(client, user, **(request | {"title": "Third"})) == 409
+
     def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
         task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
         shown = _start(client, user, conversation_id=task.conversation_id)
