@@ -19,6 +19,8 @@ KEEPALIVE_SECONDS = 4.0
 MAX_HEADER_BYTES = 32 * 1024
 # An error response with more content has no text.
 MAX_ERROR_BYTES = 64 * 1024
+# Bytes of a path in a sandbox, Linux's limit. A longer one may not fit into a URL.
+MAX_PATH_BYTES = 4096
 # A conversation's document has 7 KB, a command's output that a worker reads has 4 KB.
 MAX_BYTES = 1024 * 1024
 # A file, a diff, a list of changes, or a page of events.

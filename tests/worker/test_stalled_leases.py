@@ -133,7 +133,7 @@ def move(context: WorkerContext, sandbox_id: str, url: str) -> None:
 def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeout is for all requests together: the server returns each of an endless number of pages immediately."""
     monkeypatch.setattr(refresh, "RUN_SECONDS", 0.5)
-    monkeypatch.setattr("worker.agent_server.client.MAX_MESSAGES", 10**9)
+    monkeypatch.setattr("shared.agent_server.limits.MAX_MESSAGES", 10**9)
     monkeypatch.setattr(
         "worker.conversations.refresh._update_title", lambda _context, server, one: list(server.list_messages(one.id))
     )

@@ -7,16 +7,8 @@ from typing import Any
 
 import httpx
 
-from shared.agent_server import paths
+from shared.agent_server import limits, paths
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, NoKeyRequired, WrongServer
-from shared.agent_server.limits import (
-    MAX_BYTES,
-    MAX_ERROR_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_MESSAGES,
-    MAX_RUNNING_PAGES,
-    RUNNING_PER_PAGE,
-)
 from shared.agent_server.responses import (
     AnyPage,
     CommandOutcome,
@@ -42,8 +34,6 @@ UPLOAD_SECONDS = 60.0
 CREATE_SECONDS = 120.0
 # Added to a command's own timeout: the server needs 2 s to terminate a command.
 COMMAND_GRACE_SECONDS = 15.0
-# Bytes of a path in a sandbox, Linux's limit. A longer one may not fit into a URL.
-MAX_PATH = 4096
 
 # One document is parsed at a time: the limits bound the memory for one hostile document.
 _parsing = threading.Lock()
@@ -100,7 +90,9 @@ class AgentServer:
         """Whether the server awaits deferred init (wire contract 3.4); None: no response, or init is in progress."""
         try:
             url = self._base_url + paths.INIT
-            answer = exchange(self._client, "GET", url, headers={}, seconds=PROBE_SECONDS, max_bytes=MAX_ERROR_BYTES)
+            answer = exchange(
+                self._client, "GET", url, headers={}, seconds=PROBE_SECONDS, max_bytes=limits.MAX_ERROR_BYTES
+            )
             if answer.status == 404:  # deferred init is off, or the server is too old to support it
                 return False
             state = read_shape(answer.content, InitState)[0].state if answer.is_success else "initializing"
@@ -160,7 +152,7 @@ class AgentServer:
         Raises:
             WrongServer: the path, which a command has printed, is longer than any in a sandbox.
         """
-        if len(path.encode()) > MAX_PATH:
+        if len(path.encode()) > limits.MAX_PATH_BYTES:
             raise WrongServer("the server names a folder with a longer path than an agent server has")
         files = {"file": ("file", content)}
         self._call("take a file", "POST", paths.UPLOAD, params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
@@ -199,7 +191,9 @@ class AgentServer:
         """Yield up to a thousand messages of users, newest first. Each is requested when the caller needs it."""
         path = paths.event_search(conversation_id)
         params = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": 1}
-        pages = self._pages(MessagePage, "list messages", path, params, MAX_MESSAGES, max_bytes=MAX_MESSAGE_BYTES)
+        pages = self._pages(
+            MessagePage, "list messages", path, params, limits.MAX_MESSAGES, max_bytes=limits.MAX_MESSAGE_BYTES
+        )
         for page in pages:
             yield from page.items
 
@@ -230,8 +224,8 @@ class AgentServer:
 
     def find_running(self) -> list[str]:
         """Return the dashed ids of up to a hundred conversations with a running agent."""
-        path, params = paths.SEARCH, {"status": "running", "limit": RUNNING_PER_PAGE}
-        pages = self._pages(RunningPage, "list conversations", path, params, MAX_RUNNING_PAGES)
+        path, params = paths.SEARCH, {"status": "running", "limit": limits.RUNNING_PER_PAGE}
+        pages = self._pages(RunningPage, "list conversations", path, params, limits.MAX_RUNNING_PAGES)
         return [conversation.id for page in pages for conversation in page.items]
 
     def _probe(self, headers: dict[str, str]) -> int | None:
@@ -280,7 +274,7 @@ class AgentServer:
         path: str,
         *,
         seconds: float = CONTROL_SECONDS,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = limits.MAX_BYTES,
         extra: Mapping[str, str] | None = None,
         **content: Any,
     ) -> bytes:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from shared.agent_server import limits
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
-from shared.agent_server.limits import MAX_MESSAGES, MAX_RUNNING_PAGES
 from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests import effort
@@ -157,10 +157,10 @@ def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pages_have_a_max(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_MESSAGES == 1000
-    monkeypatch.setattr(agent_server_client, "MAX_MESSAGES", 100)  # a request for each of a thousand takes seconds
+    assert limits.MAX_MESSAGES == 1000
+    monkeypatch.setattr(limits, "MAX_MESSAGES", 100)  # a request for each of a thousand takes seconds
     with hostile(MODES["endless pages"]) as server, open_client(DOOR) as client:
-        assert len(AgentServer(server.url, "key", client).find_running()) == MAX_RUNNING_PAGES
+        assert len(AgentServer(server.url, "key", client).find_running()) == limits.MAX_RUNNING_PAGES
         assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == 100
 
 
