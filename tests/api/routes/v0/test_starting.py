@@ -118,7 +118,7 @@ def test_title_of_a_starting_conversation_is_stored_with_its_request(
     assert ask(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404
     assert as_stored(database, task).request == {"title": "First"}
     assert ask(client, user, "PATCH", f"/{task.conversation_id}", {"title": "New"}).json() is True
-    assert as_stored(database, task).request == {"title": "New"}
+    assert as_stored(database, task).request["title"] == "New"
 
 
 def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database, user: Person) -> None:
