@@ -46,24 +46,31 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
 
 class _Backend(httpcore.AnyIOBackend):
     async def connect_tcp(self, *where: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        return _Stream(await super().connect_tcp(*where, **options))
+        return CountedStream(await super().connect_tcp(*where, **options))
 
 
-class _Stream(httpcore.AsyncNetworkStream):
+class CountedStream(httpcore.AsyncNetworkStream):
+    """A connection on which the header of each response is counted."""
+
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
 
     async def read(self, max_bytes: int, *timeout: Any, **options: Any) -> bytes:
+        """Read as much as the header may still have."""
         return count_read(await self._inner.read(max_read(max_bytes), *timeout, **options))
 
     async def write(self, *buffer: Any, **options: Any) -> None:
+        """Write."""
         await self._inner.write(*buffer, **options)
 
     async def aclose(self) -> None:
+        """Close the connection."""
         await self._inner.aclose()
 
     async def start_tls(self, *context: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        return _Stream(await self._inner.start_tls(*context, **options))
+        """Encrypt the connection."""
+        return CountedStream(await self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
+        """Tell what is known of the connection."""
         return self._inner.get_extra_info(info)

@@ -17,7 +17,9 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore
 import httpx
 
+from api.agent_server.transport import CountedStream
 from api.git.places import CallerPlaces
+from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden
 
 # NAT64: these addresses stand for IPv4 addresses of any kind.
@@ -92,12 +94,11 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             Forbidden: the host has an address that is not public.
         """
         addresses = [host] if is_listed(host, port, self._listed) else await _public_addresses(host, port)
+        options = (port, timeout, local_address, socket_options)
         for address in addresses[:-1]:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return CountedStream(await self._inner.connect_tcp(address, *options))
+        return CountedStream(await self._inner.connect_tcp(addresses[-1], *options))
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
         """Refuse: no git provider is behind a Unix socket."""
@@ -148,3 +149,12 @@ class GuardedTransport(httpx.AsyncHTTPTransport):
             keepalive_expiry=IDLE_SECONDS,
             network_backend=GuardedBackend(listed),
         )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; return its response when the header is complete, which has a limit, as agent servers' have.
+
+        Raises:
+            httpx.TransportError: there is no response.
+        """
+        with limited_header():
+            return await super().handle_async_request(request)

@@ -13,6 +13,7 @@ from api.errors.upstream import Busy, NotThere, TooSlow, Unreached
 from api.git.guarded_transport import GuardedTransport
 from api.git.places import CallerPlaces
 from api.json_text import parse
+from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.errors import Forbidden, Invalid
 
 # For a complete response.
@@ -106,7 +107,7 @@ class GitClient:
         Raises:
             Forbidden: the host is not allowed.
             TooSlow: the response takes too long.
-            Unreached: there is no response, or it is encoded, too large or not JSON.
+            Unreached: there is no response, or it is encoded, too large, in too many chunks or not JSON.
         """
         try:
             async with asyncio.timeout(SECONDS), self._places.of_caller():
@@ -138,10 +139,14 @@ async def _read(provider: str, response: httpx.Response) -> Any:
     # A part of an encoded response, which may be encoded several times, could inflate to any size in one call.
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unreached(f"the response of {provider} is encoded, contrary to the request")
+    chunks_left = FREE_CHUNKS
     async for chunk in response.aiter_bytes():
         content += chunk
+        chunks_left -= 1
         if len(content) > MAX_BYTES:
             raise Unreached(f"the response of {provider} is larger than {MAX_BYTES} bytes")
+        if chunks_left + len(content) // MIN_CHUNK_BYTES < 0:
+            raise Unreached(f"the response of {provider} has too many chunks")
     try:
         return await parse(bytes(content)) if _is_success(response.status_code) else None
     except (ValueError, RecursionError):
