@@ -60,6 +60,8 @@ def sign_in(page: Page, origin: str, alice: Client) -> None:
     page.fill('[name="api_key"]', alice.person.key)
     page.click("button")
     page.wait_for_url(f"{origin}/settings/llm")
+    # The web UI loads its page again if a module's request is aborted, as leaving does.
+    page.wait_for_selector("text=Available Profiles")
     page.goto(origin, wait_until="domcontentloaded")
     page.wait_for_selector(of("home-chat-launcher"))
     take_picture(page, "02-home")
