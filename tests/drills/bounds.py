@@ -2,17 +2,19 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import httpx
+from sqlmodel import select
 
 from shared.db.database import Database
-from shared.models import Node
+from shared.models import Node, Sandbox
 from shared.settings import Settings
+from shared.states import Reason, Status
 from tests.drills.engine_listing import NAME_PREFIX, sandbox_name
 from tests.drills.engine_socket import EngineSocket
 from tests.services import http
@@ -80,16 +82,22 @@ class Bounds:
         Raises:
             TransportError, HTTPStatusError: the engine does not answer.
         """
-        checks = (self._wrong_rules, self._wrong_names, self._wrong_disks, self._shut_door)
-        return [*(each for check in checks for each in check()), *self._closed(database)]
+        quarantined = _quarantined(database)
+        return [
+            *self._wrong_rules(quarantined),
+            *self._wrong_names(quarantined),
+            *self._wrong_disks(),
+            *self._shut_door(),
+            *self._closed(database),
+        ]
 
-    def _wrong_rules(self) -> Iterator[str]:
-        """The sandboxes that the rules know are those whose containers have an address."""
+    def _wrong_rules(self, quarantined: Container[str]) -> Iterator[str]:
+        """The sandboxes that the rules know are those whose containers have an address: the others reach nothing."""
         known = self._known_to_rules()
         if known is None:
             yield "its firewall rules are gone"
             return
-        addresses = self._socket.addresses(network_name(self.place))
+        addresses = self._addresses(quarantined)
         if known != addresses:
             missing = sorted(addresses - known)
             yield f"its firewall rules know {sorted(known - addresses)} too much and {missing} too little"
@@ -108,13 +116,17 @@ class Bounds:
         }
         return set(sets["sandboxes"])
 
-    def _wrong_names(self) -> Iterator[str]:
+    def _wrong_names(self, quarantined: Container[str]) -> Iterator[str]:
         """The egress proxy has a file for each sandbox whose programs use it, and for no other."""
         folder = self.var / "run" / "egress" / self.place.gateway
         listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
-        addresses = self._socket.addresses(network_name(self.place), PROXY_LABEL)
+        addresses = self._addresses(quarantined, PROXY_LABEL)
         if listed != addresses:
             yield f"the egress proxy has files for {sorted(listed)} instead of {sorted(addresses)}"
+
+    def _addresses(self, quarantined: Container[str], label: str = "") -> set[str]:
+        found = self._socket.addresses(network_name(self.place), label)
+        return {address for name, address in found.items() if name not in quarantined}
 
     def _wrong_disks(self) -> Iterator[str]:
         """Each sandbox's volume has its disk, and each disk its volume; no removed disk has a loop device."""
@@ -145,6 +157,13 @@ class Bounds:
             found = session.get_one(Node, self.node).closed_reason
         if found:
             yield f"it is closed: {found}"
+
+
+def _quarantined(database: Database) -> set[str]:
+    """The names of containers that their rows do not explain, if there are any (decision 47)."""
+    disowned = select(Sandbox.id).where(Sandbox.status == Status.DELETED, Sandbox.reason == Reason.ALREADY_USED)
+    with database.reading() as session:
+        return {sandbox_name(each) for each in session.exec(disowned)}
 
 
 def _read(path: Path) -> str:

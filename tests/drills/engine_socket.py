@@ -34,15 +34,15 @@ class EngineSocket:
         volumes = [Volume(found["Name"], _labels(found)) for found in self._get("/volumes")["Volumes"] or ()]
         return Holdings(tuple(containers), tuple(volumes))
 
-    def addresses(self, network: str, label: str = "") -> set[str]:
-        """The addresses of the running containers in that network; `label`: of those with that label alone.
+    def addresses(self, network: str, label: str = "") -> dict[str, str]:
+        """The address of each running container in that network, by its name; `label`: of those with that label alone.
 
         Raises:
             TransportError, HTTPStatusError: the engine does not answer.
         """
         found = [each for each in self._get("/containers/json") if not label or label in each["Labels"]]
-        places = (container["NetworkSettings"]["Networks"].get(network, {}) for container in found)
-        return {place["IPAddress"] for place in places if place.get("IPAddress")}
+        places = {_container(each).name: each["NetworkSettings"]["Networks"].get(network, {}) for each in found}
+        return {name: place["IPAddress"] for name, place in places.items() if place.get("IPAddress")}
 
     def _get(self, path: str) -> Any:
         return self._client.get(path).raise_for_status().json()

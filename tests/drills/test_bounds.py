@@ -1,0 +1,37 @@
+"""The checker of what keeps sandboxes apart, with an engine that lists one container."""
+
+from ipaddress import IPv4Network
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shared.db.database import Database
+from shared.states import Reason, Status
+from tests.drills.bounds import Bounds
+from tests.drills.engine_listing import sandbox_name
+from tests.factories import Person, make_sandbox
+
+ADDRESS = "198.18.161.2"
+
+
+def bounds(name: str) -> Bounds:
+    found = Bounds(SimpleNamespace(host=""), "installation", "node-a", IPv4Network("198.18.161.0/24"), 0, Path("/none"))  # type: ignore[arg-type]
+    socket = SimpleNamespace(addresses=lambda *_: {name: ADDRESS})
+    vars(found)["_socket"] = socket
+    return found
+
+
+@pytest.mark.parametrize("reason", [None, Reason.ALREADY_USED])
+@pytest.mark.parametrize("known", [set(), {ADDRESS}])
+def test_rules_know_each_container_but_those_in_quarantine(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch, reason: Reason | None, known: Any
+) -> None:
+    columns: dict[str, Any] = {"status": Status.DELETED, "reason": reason} if reason else {}
+    sandbox = make_sandbox(database, user, **columns)
+    for check in ("_wrong_names", "_wrong_disks", "_shut_door"):
+        monkeypatch.setattr(Bounds, check, lambda *_: [])
+    monkeypatch.setattr(Bounds, "_known_to_rules", lambda _: known)
+    found = bounds(sandbox_name(sandbox.id)).violations(database)
+    assert (found == []) == (known == (set() if reason else {ADDRESS}))
