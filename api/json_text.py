@@ -6,12 +6,13 @@ they are counted first, in chunks between which the event loop runs.
 A document that is too large to parse may be reduced first, in the same way.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
+
+from api.fair_threads import FairThreads
+from shared.sql.write_slots import caller
 
 # A text up to this size is parsed on the event loop: a thread would cost more. Bytes.
 SMALL_BYTES = 32_768
@@ -33,7 +34,7 @@ TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
 CHUNK_BYTES = 65_536
 EXPECTED = {b"[]": "a list is required", b"{}": "an object is required"}
 # More threads would only contend for the interpreter's lock.
-_THREADS = ThreadPoolExecutor(2, "json")
+_THREADS = FairThreads(2, "json")
 
 Result = TypeVar("Result")
 
@@ -63,10 +64,10 @@ class _Token(NamedTuple):
 
 
 async def in_thread_if_large(text: bytes, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Run work whose time depends on the text's size: directly if the text is small, else in a thread."""
+    """Run work whose time depends on the text's size; if it is large, in a thread, where each caller has one."""
     if len(text) <= SMALL_BYTES:
         return work(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, work, *arguments)
+    return await _THREADS.run(caller.get(), work, *arguments)
 
 
 async def parse(text: bytes) -> Any:

@@ -1,5 +1,6 @@
 """All limits of one process. Each process counts for itself."""
 
+from api.limits.bodies import BodyLimit
 from api.limits.held import HeldLimit
 from api.limits.rates import RateLimit
 from shared.settings import Settings
@@ -17,6 +18,7 @@ class ProcessLimits:
         self.keyless = RateLimit("keyless", settings.rate_keyless, of=ADDRESS)
         self.wrong_keys = RateLimit("wrong-key", settings.rate_wrong_keys, of=ADDRESS)
         self.webhooks = RateLimit("webhook", settings.rate_webhooks, of="this sandbox")
+        self.webhook_bodies = BodyLimit(settings.max_webhook_bytes)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
         self.waiting = HeldLimit(

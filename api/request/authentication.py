@@ -69,8 +69,8 @@ class AgentServerRoute(DocumentedRoute):
     """A route that requires a sandbox's session key. Its dependencies read the body."""
 
     def get_route_handler(self) -> Handler:
-        """Authenticate the sandbox, then call the endpoint."""
-        return _authenticated(super().get_route_handler(), _find_sandbox)
+        """Authenticate the sandbox, check what it sends at a time, then call the endpoint."""
+        return _authenticated(_counted(super().get_route_handler()), _find_sandbox)
 
 
 async def get_caller(request: Request) -> Caller:
@@ -114,6 +114,15 @@ def _checked(handle: Handler) -> Handler:
         return await handle(checked)
 
     return check_and_handle
+
+
+def _counted(handle: Handler) -> Handler:
+    async def count_and_handle(request: Request) -> Response:
+        sandbox = await get_sandbox(request)
+        with get_context(request).limits.webhook_bodies.hold(sandbox.id, request.headers):
+            return await handle(request)
+
+    return count_and_handle
 
 
 async def authenticate(request: Request) -> AuthenticatedKey:

@@ -5,11 +5,11 @@ The row of a deleted conversation stays as a tombstone without its content: othe
 conversation again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, or_
+from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -25,6 +25,7 @@ from shared.queue.jobs import DeleteConversation, DeleteSandbox, Job
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
+from shared.sql.bound_lists import split
 from shared.sql.statements import bind_values
 from shared.states import Desired
 
@@ -75,7 +76,7 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
     sandboxes = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})]
     nodes = {sandbox.id: sandbox.node_id for sandbox in sandboxes}
     jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(targets)]
-    jobs += _end_starts(session, [one.id for one in targets], owner_id, due_at)
+    jobs += _end_starts(session, {one.id for one in targets}, owner_id, due_at)
     for one in sorted(targets):
         _delete(session, one.id, due_at)
     for sandbox in sandboxes:
@@ -134,13 +135,17 @@ def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_Dele
     """The conversation and all its descendants. A cycle, which an agent server may report, ends the search."""
     found, level = {root}, {root}
     while level:
-        parents = [one.id for one in level]
-        children = select(Conversation.id, Conversation.sandbox_id).where(
-            col(Conversation.parent_id).in_(parents), Conversation.owner_id == owner_id, col(Conversation.listed)
-        )
-        level = {_DeletionTarget(*row) for row in session.exec(children).all()} - found
+        parents = split([one.id for one in level])
+        level = {child for part in parents for child in _children(session, part, owner_id)} - found
         found |= level
     return found
+
+
+def _children(session: Session, parents: list[str], owner_id: str) -> Iterator[_DeletionTarget]:
+    children = select(Conversation.id, Conversation.sandbox_id).where(
+        col(Conversation.parent_id).in_(parents), Conversation.owner_id == owner_id, col(Conversation.listed)
+    )
+    return (_DeletionTarget(*row) for row in session.exec(children).all())
 
 
 def _lock_sandbox(session: Session, sandbox_id: str) -> Sandbox:
@@ -157,18 +162,27 @@ def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
     change_recorder.record_change_of(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
 
 
-def _end_starts(session: Session, deleted: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
+def _end_starts(session: Session, deleted: set[str], owner_id: str, due_at: datetime) -> list[Job]:
     """Delete the start tasks of the conversations, and cancel those of sub-conversations that are being started."""
-    own = col(StartTask.conversation_id).in_(deleted)
-    unfinished = select(StartTask).where(StartTask.owner_id == owner_id, *UNFINISHED, ~own)
-    tasks = session.exec(unfinished).all()
-    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in deleted]
-    children = col(StartTask.id).in_(ids)
-    session.execute(locks.in_order(StartTask, or_(own, children)))
-    session.execute(delete(StartTask).where(own).execution_options(synchronize_session=False))
+    own, children = _find_starts(session, deleted, owner_id)
+    for part in split(own | children):
+        session.execute(locks.in_order(StartTask, col(StartTask.id).in_(part)))
+    for part in split(own):
+        ended = delete(StartTask).where(col(StartTask.id).in_(part))
+        session.execute(ended.execution_options(synchronize_session=False))
     # A start could succeed until its task was locked: the worker that deletes the parent deletes that conversation too.
-    left = session.exec(select(StartTask.id).where(children, *UNFINISHED).order_by(col(StartTask.id))).all()
-    return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in left]
+    left = (select(StartTask.id).where(col(StartTask.id).in_(part), *UNFINISHED) for part in split(children))
+    ids = [task_id for found in left for task_id in session.exec(found.order_by(col(StartTask.id))).all()]
+    return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in ids]
+
+
+def _find_starts(session: Session, deleted: set[str], owner_id: str) -> tuple[set[str], set[str]]:
+    """The ids of the start tasks of the conversations, and of their sub-conversations that are being started."""
+    of_deleted = (select(StartTask.id).where(col(StartTask.conversation_id).in_(part)) for part in split(deleted))
+    own = {task_id for found in of_deleted for task_id in session.exec(found).all()}
+    tasks = session.exec(select(StartTask).where(StartTask.owner_id == owner_id, *UNFINISHED)).all()
+    children = {task.id for task in tasks if task.request.get("parent_conversation_id") in deleted}
+    return own, children - own
 
 
 def _delete_if_empty(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:

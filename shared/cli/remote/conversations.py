@@ -4,7 +4,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from operator import itemgetter
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 from shared.cli.output import cell_text, print_compact_json, print_details, print_table, read_fields, showing
 from shared.cli.remote.event_lines import event_line
+from shared.cli.remote.event_times import find_cursor, time_of
 from shared.cli.remote.service import PAGE, Missing, Service, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 from shared.errors import Conflict, WorkspaceError
@@ -39,8 +40,6 @@ CANCEL_SECONDS = 30
 FOLLOW_SECONDS = 1.0
 # An agent that was just sent a message still shows how it ended before.
 QUIET_POLLS = 4
-# Reports of events overtake each other: the last ones are asked for again.
-OVERLAP = 20
 Id = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 
 
@@ -204,8 +203,10 @@ def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
         # Before the events: what the agent did until it ended is among them.
         status = service.get(f"{PATH}/{hex_id}")["execution_status"]
         quiet += 1
-        seen = _last_of(seen)
-        for event in _newer(service, hex_id, seen):
+        since = find_cursor(seen)
+        # All that the next request finds again.
+        seen = [event for event in seen if since is None or time_of(event) >= since]
+        for event in _newer(service, hex_id, seen, since):
             _print_event(event)
             seen.append(event)
             quiet = 0
@@ -214,19 +215,14 @@ def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
         time.sleep(FOLLOW_SECONDS)
 
 
-def _last_of(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last events, oldest first, with all that have the time of the first of these: a request finds them again."""
-    ordered = sorted(seen, key=itemgetter("timestamp"))
-    return [event for event in ordered if event["timestamp"] >= ordered[-OVERLAP:][0]["timestamp"]]
-
-
-def _newer(service: Service, hex_id: str, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _newer(
+    service: Service, hex_id: str, seen: list[dict[str, Any]], since: datetime | None
+) -> Iterator[dict[str, Any]]:
     known = {event["id"] for event in seen}
-    since = seen[0]["timestamp"] if seen else None
     path = f"/api/v1/conversation/{hex_id}/events/search"
     page_id = None
     while True:
-        page = service.get(path, limit=PAGE, page_id=page_id, timestamp__gte=since)
+        page = service.get(path, limit=PAGE, page_id=page_id, timestamp__gte=since and since.isoformat())
         yield from (event for event in page["items"] if event["id"] not in known)
         if (page_id := page["next_page_id"]) is None:
             return

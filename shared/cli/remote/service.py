@@ -153,7 +153,9 @@ _CHOICE: ContextVar[tuple[str | None, str | None, str | None]] = ContextVar("cho
 
 
 @contextmanager
-def _choosing(*, context: str | None, url: str | None, key: str | None) -> Iterator[None]:
+def _choosing(*, called: typer.Context, context: str | None, url: str | None, key: str | None) -> Iterator[None]:
+    if url and context:
+        context = _find_winner(called, context)
     token = _CHOICE.set((context, url, key))
     try:
         yield
@@ -161,9 +163,23 @@ def _choosing(*, context: str | None, url: str | None, key: str | None) -> Itera
         _CHOICE.reset(token)
 
 
+def _find_winner(called: typer.Context, context: str) -> str | None:
+    """The context, or None if a URL that is named as well wins: an option wins over the environment."""
+    is_option = {name: _is_option(called, name) for name in ("context", "url")}
+    if all(is_option.values()):
+        raise typer.BadParameter("--context and --url exclude each other")
+    return None if is_option["url"] else context
+
+
+def _is_option(called: typer.Context, name: str) -> bool:
+    source = called.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 # For commands that use a service.
 remote = with_options(
     {
+        "called": (typer.Context, None),
         "context": (
             Annotated[
                 str | None, typer.Option("--context", envvar="AGENT_WORKSPACE_CONTEXT", help="The context to use.")
@@ -185,7 +201,7 @@ remote = with_options(
 
 
 def chosen_context() -> Context:
-    """The service that the options, the environment or the contexts' file name, in this order.
+    """The service that the options, the environment or the contexts' file names, in this order.
 
     Raises:
         Unauthenticated: none is named, or a URL without a key.

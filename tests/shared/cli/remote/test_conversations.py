@@ -86,7 +86,7 @@ def test_events_are_followed_until_the_agent_has_ended(
     done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
     assert done.out.splitlines()[-1] == "10:00:02 terminal >: ls"
     assert len(done.out.splitlines()) == 2
-    assert (done.status, polls[1]) == (status, "2026-11-25T10:00:01")
+    assert (done.status, polls[1]) == (status, "2026-11-25T10:00:01+00:00")
     assert ("it broke" in done.err) == bool(status)
 
 
@@ -102,6 +102,25 @@ def test_followed_events_of_one_moment_are_printed_once(scripted: Callable[[Hand
 
     done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
     assert (done.status, len(done.out.splitlines()), len(polls)) == (0, 50, 4)
+
+
+@pytest.mark.parametrize(
+    "stated", ["9999-12-31T23:59:59", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "99991231T235959"]
+)
+def test_stated_times_of_events_do_not_end_what_follows(scripted: Callable[[Handler], Cli], stated: str) -> None:
+    lies = [event(1, **SAID) | {"id": f"lie {number}", "timestamp": stated} for number in range(30)]
+    events, polls = [event(1, **SAID), *lies, event(2, **SAID)], []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/events/search"):
+            return httpx.Response(200, json={"execution_status": "finished"})
+        polls.append(request.url.params.get("timestamp__gte", ""))
+        assert polls[-1] in ("", "2026-11-25T10:00:01+00:00")
+        return httpx.Response(200, json={"items": events if polls[1:] else events[:-1], "next_page_id": None})
+
+    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    assert (done.status, len(done.out.splitlines())) == (0, len(events)), done
+    assert done.out.splitlines()[-1].startswith("10:00:02")
 
 
 def test_running_agent_is_interrupted(scripted: Callable[[Handler], Cli]) -> None:

@@ -78,6 +78,27 @@ def test_contexts_are_chosen_and_removed(served: Cli, user: Person, monkeypatch:
     assert (gone.status, "login" in gone.err) == (4, True)
 
 
+def test_option_wins_over_the_environment(scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, json={"items": [], "next_page_id": None})
+
+    run = scripted(answer)
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
+    assert run("login", "http://stored.test", "--with-key", "--name", "stored").status == 0
+    asked.clear()
+    monkeypatch.setenv("AGENT_WORKSPACE_CONTEXT", "stored")
+    assert run("sandboxes", "list", "--url", "http://named.test").status == 0
+    assert run("sandboxes", "list").status == 0
+    monkeypatch.delenv("AGENT_WORKSPACE_CONTEXT")
+    assert run("sandboxes", "list", "--context", "stored").status == 0
+    assert asked == ["named.test", "stored.test", "stored.test"]
+    both = run("sandboxes", "list", "--context", "stored", "--url", "http://named.test")
+    assert (both.status, "--context" in both.err, len(asked)) == (2, True, 3)
+
+
 def test_key_that_is_not_valid_is_not_kept(served: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "wrong")
     refused = served("login", URL, "--with-key")

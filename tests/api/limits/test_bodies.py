@@ -1,0 +1,71 @@
+"""What a sandbox sends at a time: large bodies are limited together, before they are read."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.errors.limits import TooManyRequests
+from api.json_text import SMALL_BYTES
+from api.limits.bodies import BodyLimit
+from api.request.context import Context
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Sandbox
+from tests.factories import Person, make_sandbox, session_key_of
+from tests.services.asgi import serving
+from tests.waiting import eventually
+
+MAX_BYTES, LARGE = 1024 * 1024, 40_000
+
+
+@pytest.fixture
+def url(context: Context) -> Iterator[str]:
+    own = replace(context, settings=context.settings.model_copy(update={"max_webhook_bytes": MAX_BYTES}))
+    with serving(create_app(own)) as url:
+        yield url
+
+
+def send(url: str, sandbox: Sandbox, size: int) -> httpx.Response:
+    """Report no events, in a body of that size."""
+    path, body = f"/api/v1/webhooks/events/{new_id()}", b"[".ljust(size - 1) + b"]"
+    headers = {"X-Session-API-Key": session_key_of(sandbox), "Content-Type": "application/json"}
+    return httpx.post(url + path, content=body, headers=headers, trust_env=False)
+
+
+@contextmanager
+def unfinished(url: str, sandbox: Sandbox, length: str) -> Iterator[None]:
+    """A webhook whose body does not arrive."""
+    head = f"POST /api/v1/webhooks/events/{new_id()} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n"
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0)) as connection:
+        connection.sendall(f"{head}X-Session-API-Key: {session_key_of(sandbox)}\r\n\r\n".encode())
+        yield
+
+
+@pytest.mark.parametrize("length", [f"Content-Length: {MAX_BYTES}", "Transfer-Encoding: chunked"])
+def test_sandbox_that_sends_much_gets_a_429_and_others_do_not(
+    url: str, user: Person, database: Database, length: str
+) -> None:
+    hostile, other = (make_sandbox(database, user) for _ in range(2))
+    with unfinished(url, hostile, length):
+        eventually(lambda: send(url, hostile, LARGE).status_code == 429)
+        refused = send(url, hostile, LARGE)
+        assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("5", "close")
+        assert send(url, hostile, SMALL_BYTES).status_code == 200
+        assert send(url, other, LARGE).status_code == 200
+    eventually(lambda: send(url, hostile, LARGE).status_code == 200)
+
+
+def test_burst_of_an_agent_server_passes() -> None:
+    limit, batch = BodyLimit(32 * 1024 * 1024), {"Content-Length": str(5 * 1024 * 1024)}
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(limit.hold("one", batch))
+        with limit.hold("two", batch), pytest.raises(TooManyRequests), limit.hold("one", batch):
+            pass
+    with limit.hold("one", {"Content-Length": "9" * 5000}), pytest.raises(TooManyRequests), limit.hold("one", batch):
+        pass

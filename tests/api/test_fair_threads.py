@@ -1,0 +1,65 @@
+"""Callers share threads fairly."""
+
+import asyncio
+from threading import Event
+
+import pytest
+
+from api.fair_threads import FairThreads
+from api.json_text import SMALL_BYTES, in_thread_if_large
+from shared.sql.write_slots import caller
+
+
+def test_caller_with_much_work_keeps_no_others_waiting() -> None:
+    asyncio.run(_crowd(FairThreads(2, "test")))
+
+
+async def _crowd(threads: FairThreads) -> None:
+    released, done = Event(), list[str]()
+
+    def work(name: str) -> None:
+        released.wait(10)
+        done.append(name)
+
+    many = [asyncio.create_task(threads.run("alice", work, f"alice {number}")) for number in range(20)]
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(threads.run("bob", str, 1), 5) == "1"
+    assert await asyncio.wait_for(threads.run(None, str, 2), 5) == "2"
+    bob = asyncio.create_task(threads.run("bob", work, "bob"))
+    await asyncio.sleep(0)
+    many[3].cancel()
+    released.set()
+    await asyncio.gather(*many, bob, return_exceptions=True)
+    assert "bob" in done
+    assert [name for name in done if name != "bob"] == [f"alice {number}" for number in range(20) if number != 3]
+
+
+def test_error_is_passed_on_and_the_next_work_runs() -> None:
+    async def fail(threads: FairThreads) -> int:
+        failing = asyncio.create_task(threads.run("alice", int, "x"))
+        following = asyncio.create_task(threads.run("alice", int, "1"))
+        with pytest.raises(ValueError, match="invalid literal"):
+            await failing
+        return await following
+
+    assert asyncio.run(fail(FairThreads(1, "test"))) == 1
+
+
+def test_large_bodies_of_one_caller_keep_no_others_waiting() -> None:
+    released = Event()
+
+    async def parse_for(who: str) -> None:
+        caller.set(who)
+        work = (released.wait, 10) if who == "alice" else (int,)
+        await in_thread_if_large(b" " * (SMALL_BYTES + 1), *work)
+
+    async def crowd() -> None:
+        many = [asyncio.create_task(parse_for("alice")) for _ in range(20)]
+        await asyncio.sleep(0)
+        try:
+            await asyncio.wait_for(parse_for("bob"), 5)
+        finally:
+            released.set()
+            await asyncio.gather(*many)
+
+    asyncio.run(crowd())
