@@ -30,30 +30,52 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 
 # --- what is left out ------------------------------------------------------------------------------------------------
 
-# Left out of `make unit`: tests of tests, of deployment and of a real broker, which start processes, and sweeps over
-# all operations.
+# Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; those
+# that wait for timeouts of what stalls or is hostile; filled stores and recordings; and sweeps over all operations.
 NOT_IN_THE_INNER_LOOP = (
+    "tests/api/agent_server/test_hostile_operations.py",
+    "tests/api/lists/test_conditional.py",
+    "tests/api/middleware/test_responses.py",
+    "tests/api/realtime/test_subscriber.py",
+    "tests/api/request/test_authentication.py",
+    "tests/api/routes/account/test_login.py",
+    "tests/api/sandbox_proxy/test_hostile_replay.py",
+    "tests/api/server/",
     "tests/api/test_app.py",
     "tests/api/test_bad_input.py",
     "tests/api/test_hostile_requests.py",
+    "tests/api/test_methods.py",
     "tests/api/test_schemathesis.py",
-    "tests/api/realtime/test_subscriber.py",
+    "tests/api/test_stalled_database.py",
     "tests/bench/",
     "tests/contract/defects/test_workers.py",
+    "tests/contract/test_recorded_webhooks.py",
     "tests/deploy/",
     "tests/drills/",
     "tests/services/",
+    "tests/shared/cli/test_backups.py",
     "tests/shared/cli/test_broker.py",
     "tests/shared/cli/test_migrate.py",
-    "tests/shared/observability/test_metrics.py",
-    "tests/shared/queue/test_kombu_patches.py",
+    "tests/shared/db/test_list_plans.py",
     "tests/shared/db/test_migrations.py",
+    "tests/shared/db/test_stalled_database.py",
+    "tests/shared/db/test_tls.py",
+    "tests/shared/observability/test_metrics.py",
+    "tests/shared/queue/test_external_broker.py",
+    "tests/shared/queue/test_kombu_patches.py",
     "tests/stages/",
     "tests/test_selection.py",
     "tests/test_suite.py",
+    "tests/worker/agent_server/test_hostile_servers.py",
+    "tests/worker/leasing/test_stalled_database.py",
+    "tests/worker/loops/test_sweep_plans.py",
+    "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/test_celery_consumer.py",
     "tests/worker/test_interleavings.py",
+    "tests/worker/test_long_runs.py",
+    "tests/worker/test_traces.py",
+    "tests/worker/workspace/setup/test_clones.py",
 )
 # Rooms without a test of another kind: `-m real` does not even import them.
 UNIT_FOLDERS = (

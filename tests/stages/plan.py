@@ -11,7 +11,7 @@ LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
 # Three processes keep two cores busy while some wait; each more collects all tests once more. The first one begins with
 # the longest tests, most of which wait; the others take over what is left of its share.
-PROCESSES = ("-n", "4", "--dist", "worksteal", "--longest-first")
+PROCESSES = ("-n", "3", "--dist", "worksteal", "--longest-first")
 # These tests wait for more than half of their time. Tests that share a heavy fixture stay in one process.
 WAITING = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 ALONE = ("-n", "0")
