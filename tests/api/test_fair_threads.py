@@ -28,6 +28,7 @@ async def _crowd(threads: FairThreads) -> None:
     bob = asyncio.create_task(threads.run("bob", work, "bob"))
     await asyncio.sleep(0)
     many[3].cancel()
+    await asyncio.wait([many[3]])
     released.set()
     await asyncio.gather(*many, bob, return_exceptions=True)
     assert "bob" in done
