@@ -23,6 +23,7 @@ from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.event_replay import frames, read_resend
+from api.sandbox_proxy.pace import Pace, Paces
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
 from api.sandbox_proxy.throttle import Throttle
 from api.sandbox_proxy.wake import Waker
@@ -85,6 +86,7 @@ class WebSocketProxy:
         self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
         self._limit = context.limits.websockets
+        self._paces = Paces()
         # By address.
         self._awaiting_key = Counter[str]()
 
@@ -133,7 +135,8 @@ class WebSocketProxy:
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, receive: Receive, send: Send) -> Close:
         async with self._connected(proxied, sandbox) as server:
             upwards = asyncio.create_task(self._pass_up(proxied, receive, server))
-            downwards = asyncio.create_task(_pass_down(self._frames(proxied, sandbox, server), server, send))
+            frames_down, pace = self._frames(proxied, sandbox, server), self._paces.find(sandbox.id)
+            downwards = asyncio.create_task(_pass_down(frames_down, server, send, pace))
             checks = asyncio.create_task(self._access.recheck(proxied))
             try:
                 await asyncio.wait({upwards, downwards, checks}, return_when=asyncio.FIRST_COMPLETED)
@@ -220,11 +223,12 @@ class WebSocketProxy:
             return _closed(server)
 
 
-async def _pass_down(frames: AsyncIterable[str | bytes], server: ClientConnection, send: Send) -> Close:
+async def _pass_down(frames: AsyncIterable[str | bytes], server: ClientConnection, send: Send, pace: Pace) -> Close:
     try:
         async for frame in frames:
             kind = "text" if isinstance(frame, str) else "bytes"
             await send({"type": "websocket.send", kind: frame})
+            await pace.keep(frame)
     except ConnectionClosed:
         pass
     return _closed(server)

@@ -2,6 +2,7 @@
 
 import asyncio
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,12 @@ from shared.sql.write_slots import caller
 
 
 def test_caller_with_much_work_keeps_no_others_waiting() -> None:
-    asyncio.run(_crowd(FairThreads(2, "test")))
+    done = asyncio.run(_crowd(FairThreads(2, "test")))
+    assert "bob" in done
+    assert [name for name in done if name != "bob"] == [f"alice {number}" for number in range(20) if number != 3]
 
 
-async def _crowd(threads: FairThreads) -> None:
+async def _crowd(threads: FairThreads) -> list[str]:
     released, done = Event(), list[str]()
 
     def work(name: str) -> None:
@@ -31,8 +34,7 @@ async def _crowd(threads: FairThreads) -> None:
     await asyncio.wait([many[3]])
     released.set()
     await asyncio.gather(*many, bob, return_exceptions=True)
-    assert "bob" in done
-    assert [name for name in done if name != "bob"] == [f"alice {number}" for number in range(20) if number != 3]
+    return done
 
 
 def test_error_is_passed_on_and_the_next_work_runs() -> None:
@@ -49,18 +51,18 @@ def test_error_is_passed_on_and_the_next_work_runs() -> None:
 def test_large_bodies_of_one_caller_keep_no_others_waiting() -> None:
     released = Event()
 
-    async def parse_for(who: str) -> None:
+    async def parse_for(who: str) -> Any:
         caller.set(who)
         work = (released.wait, 10) if who == "alice" else (int,)
-        await in_thread_if_large(b" " * (SMALL_BYTES + 1), *work)
+        return await in_thread_if_large(b" " * (SMALL_BYTES + 1), *work)
 
-    async def crowd() -> None:
+    async def crowd() -> Any:
         many = [asyncio.create_task(parse_for("alice")) for _ in range(20)]
         await asyncio.sleep(0)
         try:
-            await asyncio.wait_for(parse_for("bob"), 5)
+            return await asyncio.wait_for(parse_for("bob"), 5)
         finally:
             released.set()
             await asyncio.gather(*many)
 
-    asyncio.run(crowd())
+    assert asyncio.run(crowd()) == 0

@@ -1,0 +1,42 @@
+"""The pace of what a sandbox sends: a flood of tiny chunks or frames would keep the event loop from all others.
+
+Each costs the loop some time, however small it is. A sandbox may send a burst, and then as many in a second as no event
+stream and no terminal needs. Beyond that the proxy reads later, and the sandbox's connection fills up: nothing is lost.
+"""
+
+from asyncio import get_running_loop, sleep
+from weakref import WeakValueDictionary
+
+from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
+
+# Of all connections to a sandbox. A tenth of a processor handles them.
+PER_SECOND = 5000
+# Long enough for hundreds of chunks: waiting for each alone would cost more than the chunk.
+PAUSE_SECONDS = 0.05
+
+
+class Pace:
+    """The pace of one sandbox, over all its connections."""
+
+    def __init__(self) -> None:
+        # When the chunks so far would have been sent at an even pace, by the event loop's clock.
+        self._even_at = 0.0
+
+    async def keep(self, chunk: str | bytes) -> None:
+        """Count a chunk, and wait if the sandbox is too fast. A large chunk costs nothing."""
+        now = get_running_loop().time()
+        cost = max(0.0, 1 - len(chunk) / MIN_CHUNK_BYTES)
+        self._even_at = max(self._even_at, now) + cost / PER_SECOND
+        if cost and self._even_at - now > FREE_CHUNKS / PER_SECOND:
+            await sleep(PAUSE_SECONDS)
+
+
+class Paces:
+    """The paces of all sandboxes that send something."""
+
+    def __init__(self) -> None:
+        self._of = WeakValueDictionary[str, Pace]()
+
+    def find(self, sandbox_id: str) -> Pace:
+        """Return the sandbox's pace. It is kept as long as the caller keeps it."""
+        return self._of.setdefault(sandbox_id, Pace())

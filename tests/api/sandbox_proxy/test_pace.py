@@ -1,0 +1,89 @@
+"""A sandbox that floods the proxy with tiny chunks waits; event streams and terminals do not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from api.sandbox_proxy.pace import Pace, Paces
+from api.sandbox_proxy.websocket import _pass_down
+from shared.agent_server.limits import MIN_CHUNK_BYTES
+from shared.db.database import Database
+from tests.api.sandbox_proxy.doubles import key_of
+from tests.api.sandbox_proxy.test_hostile_servers import hostile
+from tests.factories import Person
+
+CHUNKS = 5000
+FLOOD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n"
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of all paces; they take no time."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("api.sandbox_proxy.pace.sleep", sleep)
+    return slept
+
+
+def test_flood_of_tiny_chunks_waits_and_is_complete(
+    api: httpx.Client, database: Database, user: Person, pauses: list[float]
+) -> None:
+    with hostile(database, user, FLOOD) as sandbox:
+        answer = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
+    assert answer.content == b"x" * CHUNKS
+    assert pauses
+
+
+def test_flood_of_tiny_frames_waits_and_is_complete(pauses: list[float]) -> None:
+    sent: list[Any] = []
+
+    async def flood() -> AsyncIterator[str | bytes]:
+        for _ in range(CHUNKS):
+            yield "x"
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    server: Any = SimpleNamespace(close_code=1000, close_reason="")
+    assert asyncio.run(_pass_down(flood(), server, send, Pace())) == (1000, "")
+    assert len(sent) == CHUNKS
+    assert pauses
+
+
+@pytest.mark.parametrize(
+    ("size", "per_second", "number", "waits"),
+    [
+        (1, 1000, 10_000, False),
+        (100, 5000, 10_000, False),
+        (1, 100_000, 1000, False),
+        (MIN_CHUNK_BYTES, 100_000, 10_000, False),
+        (1, 100_000, 10_000, True),
+    ],
+)
+def test_only_floods_wait(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float], size: int, per_second: int, number: int, waits: bool
+) -> None:
+    clock: Any = SimpleNamespace(now=0.0, time=lambda: clock.now)
+    monkeypatch.setattr("api.sandbox_proxy.pace.get_running_loop", lambda: clock)
+
+    async def stream(pace: Pace) -> None:
+        for _ in range(number):
+            await pace.keep(b"x" * size)
+            clock.now += 1 / per_second
+
+    asyncio.run(stream(Pace()))
+    assert bool(pauses) == waits
+
+
+def test_connections_of_a_sandbox_share_its_pace() -> None:
+    paces = Paces()
+    one, other = paces.find("one"), paces.find("other")
+    assert paces.find("one") is one
+    assert one is not other
