@@ -1,6 +1,6 @@
 """How long tests take, as kept in the repository: the longest begin first, so that no process ends with one alone.
 
-python -m tests.stages.durations var/log/real.xml     # after a run: keep what it took
+python -m tests.stages.durations var/log/{unit,real,drills}.xml   # after a run: keep what it took
 """
 
 import json
