@@ -34,7 +34,7 @@ def unsettled(evidence: Evidence) -> Iterator[str]:
     ]
     for row in rows:
         name = f"{type(row).__name__} {row.id}"
-        if row.lease_owner is not None or row.lease_until is not None:
+        if (row.lease_owner is not None or row.lease_until is not None) and not _is_watched(row):
             yield f"{name} is still held"
         if row.due_at is not None and not _is_watched(row):
             yield f"{name} still wants a hand"

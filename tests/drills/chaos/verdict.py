@@ -48,8 +48,9 @@ def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str)
         if not violations:
             return seconds
         if seconds > CONVERGENCE_SECONDS:
-            found = _violations(site, workload, excused) or [f"agreement took {seconds:.1f} s"]
-            raise Broken([f"{phase}: {violation}" for violation in found])
+            # What a second look finds may be of that moment only.
+            found = [*violations, *_violations(site, workload, excused)]
+            raise Broken([f"{phase}: {violation}" for violation in dict.fromkeys(found)])
         time.sleep(LOOK_SECONDS)
 
 
