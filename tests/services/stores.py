@@ -7,9 +7,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
+import pytest
+
 from shared.db.migrations import migrate
 from tests.services.cleared_database import ClearedDatabase
 from tests.services.postgres import Postgres
+
+
+@contextmanager
+def unmigrated(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database of that kind without tables; `request` is asked for the server if it needs one."""
+    if kind == "sqlite":
+        yield _sqlite_url(directory / "unmigrated.db")
+        return
+    server: Postgres = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name)
+    server.drop(name)
 
 
 class Stores(Protocol):

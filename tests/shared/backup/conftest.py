@@ -7,7 +7,7 @@ import pytest
 
 from shared.backup import keys
 from shared.settings import Settings
-from tests.services.postgres import Postgres
+from tests.services.stores import unmigrated
 
 
 @pytest.fixture(autouse=True)
@@ -18,13 +18,8 @@ def _cheap_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def empty_url(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of the same kind."""
-    if database_url.startswith("sqlite"):
-        yield f"sqlite:///{tmp_path / 'restored.db'}"
-        return
-    server: Postgres = request.getfixturevalue("postgres_server")
-    name = server.create()
-    yield server.url(name)
-    server.drop(name)
+    with unmigrated(database_url.partition(":")[0].partition("+")[0], tmp_path, request) as url:
+        yield url
 
 
 @pytest.fixture

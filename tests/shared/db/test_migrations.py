@@ -21,7 +21,7 @@ from shared.db.migrations import configuration, migrate, opened, revision
 from shared.models import Node, Sandbox
 from shared.states import Status
 from tests.factories import Person, make_sandbox
-from tests.services.postgres import Postgres
+from tests.services.stores import unmigrated
 
 MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.argv[1])"
 
@@ -29,13 +29,8 @@ MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.arg
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database without migrations."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'empty.db'}"
-        return
-    server: Postgres = request.getfixturevalue("postgres_server")
-    name = server.create()
-    yield server.url(name)
-    server.drop(name)
+    with unmigrated(request.param, tmp_path, request) as url:
+        yield url
 
 
 def heads(connection: Connection) -> list[str]:
