@@ -97,6 +97,7 @@ class Reason(StrEnum):
     PAUSED_OUTSIDE = "paused_outside"
     RESUMED_OUTSIDE = "resumed_outside"
     ENGINE_ERROR = "engine_error"
+    DOOR_UNAVAILABLE = "door_unavailable"
     NODE_LOST = "node_lost"
     # Of the warm pool:
     CLAIMED = "claimed"

@@ -50,6 +50,7 @@ from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_place
+from worker.network.door import find_door_trouble
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.network.isolation import NetworkIsolation, Parts
 from worker.network.protocol import Isolation, NoIsolation
@@ -148,6 +149,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     vault = Vault(shared.vault_keys)
     network = make_network(shared, settings, installation, database, vault, engine)
+    http = open_client(open_access(vault, shared.door_ca))
     return WorkerContext(
         shared=shared,
         settings=settings,
@@ -156,7 +158,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         engine=engine,
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
-        http=open_client(open_access(vault, shared.door_ca)),
+        http=http,
         status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
         installation=installation,
@@ -167,6 +169,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         pulls=SharedCalls(),
         network=network,
         node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
+        impairment_checks=[lambda: network.impairment, partial(find_door_trouble, http, settings.door_url)],
     )
 
 

@@ -6,7 +6,7 @@ limited number of places. A job without a place holds no thread: it is enqueued 
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from contextvars import copy_context
@@ -203,10 +203,16 @@ class WorkerContext:
     network: Isolation = field(default_factory=NoIsolation)
     # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.
     node_checks: list[NodeCheck] = field(default_factory=list)
+    # What does not work on this machine, although it takes new sandboxes.
+    impairment_checks: list[NodeCheck] = field(default_factory=list)
 
     def check_node(self) -> str | None:
         """Return why this node takes no new sandboxes; None if it takes them."""
-        return "; ".join(reason for check in self.node_checks if (reason := check())) or None
+        return _join(self.node_checks)
+
+    def find_impairment(self) -> str | None:
+        """Return what does not work on this node, although it takes new sandboxes; None: all works."""
+        return _join(self.impairment_checks)
 
     def renew_network(self, sandbox: Sandbox) -> None:
         """Let a sandbox's network rules follow its owner's settings. The next resync repeats a failed change."""
@@ -219,3 +225,7 @@ class WorkerContext:
         """Return a client for a sandbox's agent server at `url`, or at the row's URL; None if the row has no URL."""
         url = url or agent_server(sandbox.exposed_urls)
         return AgentServer(url, self.vault.decrypt(sandbox.session_key), self.http, redact) if url else None
+
+
+def _join(checks: Iterable[NodeCheck]) -> str | None:
+    return "; ".join(reason for check in checks if (reason := check())) or None

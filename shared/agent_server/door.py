@@ -23,6 +23,10 @@ ERROR_HEADER = "X-Agent-Workspace-Door"
 PLACE = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
 
 
+class DoorError(httpx.ConnectError):
+    """The door refuses the request: nothing is known of the agent server."""
+
+
 @dataclass(frozen=True)
 class DoorAccess:
     """What a client of doors needs: the token, and the certificate authority of doors with TLS, if any."""
@@ -49,6 +53,11 @@ def open_access(vault: Vault, authority: str = "") -> DoorAccess:
     return DoorAccess(vault.derive(PURPOSE), authority)
 
 
+def is_door_path(path: str) -> bool:
+    """Whether the path of a URL leads through a door."""
+    return PLACE.match(path) is not None
+
+
 def split_url(url: str) -> tuple[str, str, str]:
     """Return a sandbox URL's origin, the path below it, and the `Host` that the sandbox sees."""
     parts = urlsplit(url)
@@ -68,5 +77,5 @@ def error_in(headers: Mapping[str, str]) -> httpx.TransportError | None:
         case "504":
             return httpx.ReadTimeout("the agent server does not respond to the door")
         case "403":
-            return httpx.ConnectError("the door refuses the request: its secret key, or its network, is another one")
+            return DoorError("the door refuses the request: its secret key, or its network, is another one")
     return httpx.RemoteProtocolError(f"the door answers {status}")

@@ -2,6 +2,7 @@
 
 AgentServerError
 ├── AgentServerUnreachable   no response, or a temporary error (5xx, 429): retry
+│   ├── DoorUnavailable          the node's door does not respond, or refuses the request
 │   └── IncompleteResponse       the response began, and its connection was closed
 ├── AgentServerRefused       the server rejects the request, and will reject it again
 └── WrongServer              not this sandbox's agent server, or one that admits every caller
@@ -26,6 +27,10 @@ class AgentServerUnreachable(AgentServerError):
     """No response, or a temporary error. The server may have executed the request."""
 
     reason = "agent_server_unreachable"
+
+
+class DoorUnavailable(AgentServerUnreachable):
+    """The node's door does not respond, or refuses the request: nothing is known of the agent server."""
 
 
 class IncompleteResponse(AgentServerUnreachable):

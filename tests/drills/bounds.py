@@ -28,6 +28,12 @@ LOOPS = Path("/sys/block")
 DELETED = " (deleted)"
 
 
+def read_from_image(image: Path, path: str) -> str:
+    """A file of a disk that is not mounted, empty if there is none."""
+    command = ["/usr/sbin/debugfs", "-R", f"cat /{path}", str(image)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What keeps the sandboxes of one node apart."""
@@ -64,6 +70,17 @@ class Bounds:
     def disk_image(self, sandbox_id: str) -> Path:
         """The file with a sandbox's disk."""
         return self.images / f"{sandbox_name(sandbox_id)}.img"
+
+    def read_file(self, sandbox_id: str, path: str) -> str:
+        """A file of a sandbox, empty if there is none.
+
+        The engine mounts a disk while a container runs: else the file is read from the image.
+        """
+        mounted = self.engine.data / "volumes" / sandbox_name(sandbox_id) / "_data" / path
+        if mounted.exists():
+            return mounted.read_text()
+        image = self.disk_image(sandbox_id)
+        return read_from_image(image, path) if image.exists() else ""
 
     def flush_rules(self) -> None:
         """Remove the firewall tables: only the service writes them again.

@@ -1,5 +1,6 @@
 """The checker of what keeps sandboxes apart, with an engine that lists one container."""
 
+import subprocess
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,3 +36,18 @@ def test_rules_know_each_container_but_those_in_quarantine(
     monkeypatch.setattr(Bounds, "_known_to_rules", lambda _: known)
     found = bounds(sandbox_name(sandbox.id)).violations(database)
     assert (found == []) == (known == (set() if reason else {ADDRESS}))
+
+
+def test_file_is_read_from_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    """The engine mounts a sandbox's disk only while its container runs."""
+    (files := tmp_path / "files" / "conversations").mkdir(parents=True)
+    (files / "events").write_text("said")
+    engine = SimpleNamespace(host="", data=tmp_path)
+    found = Bounds(engine, "installation", "node-a", IPv4Network("198.18.161.0/24"), 0, Path("/none"))  # type: ignore[arg-type]
+    found.images.mkdir(parents=True)
+    image = str(found.disk_image("1"))
+    assert found.read_file("1", "conversations/events") == ""
+    command = ["/usr/sbin/mke2fs", "-q", "-t", "ext4", "-d", str(files.parent), image, "8M"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert found.read_file("1", "conversations/events") == "said"
+    assert found.read_file("1", "conversations/other") == ""

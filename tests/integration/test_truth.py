@@ -1,14 +1,15 @@
 """Drift is observed: through the engine's events, without them, and while the worker is busy."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.models import Sandbox
+from shared.models import Node, Sandbox
 from tests.services.client import Client
-from tests.services.deployment import Deployment, deployed
+from tests.services.deployment import DOOR, Deployment, deployed
 from tests.services.engine import TINY_IMAGE
 from tests.services.engine_proxy import EngineProxy, running_engine_proxy
 from tests.services.private_engine import PrivateEngine, running_private_engine
@@ -85,6 +86,12 @@ def is_idle(service: Deployment, sandbox_id: str) -> bool:
     with service.database.reading() as session:
         row = session.get_one(Sandbox, sandbox_id)
         return row.lease_until is None and row.due_at is None
+
+
+def impairment(service: Deployment, node: str) -> str | None:
+    """What does not work on the node."""
+    with service.database.reading() as session:
+        return session.get_one(Node, node).impaired_reason
 
 
 def state_of(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
@@ -185,3 +192,21 @@ def test_hanging_agent_server_in_a_running_container_is_an_error(
     assert state_of(alice, well) == ("RUNNING", None)
     assert alice.post(f"/api/v1/sandboxes/{hung}/resume").status_code == 200
     eventually(lambda: state_of(alice, hung) == ("RUNNING", None))
+
+
+def test_door_that_is_down_ends_no_sandbox(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+    follow(service, AW_HEALTH_PROBE_SECONDS="0.5", AW_HEALTH_TIMEOUT="1", AW_HEARTBEAT_SECONDS="1")
+    node = next(iter(service.engines))
+    well = run(alice)
+    service.kill(f"{DOOR}{node}")
+    began = time.monotonic()
+    started = alice.start_sandbox()
+    eventually(lambda: state_of(alice, started) == ("STARTING", "door_unavailable"))
+    eventually(lambda: "its door at" in str(impairment(service, node)))
+    eventually(lambda: time.monotonic() - began > 3)  # three times what a silent agent server is given
+    assert state_of(alice, well) == ("RUNNING", None)
+    assert len(engine.docker("ps", "--quiet").split()) == 2
+    service.start_door(node)
+    alice.await_sandbox(started, "RUNNING")
+    eventually(lambda: impairment(service, node) is None)
+    assert state_of(alice, well) == ("RUNNING", None)

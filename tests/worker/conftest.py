@@ -1,5 +1,6 @@
 """Worker contexts with an engine in memory, on both databases."""
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -74,6 +75,14 @@ def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerCo
         yield replace(
             context, settings=settings, renewer=renewer, engine=other_engine, publisher=RecordingPublisher(), http=http
         )
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """Port of this machine on which nothing listens: it is taken, and refuses connections."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from typing import Any
 import httpcore
 import httpx
 
-from shared.agent_server.door import DoorAccess, error_in
+from shared.agent_server.door import DoorAccess, DoorError, error_in, is_door_path
+from shared.agent_server.errors import DoorUnavailable
 from shared.agent_server.limits import (
     CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
@@ -170,17 +171,26 @@ class CancellableTransport(httpx.HTTPTransport):
         """Send a request; return its response as soon as the header is complete.
 
         Raises:
+            DoorUnavailable: the door does not respond, or refuses the request.
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
         with limited_header(), correlation.span(f"agent server {request.method}", "client", path=request.url.path):
             request.headers.update(correlation.outgoing_headers())
-            response = super().handle_request(request)
+            response = self._send(request)
         if error := error_in(response.headers):
             response.read()
             response.close()
-            raise error
+            raise DoorUnavailable(str(error)) if isinstance(error, DoorError) else error
         return response
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return super().handle_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if is_door_path(request.url.path):
+                raise DoorUnavailable(f"the node's door does not respond: {type(error).__name__}") from error
+            raise
 
 
 class _CancellableBackend(httpcore.SyncBackend):

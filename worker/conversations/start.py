@@ -1,8 +1,7 @@
 """Starting a conversation: the stages of a start task (wire contract 2.2).
 
 Each stage is written before it begins and is safe to repeat: after a worker that died during a stage, another worker
-begins the same stage. A stage with nothing to do is skipped; so is SETTING_UP_SKILLS: the agent server loads the skills
-of a project itself.
+begins the same stage. A stage without work is skipped; so is SETTING_UP_SKILLS, which the agent server does itself.
 """
 
 import time
@@ -13,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, DoorUnavailable, WrongServer
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
 from shared.clock import now
@@ -261,10 +260,9 @@ class ConversationStart:
             raise Cancelled(f"the parent conversation {parent_id} is deleted")
 
     def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
-        """Retry: the sandbox may have a new URL, and another sandbox's server may have the URL in the row.
-
-        A run that has used up its time is not retried.
-        """
+        """Retry: the sandbox may have a new URL, or its old one is another's. The door is awaited without a max."""
+        if isinstance(error, DoorUnavailable):
+            raise Retry(str(error), counts=False) from None
         if self._task.attempt + 1 < self._context.settings.max_attempts and time.monotonic() < self._ends_at:
             raise Retry(str(error)) from None
         self._fail(Reason(error.reason), str(error))

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import structlog
 
-from shared.agent_server.errors import WrongServer
+from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from worker.context import WorkerContext
@@ -19,6 +19,8 @@ log = structlog.get_logger()
 SHARDS = "0123456789abcdef"
 # Threads for the checks of unresponsive servers. A check that takes long goes on in another thread.
 CHECK_THREADS = 4
+# One lost response is no failure, however long the pause before it.
+MIN_FAILED_PROBES = 2
 
 
 def open_monitor(context: WorkerContext) -> "LivenessMonitor":
@@ -34,8 +36,9 @@ class LivenessMonitor:
     """Counter of each agent server's consecutive failed probes.
 
     The counts are in memory: a restarted worker counts from zero, and each worker of a node counts for itself. Both
-    only delay the detection. Probes are counted, not seconds: a time without probes is not a failure. The monitor never
-    waits for responses: a slow server does not delay the probes of others.
+    only delay the detection. Probes are counted, not seconds: a time without probes is not a failure, and neither is a
+    probe that the node's door does not pass on. The monitor never waits for responses: a slow server does not delay the
+    probes of others.
     """
 
     def __init__(self, context: WorkerContext, *, probes: Executor, checks: Executor) -> None:
@@ -74,6 +77,8 @@ class LivenessMonitor:
     def _probe(self, sandbox: Sandbox) -> None:
         try:
             self._record(sandbox, is_healthy=self._is_healthy(sandbox))
+        except DoorUnavailable as error:  # no server's failure: the heartbeat reports the door
+            log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows go on
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
         finally:
@@ -86,7 +91,8 @@ class LivenessMonitor:
             return
         self._failures[key] = times = self._failures.get(key, 0) + 1
         seconds = times * self._context.settings.health_probe_seconds
-        if seconds >= self._context.settings.health_timeout and sandbox.id not in self._checked:
+        is_silent = times >= MIN_FAILED_PROBES and seconds >= self._context.settings.health_timeout
+        if is_silent and sandbox.id not in self._checked:
             self._checked.add(sandbox.id)
             self._checks.submit(self._check, sandbox.id, seconds)
 

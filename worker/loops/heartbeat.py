@@ -39,7 +39,7 @@ def send_heartbeat(context: WorkerContext) -> None:
             capacity=settings.node_capacity,
             problem=problem,
             closed_reason=context.check_node(),
-            impaired_reason=context.network.impairment,
+            impaired_reason=context.find_impairment(),
             disk_kind=disk_kind,
             runtimes=runtimes,
             engine_id=engine_id,

@@ -1,6 +1,6 @@
 """Checks that a container is its row's: a store restored from a backup may list a used container as warm or idle."""
 
-from shared.agent_server.errors import WrongServer
+from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.models import Sandbox
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
@@ -37,7 +37,13 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
 
 def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
     """Whether the agent server has another row's keys; None: it does not answer."""
-    server = context.agent_server(sandbox, url)
+    try:
+        return _ask_server(context.agent_server(sandbox, url))
+    except DoorUnavailable:
+        return None
+
+
+def _ask_server(server: AgentServer | None) -> bool | None:
     awaits_init = server.is_dormant() if server is not None else None
     if server is None or awaits_init is None:
         return None

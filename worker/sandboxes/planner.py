@@ -44,6 +44,14 @@ class Health(StrEnum):
     READY = auto()
 
 
+# The desired state is reached, and no action follows.
+REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
+# Actions that another node's engine may execute where this one refuses.
+RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
+# Actions that boot a sandbox or wait for its boot: an owner has few at a time.
+BOOTING = frozenset({Action.CREATE, Action.START, Action.AWAIT_HEALTH})
+# Actions that pause, stop or remove a sandbox: without them it would go on to cost what its owner has ended.
+ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 FINAL_ACTIONS = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED, Action.WRITE_DELETED, Action.FAIL})
 
 # The next action for a running container, by its agent server's health.

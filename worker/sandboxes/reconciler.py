@@ -5,23 +5,23 @@ Where it can't be reached, the loop ends with the status ERROR and a reason.
 
 import time
 from contextlib import ExitStack
+from typing import NoReturn
 
 import structlog
 
-from shared.agent_server.errors import AgentServerError, NoKeyRequired, WrongServer
+from shared.agent_server.errors import AgentServerError, DoorUnavailable, NoKeyRequired, WrongServer
 from shared.clock import after
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
-from shared.sandboxes.desired_state import CurrentDesiredState
 from shared.states import Desired, Reason, Status
 from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
 from worker.lease_runner import Retry, run_leased, taking_place
 from worker.sandboxes.actions import Overtaken, SandboxActions
 from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
-from worker.sandboxes.planner import FINAL_ACTIONS, Action, plan
+from worker.sandboxes.planner import BOOTING, ENDING, FINAL_ACTIONS, REACHED, RESCHEDULABLE, Action, plan
 from worker.sandboxes.rescheduling import reschedule
 from worker.sandboxes.status_writer import DEFECT, StatusWriter
 
@@ -39,14 +39,6 @@ ACTION_REASONS = {
     Action.START: Reason.START_FAILED,
     Action.INITIALIZE: Reason.INITIALIZE_FAILED,
 }
-# The desired state is reached, and no action follows.
-REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
-# Actions that another node's engine may execute where this one refuses.
-RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
-# Actions that boot a sandbox or wait for its boot: an owner has few at a time.
-BOOTING = frozenset({Action.CREATE, Action.START, Action.AWAIT_HEALTH})
-# Actions that pause, stop or remove a sandbox: without them it would go on to cost what its owner has ended.
-ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
@@ -98,8 +90,8 @@ class SandboxReconciler:
         """Execute actions until a final status is written.
 
         Raises:
-            Retry: the engine refused an action or is in trouble, and the next attempt may succeed; or the run was for
-                the status only, and an action is due; or too many sandboxes boot.
+            Retry: the engine refused an action, or it or the node's door is in trouble, and the next attempt may
+                succeed; or the run was for the status only, and an action is due; or too many sandboxes boot.
             LeaseLost: another worker owns the sandbox now.
         """
         try:
@@ -115,11 +107,17 @@ class SandboxReconciler:
             self._run_actions()
         except EngineError as error:
             # Some requests belong to no action: what the engine refuses there may succeed later.
-            detail = f"the engine can't do this now; the worker retries: {error}"
-            self._status_writer.explain(Reason.ENGINE_ERROR, detail)
-            # The desired state stands for as long as the engine is in trouble. Attempts count for the backoff only,
-            # and one is left for an action that the engine refuses.
-            raise Retry(detail, counts=self._sandbox.attempt < self._context.settings.max_attempts - 2) from None
+            self._retry_later(Reason.ENGINE_ERROR, f"the engine can't do this now; the worker retries: {error}")
+        except DoorUnavailable as error:
+            self._retry_later(Reason.DOOR_UNAVAILABLE, f"{error}; the worker retries")
+
+    def _retry_later(self, reason: Reason, detail: str) -> NoReturn:
+        """Let the desired state stand for as long as the engine, or the node's door, is in trouble.
+
+        Attempts count for the backoff only, and one is left for an action that the engine refuses.
+        """
+        self._status_writer.explain(reason, detail)
+        raise Retry(detail, counts=self._sandbox.attempt < self._context.settings.max_attempts - 2) from None
 
     def _run_actions(self) -> None:
         while self._sandbox.status != Status.DELETED:
@@ -210,7 +208,7 @@ class SandboxReconciler:
         log.warning("late_action", sandbox=self._sandbox.id, generation_bumped=bumped)
         self._context.publisher.publish(CheckSandbox(self._sandbox.id, self._sandbox.node_id))
 
-    def _adopt(self, newer: CurrentDesiredState) -> None:
+    def _adopt(self, newer: desired_state.CurrentDesiredState) -> None:
         """Continue with the newer desired state in this run: it needs no run of its own."""
         with self._context.database.transaction() as session:
             desired_state.acknowledge(session, self._sandbox.id, self._sandbox.fence, newer.generation)
@@ -247,6 +245,8 @@ class SandboxReconciler:
             self._actions.execute(action, observed)
         except Overtaken:
             return True
+        except DoorUnavailable:
+            raise
         except EngineUnavailable as error:
             if action in RESCHEDULABLE and reschedule(self._context, self._sandbox, str(error)):
                 return False

@@ -13,6 +13,7 @@ import pytest
 from websockets.sync.client import connect
 
 from shared.agent_server.door import PURPOSE, TOKEN_HEADER, DoorAccess, open_access
+from shared.agent_server.errors import DoorUnavailable
 from shared.crypto import Vault, new_secret_key
 from tests.fakes.traffic import TrafficServer
 from tests.services import processes
@@ -172,7 +173,7 @@ def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileSer
 def test_errors_of_the_door_differ_from_those_of_servers(door: Running, client: httpx.Client) -> None:
     with pytest.raises(httpx.ConnectError):
         client.get(f"{door.at(f'{door.prefix}.5', 9)}/")
-    with pytest.raises(httpx.ConnectError, match="secret key"), open_client(DoorAccess("another")) as stranger:
+    with pytest.raises(DoorUnavailable, match="secret key"), open_client(DoorAccess("another")) as stranger:
         stranger.get(f"{door.at(f'{door.prefix}.5', 9)}/")
     with hostile(LYING, f"{door.prefix}.5") as server:
         assert client.get(f"{door.at(f'{door.prefix}.5', server.port)}/").json() == {}
@@ -213,6 +214,6 @@ def test_door_with_a_certificate(tmp_path: Path, api: HostileServer) -> None:
     ):
         url = f"{door.at(f'{door.prefix}.5', server.port)}/"
         assert client.get(url).status_code == 200
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(DoorUnavailable):
             stranger.get(url)
         assert len(server.asked) == 1

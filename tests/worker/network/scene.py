@@ -22,7 +22,10 @@ class Scene:
     @property
     def context(self) -> WorkerContext:
         """The worker's context, with the isolation."""
-        return replace(self.bare, network=self.isolation, node_checks=[self.isolation.check])
+        impaired = [lambda: self.isolation.impairment]
+        return replace(
+            self.bare, network=self.isolation, node_checks=[self.isolation.check], impairment_checks=impaired
+        )
 
     @property
     def rules(self) -> Allowed:

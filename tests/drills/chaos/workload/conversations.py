@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from shared.ids import new_id
+from tests.drills.chaos.bounds import bounds_of
+from tests.drills.chaos.site import NODES
 from tests.drills.chaos.workload.fleet import TRIES, Fleet, Talk
 from tests.drills.history import SANDBOXES
 from tests.drills.requests import Outcome, Verb
 from tests.factories import Person
-from worker.sandboxes.container_spec import container_name
 
 CONVERSATIONS = "/api/v1/app-conversations"
 EVENTS = 5
@@ -123,12 +124,10 @@ class Conversations:
         return {text for text, refusal in texts.items() if not refusal}, {text for text in texts if texts[text]}
 
     def _said(self, talk: Talk) -> str:
-        """The conversation's events as the agent server keeps them, read from the volume on the node's disk."""
-        for engine in self._fleet.site.engines.values():
-            folder = engine.data / "volumes" / container_name(talk.sandbox_id) / "_data" / "conversations" / talk.id
-            if (folder / "events").exists():
-                return (folder / "events").read_text()
-        return ""
+        """The conversation's events as the agent server keeps them, read from the sandbox's disk."""
+        site = self._fleet.site
+        files = (bounds_of(site, node).read_file(talk.sandbox_id, f"conversations/{talk.id}/events") for node in NODES)
+        return next(filter(None, files), "")
 
     def _say(self, talk: Talk) -> str | None:
         text = f"say-{new_id()}"

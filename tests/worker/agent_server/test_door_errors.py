@@ -1,0 +1,79 @@
+"""A worker tells the failures of its node's door from those of the agent servers behind it."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import httpx
+import pytest
+
+from shared.agent_server.door import ERROR_HEADER
+from shared.agent_server.errors import AgentServerUnreachable, DoorUnavailable
+from tests.factories import DOOR
+from worker.agent_server.client import AgentServer
+from worker.agent_server.transport import open_client
+from worker.network.door import find_door_trouble
+
+PLACE = "10.0.0.5/8000"
+
+
+@contextmanager
+def responding(status: str, header: str = "X-Other: 1") -> Iterator[str]:
+    """URL of a server that sends this response to one request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(f"HTTP/1.1 {status}\r\n{header}\r\nContent-Length: 0\r\n\r\n".encode())
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.fixture
+def http() -> Iterator[httpx.Client]:
+    with open_client(DOOR) as client:
+        yield client
+
+
+def test_door_that_is_down_says_nothing_of_the_server(http: httpx.Client, unused_port: int) -> None:
+    server = AgentServer(f"http://127.0.0.1:{unused_port}/{PLACE}", "key", http)
+    for ask in (server.answers, server.is_ready, server.is_open, server.is_dormant, server.find_running):
+        with pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectError"):
+            ask()
+
+
+def test_server_without_a_door_that_is_down_does_not_answer(http: httpx.Client, unused_port: int) -> None:
+    server = AgentServer(f"http://127.0.0.1:{unused_port}", "key", http)
+    assert server.answers() is False
+    assert server.is_dormant() is None
+
+
+def test_door_that_refuses_says_nothing_of_the_server(http: httpx.Client) -> None:
+    with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url, pytest.raises(DoorUnavailable, match="secret key"):
+        AgentServer(f"{url}/{PLACE}", "key", http).answers()
+
+
+@pytest.mark.parametrize("status", ["502", "503", "504"])
+def test_door_that_does_not_reach_the_server_says_that_it_does_not_answer(http: httpx.Client, status: str) -> None:
+    with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
+        assert AgentServer(f"{url}/{PLACE}", "key", http).answers() is False
+    with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
+        with pytest.raises(AgentServerUnreachable) as caught:
+            AgentServer(f"{url}/{PLACE}", "key", http).find_running()
+        assert not isinstance(caught.value, DoorUnavailable)
+
+
+def test_door_is_there_if_it_refuses(http: httpx.Client) -> None:
+    with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
+        assert find_door_trouble(http, url) is None
+
+
+def test_another_server_is_no_door(http: httpx.Client) -> None:
+    with responding("200 OK") as url:
+        assert find_door_trouble(http, url) == f"another server than its door responds at {url}"

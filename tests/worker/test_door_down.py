@@ -1,0 +1,117 @@
+"""A node's door that is down, or refuses its worker, says nothing of the agent servers behind it."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from shared.agent_server.errors import DoorUnavailable
+from shared.models import Node, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.doubles import PromptExecutor
+from tests.factories import DOOR, NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    ask,
+    claim,
+    configure,
+    deliver,
+    row,
+    running,
+    set_desired,
+    start,
+    warm,
+)
+from worker.agent_server.transport import open_client
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.engine.protocol import ContainerState
+from worker.loops.health_monitor import SHARDS, LivenessMonitor
+from worker.loops.heartbeat import send_heartbeat
+from worker.network.door import find_door_trouble
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+# More than one run, and more failed attempts, than an agent server's own failure is given.
+TIMES = 12
+
+
+@pytest.fixture
+def shut(context: WorkerContext) -> WorkerContext:
+    """Context of the same worker, whose door does not respond."""
+
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise DoorUnavailable("the node's door does not respond: ConnectError")
+
+    return replace(context, http=httpx.Client(transport=httpx.MockTransport(refuse)))
+
+
+def test_running_sandboxes_keep_running(
+    context: WorkerContext, shut: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    sandbox_id = running(context, user)
+    settings = shut.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
+    monitor = LivenessMonitor(replace(shut, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
+    for _ in range(TIMES * len(SHARDS)):
+        monitor.probe_next_shard()
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, found.due_at) == (Status.RUNNING, None, None)
+    assert engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
+
+
+def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+    sandbox_id = start(context, user)
+    for _ in range(TIMES):
+        reconcile(shut, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.STARTING, Reason.DOOR_UNAVAILABLE)
+    assert found.detail == "the node's door does not respond: ConnectError; the worker retries"
+    assert found.due_at is not None
+    reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, found.detail) == (Status.RUNNING, None, None)
+
+
+def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+    sandbox_id = warm(context)
+    reconcile(context, sandbox_id)
+    assert claim(context, user) == sandbox_id
+    for _ in range(TIMES):
+        reconcile(shut, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).reason == Reason.DOOR_UNAVAILABLE
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+@pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
+def test_pauses_and_deletes_need_no_door(
+    context: WorkerContext, shut: WorkerContext, user: Person, desired: Desired, status: Status
+) -> None:
+    sandbox_id = running(context, user)
+    set_desired(context, sandbox_id, desired)
+    reconcile(shut, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == status
+
+
+def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+    configure(context, user)
+    task_id = ask(context, user, running(context, user))
+    for _ in range(TIMES):
+        start_conversation(shut, task_id)
+    found = row(context, StartTask, task_id)
+    assert found.stage not in (Stage.ERROR, Stage.READY)
+    assert found.due_at is not None
+    start_conversation(context, task_id)
+    deliver(context)
+    assert row(context, StartTask, task_id).stage == Stage.READY
+
+
+def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_port}"
+    with open_client(DOOR) as http:
+        send_heartbeat(replace(context, impairment_checks=[lambda: find_door_trouble(http, url)]))
+    found = row(context, Node, NODE_ID)
+    assert found.impaired_reason == f"its door at {url} does not respond: ConnectError"
+    assert found.closed_reason is None
+    send_heartbeat(context)
+    assert row(context, Node, NODE_ID).impaired_reason is None

@@ -1,0 +1,24 @@
+"""The node's door, as its worker finds it."""
+
+import httpx
+
+from shared.agent_server.errors import DoorUnavailable
+
+# Timeout of a check. A heartbeat waits for it.
+SECONDS = 3.0
+
+
+def find_door_trouble(client: httpx.Client, url: str) -> str | None:
+    """Return why the sandboxes of this node are not reached through its door; None: the door responds.
+
+    Args:
+        client: as opened by `worker.agent_server.transport`: it raises the door's own responses.
+        url: the door's.
+    """
+    try:
+        client.get(f"{url}/", timeout=SECONDS)
+    except DoorUnavailable:  # it refuses a path that leads to no sandbox
+        return None
+    except httpx.HTTPError as error:
+        return f"its door at {url} does not respond: {type(error).__name__}"
+    return f"another server than its door responds at {url}"
