@@ -3,6 +3,11 @@
 It is in the database, and not beside it, because processes on other machines have to see it, too (decision 66).
 """
 
+import os
+import signal
+import threading
+import time
+
 import structlog
 from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,6 +20,8 @@ from shared.reasons import more
 log = structlog.get_logger()
 
 TABLE = "unfinished_restore"
+# Pause between two reads of a database that does not respond.
+RETRY_SECONDS = 1.0
 
 
 def mark(database_url: str, digest: str) -> None:
@@ -43,16 +50,17 @@ def clear(session: Session) -> None:
 
 
 def require_finished(database: Database) -> None:
-    """Check that a process of the service may start. Of a database that does not answer, nothing is known.
+    """Check that a process of the service may start.
+
+    Of a database that does not respond, nothing is known. It is checked as soon as it responds, and the process ends
+    itself if its restore is not finished.
 
     Raises:
-        Conflict: its restore is not finished.
+        Conflict: the restore is not finished.
     """
-    try:
-        with database.reading() as session:
-            require_none(session.connection())
-    except SQLAlchemyError as error:
-        log.warning("database_not_read", error=type(error).__name__)
+    if not _is_finished(database):
+        log.warning("database_not_read", retry_seconds=RETRY_SECONDS)
+        threading.Thread(target=_check_later, args=(database,), name="unfinished-restore", daemon=True).start()
 
 
 def require_none(connection: Connection) -> None:
@@ -66,3 +74,22 @@ def require_none(connection: Connection) -> None:
             "the restore of this database is not finished: run `agent-workspace db restore` with the same backup again "
             f"{more('a-restore-did-not-finish')}"
         )
+
+
+def _is_finished(database: Database) -> bool:
+    """Whether the database responds, and no restore is unfinished."""
+    try:
+        with database.reading() as session:
+            require_none(session.connection())
+    except SQLAlchemyError:
+        return False
+    return True
+
+
+def _check_later(database: Database) -> None:
+    try:
+        while not _is_finished(database):
+            time.sleep(RETRY_SECONDS)
+    except Conflict as error:
+        log.critical("restore_unfinished", why=str(error))
+        os.kill(os.getpid(), signal.SIGTERM)
