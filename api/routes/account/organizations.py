@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from api.request.authentication import CurrentCaller, UserRoute
-from api.schemas.v1.organizations import MembershipInfo, OrganizationInfo, OrganizationPage
+from api.schemas.v1.organizations import MembershipInfo, OrganizationInfo, OrganizationPage, ProviderConnections
 from shared.errors import NotFound
 
 router = APIRouter(prefix="/organizations", tags=["organizations"], route_class=UserRoute)
@@ -37,3 +37,10 @@ async def get_membership(caller: CurrentCaller, organization_id: OrganizationId)
     """The caller's membership in an organization: its owner."""
     await check_organization(caller, organization_id)
     return MembershipInfo(org_id=caller.id, user_id=caller.id)
+
+
+@router.get("/{organization_id}/provider-connections")
+async def get_provider_connections(caller: CurrentCaller, organization_id: OrganizationId) -> ProviderConnections:
+    """The keys of LLM providers that several LLM profiles share: always none. Here each profile has its own key."""
+    await check_organization(caller, organization_id)
+    return ProviderConnections()

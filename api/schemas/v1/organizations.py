@@ -1,6 +1,6 @@
 """Organizations and memberships on the wire."""
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class OrganizationInfo(BaseModel):
@@ -26,3 +26,9 @@ class MembershipInfo(BaseModel):
     user_id: str
     role: str = "owner"
     permissions: list[str] | None = None
+
+
+class ProviderConnections(BaseModel):
+    """Keys of LLM providers, none."""
+
+    connections: list[None] = Field(default_factory=list, max_length=0)

@@ -29,6 +29,13 @@ def test_each_user_owns_one_organization(client: TestClient, user: Person, other
     assert client.get(f"/api/organizations/{user.id}/me", headers=other_user.headers).status_code == 404
 
 
+def test_no_provider_connections(client: TestClient, user: Person, other_user: Person) -> None:
+    """Agent Canvas lists them on its page of LLM settings."""
+    path = f"/api/organizations/{user.id}/provider-connections"
+    assert get_json(path, client, user) == {"connections": []}
+    assert client.get(path, headers=other_user.headers).status_code == 404
+
+
 def _all_of(client: TestClient, person: Person, path: str, **params: Any) -> list[Any]:
     items, page_id = [], None
     while True:
