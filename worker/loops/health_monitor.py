@@ -7,9 +7,11 @@ from itertools import cycle
 
 import structlog
 
+from shared.agent_server.door import is_door_path, split_url
 from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.status import agent_server
 from worker.context import WorkerContext
 from worker.loops.recheck import recheck, report_unresponsive
 
@@ -105,9 +107,16 @@ class LivenessMonitor:
             self._checked.discard(sandbox_id)
 
     def _is_healthy(self, sandbox: Sandbox) -> bool:
+        if self._has_door_moved(sandbox):
+            recheck(self._context, sandbox.id)
         try:
             server = self._context.agent_server(sandbox)
             return server is not None and server.answers()
         except WrongServer:
             recheck(self._context, sandbox.id)
         return True
+
+    def _has_door_moved(self, sandbox: Sandbox) -> bool:
+        """Whether the row has a former address of this node's door."""
+        door, path, _ = split_url(agent_server(sandbox.exposed_urls) or "")
+        return is_door_path(path) and door != self._context.settings.door_url
