@@ -78,8 +78,11 @@ class LivenessMonitor:
 
     def _probe(self, sandbox: Sandbox) -> None:
         try:
-            self._record(sandbox, is_healthy=self._is_healthy(sandbox))
-        except DoorUnavailable as error:  # no server's failure: the heartbeat reports the door
+            is_healthy = self._is_healthy(sandbox)
+            if not is_healthy and (detour := self._context.network.find_detour()):
+                raise DoorUnavailable(detour)
+            self._record(sandbox, is_healthy=is_healthy)
+        except DoorUnavailable as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows go on
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
