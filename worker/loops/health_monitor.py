@@ -9,6 +9,7 @@ import structlog
 
 from shared.agent_server.door import is_door_path, split_url
 from shared.agent_server.errors import DoorUnavailable, WrongServer
+from shared.crypto import MissingKey
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.status import agent_server
@@ -82,7 +83,7 @@ class LivenessMonitor:
             if not is_healthy and (detour := self._context.network.find_detour()):
                 raise DoorUnavailable(detour)
             self._record(sandbox, is_healthy=is_healthy)
-        except DoorUnavailable as error:  # no server's failure: the heartbeat reports door and network
+        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows go on
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
