@@ -138,13 +138,20 @@ def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene
 EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 
 
+class IsolationFromOutside(NetworkIsolation):
+    """The isolation of another machine than the one on which it runs, whose routes are not that machine's."""
+
+    def find_detour(self) -> str | None:
+        return None
+
+
 def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
     """The isolation as the node's worker makes it."""
     shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
     proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
-    return NetworkIsolation(
+    return IsolationFromOutside(
         Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
     )
 
