@@ -134,6 +134,7 @@ UNPOINTED = {
     "_run('losetup', '--find')",  # reads
     "_run('losetup', '--noheadings', '--output', 'NAME', '--associated', str(image))",  # reads
     "_run('losetup', '--detach', device)",  # the caller has points around the whole of `remove`
+    "_run('umount', '--lazy', str(folder))",  # as above
 }
 
 
