@@ -1,4 +1,4 @@
-"""What is asked for is done by an engine that fails once: the next try, which is the sweep's, has to make up for it."""
+"""Operations on an engine that fails once: the sweep must retry them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,11 +9,11 @@ from tests.drills.faults.runner import Runner
 from tests.services.faulty_engine import Trouble, Way
 
 VERBS = ("start", "pause", "resume", "stop", "delete")
-# The points of the API, as they begin.
+# The prefixes of the API's points.
 REQUESTS = ("POST ", "DELETE ")
-# Less than the service waits for an answer, so that the act goes on when it comes.
+# Less than the service's timeout, so that the action continues when the response arrives.
 LATE_SECONDS = 2.0
-# Questions about one sandbox's container. Heartbeats and lists, which come at any time, would use up the trouble.
+# Reads about one sandbox's container. Heartbeats and lists would otherwise use up the one failure.
 OF_A_SANDBOX = b"/containers/aw-"
 WAYS = {
     "that-the-engine-refuses": Way.FAIL,
@@ -23,9 +23,9 @@ WAYS = {
     "whose-answer-is-late": Way.DELAY,
     "whose-answer-never-comes": Way.SWALLOW,
 }
-# A question that is done and called failed is one that fails.
+# For reads, `FAIL_AFTER` is the same as `FAIL`.
 READ_WAYS = {name: way for name, way in WAYS.items() if way != Way.FAIL_AFTER}
-# For a change, all that is soon over, and of what costs seconds each time one verb of each; all others at night.
+# Each change is tested with the quick ways, and with one verb for each slow way. The nightly tests run all.
 QUICK = (Way.FAIL, Way.DROP, Way.FAIL_AFTER)
 CHANGE = {
     "stop-whose-answer-is-cut",
@@ -38,7 +38,7 @@ CHANGE = {
 
 
 def _then(prepare: Prepare, trouble: Trouble) -> Prepare:
-    """Prepare as ever, and let the engine's trouble begin."""
+    """Prepare the subject, then make the engine fail."""
 
     def prepared(runner: Runner) -> str:
         subject = prepare(runner)
@@ -49,7 +49,7 @@ def _then(prepare: Prepare, trouble: Trouble) -> Prepare:
 
 
 def _has_failed(runner: Runner, _subject: str) -> None:
-    """The engine is not asked at all where the API dies before it commits."""
+    """Assert that the failure occurred, unless the API died before it committed the request."""
     assert runner.faulty.trouble is None or (runner.died_at or "").startswith(REQUESTS)
 
 
