@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.services.borrowed_images import borrow_images
 from tests.services.directories import short_directory
+from tests.services.linked_images import link_images
 from tests.services.namespaces import Namespace, running_namespace
 from tests.services.power import cut_power, unmount
 from tests.services.private_engine import PrivateEngine
@@ -125,7 +125,7 @@ def running_machine(
         with short_directory("cluster") as folder, short_directory("engine") as directory, taken_slot() as slot:
             engine = Engine(directory, slot, namespace)
             engine.run = run
-            assert borrow_images(engine.data, images)
+            assert link_images(engine.data, images)
             try:
                 engine.start()
                 yield Machine(namespace, engine, address, folder)

@@ -42,7 +42,7 @@ def test_concurrent_engines_share_nothing() -> None:
 
 
 @pytest.mark.nightly  # the suite runs beside itself at night
-def test_engine_borrows_only_the_requested_images() -> None:
+def test_engine_links_only_the_requested_images() -> None:
     """Borrow one image: other test runs and builds may remove other images meanwhile."""
     with running_private_engine([TINY_IMAGE]) as engine:
         assert engine.docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split() == [TINY_IMAGE]

@@ -1,4 +1,4 @@
-"""Forked processes end with the tests, even with tests that are killed."""
+"""Forked processes end with the tests, even if the tests are killed."""
 
 import signal
 import subprocess
@@ -34,7 +34,7 @@ def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
 
 
 def test_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # the service takes seconds
+    monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # importing the service takes seconds
     child = forks.Fork(["http.server"], {}, tmp_path / "log")
     assert child.poll() is None
     child.kill()

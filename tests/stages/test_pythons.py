@@ -1,4 +1,4 @@
-"""Each Python that is supported has its unit tests run, by a change or by a night."""
+"""The unit tests run with each supported Python, for each change or at night."""
 
 import sys
 import tomllib

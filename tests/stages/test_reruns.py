@@ -1,4 +1,4 @@
-"""A failed test is run again once, on the record; and never where that would hide something."""
+"""A failed test is rerun once and recorded, unless that would hide a defect."""
 
 import tomllib
 

@@ -262,7 +262,7 @@ class Runner:
         with self.service.database.transaction() as session:
             for table in MADE:
                 session.execute(delete(table))
-        self.client.history, self.faulty.trouble = History(), None
+        self.client.history, self.faulty.failure = History(), None
         self.answers, self.died_at = [], None
 
     def _end_pools(self) -> None:

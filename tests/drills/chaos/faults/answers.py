@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tests.drills.chaos.faults.engines import EngineFault
 from tests.drills.chaos.site import Site
-from tests.services.faulty_engine import Trouble, Way
+from tests.services.faulty_engine import Failure, FailureMode
 
 SHARES = (0.2, 0.5, 1.0)
 
@@ -14,7 +14,7 @@ class ResponseFault(EngineFault):
     """A fault of some of one engine's responses to the service."""
 
     seconds = (2.0, 9.0)
-    way: ClassVar[Way]
+    mode: ClassVar[FailureMode]
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
 
@@ -23,56 +23,56 @@ class ResponseFault(EngineFault):
         self._share = rng.choice(SHARES)
 
     def inject(self) -> None:
-        trouble = Trouble(self.way, self._share, reads=self.reads, writes=self.writes)
-        self.site.faulty[self.subject].trouble = trouble
+        failure = Failure(self.mode, self._share, reads=self.reads, writes=self.writes)
+        self.site.faulty[self.subject].failure = failure
 
     def heal(self) -> None:
-        self.site.faulty[self.subject].trouble = None
+        self.site.faulty[self.subject].failure = None
 
 
 class ReadsFail(ResponseFault):
     """Reads get a 500."""
 
-    way, writes = Way.FAIL, False
+    mode, writes = FailureMode.FAIL, False
 
 
 class WritesFail(ResponseFault):
     """Writes get a 500 and are not executed."""
 
-    way, reads = Way.FAIL, False
+    mode, reads = FailureMode.FAIL, False
 
 
 class EverythingFails(ResponseFault):
     """Reads and writes get a 500, and writes are not executed."""
 
-    way = Way.FAIL
+    mode = FailureMode.FAIL
 
 
 class AnswersFail(ResponseFault):
     """Reads and writes get a 500, although writes are executed."""
 
-    way = Way.FAIL_AFTER
+    mode = FailureMode.FAIL_AFTER
 
 
 class AnswersDropped(ResponseFault):
     """The engine executes the request, and then closes the connection without a response."""
 
-    way = Way.DROP
+    mode = FailureMode.DROP
 
 
 class AnswersCut(ResponseFault):
     """The engine executes the request, and closes the connection in the middle of the response."""
 
-    way = Way.CUT
+    mode = FailureMode.CUT
 
 
 class AnswersLate(ResponseFault):
     """The engine executes the request at once, and responds five seconds later."""
 
-    way = Way.DELAY
+    mode = FailureMode.DELAY
 
 
 class AnswersSwallowed(ResponseFault):
     """The engine executes the request, and never responds on the open connection."""
 
-    way = Way.SWALLOW
+    mode = FailureMode.SWALLOW
