@@ -1,4 +1,4 @@
-"""What sandboxes reach, and what reaches them; as a control, without rules everything is reached."""
+"""Access from and to sandboxes. In the control without rules, everything is reached."""
 
 from shared.nodes import model_servers
 from shared.sandboxes import specs
@@ -67,7 +67,7 @@ def test_rules_are_there_before_a_sandbox_is_used_and_gone_with_it(scene: Scene)
 
 
 def control(scene: Scene) -> None:
-    """Without rules, probes succeed."""
+    """Assert that probes succeed without rules."""
     neighbours = {f"its neighbour {other}" for other in SANDBOXES - {CLOSED}}
     assert scene.reached(CLOSED) == set(TARGETS) | neighbours
     assert scene.reached_from(scene.lan) == SANDBOXES | {"the service"}
