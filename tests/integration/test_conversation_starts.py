@@ -45,7 +45,7 @@ def configured(alice: Client, model: ScriptedModel, git_server: GitServer) -> Cl
 class TestStarts:
     """Starts on SQLite; other tests cover the store on both databases."""
 
-    def test_repository_is_cloned_and_its_token_stays_nowhere(
+    def test_repository_is_cloned_and_its_token_is_not_stored(
         self, configured: Client, service: Deployment, engine: PrivateEngine
     ) -> None:
         request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}

@@ -27,8 +27,8 @@ from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
-# Store and engines agree within this time after the last fault. The requirement of 30 s is held by chaos, which is
-# alone on the machine.
+# The store and the engines must agree within this time after the last fault. The chaos tests, which have the machine
+# alone, check the promised 30 s.
 RECOVERY_SECONDS = 120.0
 LOCK = """
 import sqlite3, sys

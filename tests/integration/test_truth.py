@@ -89,7 +89,7 @@ def is_idle(service: Deployment, sandbox_id: str) -> bool:
 
 
 def impairment(service: Deployment, node: str) -> str | None:
-    """What does not work on the node."""
+    """The impairment of the node."""
     with service.database.reading() as session:
         return session.get_one(Node, node).impaired_reason
 
@@ -203,7 +203,7 @@ def test_door_that_is_down_ends_no_sandbox(service: Deployment, alice: Client, e
     started = alice.start_sandbox()
     eventually(lambda: state_of(alice, started) == ("STARTING", "door_unavailable"))
     eventually(lambda: "its door at" in str(impairment(service, node)))
-    eventually(lambda: time.monotonic() - began > 3)  # three times what a silent agent server is given
+    eventually(lambda: time.monotonic() - began > 3)  # three times the timeout of an agent server
     assert state_of(alice, well) == ("RUNNING", None)
     assert len(engine.docker("ps", "--quiet").split()) == 2
     service.start_door(node)

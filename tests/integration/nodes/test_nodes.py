@@ -60,7 +60,7 @@ def test_cordoned_node_gets_no_new_sandbox_and_keeps_its_own(cluster: Cluster, a
 
 
 @pytest.mark.nightly  # tests of the placement cover this for each change
-def test_engine_has_one_name_and_a_name_one_engine(cluster: Cluster) -> None:
+def test_each_engine_has_one_node_and_each_node_one_engine(cluster: Cluster) -> None:
     service = cluster.service
     for name, engine in (("node-c", A), (A, B)):
         service.start_worker("misled", AW_NODE=name, AW_DOCKER_HOST=cluster.engines[engine].host)
