@@ -44,7 +44,7 @@ def test_batches_of_a_container_are_one_lane_and_those_of_the_machine_are_severa
     assert sorted(lanes) == [["A", "A"], ["B", "B"], ["host"], ["host"]]
 
 
-def test_what_decides_for_another_runs_after_it() -> None:
+def test_deciding_attempt_runs_after_the_one_it_decides() -> None:
     batches = Noted(SENT, HEARD)
     assert batches.before(HEARD.batch) == {SENT.batch}
     assert batches.before(SENT.batch) == set()

@@ -33,7 +33,7 @@ def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
     eventually(lambda: not child.exists())
 
 
-def test_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_code_of_a_killed_fork_is_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # importing the service takes seconds
     child = forks.Fork(["http.server"], {}, tmp_path / "log")
     assert child.poll() is None

@@ -21,7 +21,7 @@ THREE = "".join(
 )
 
 
-def test_failure_that_passes_the_second_time_is_forgiven_and_recorded(project: Project) -> None:
+def test_failure_that_passes_in_the_rerun_is_accepted_and_recorded(project: Project) -> None:
     project.write(test_a=FLAKY, test_b="def test_good(): pass\n")
     assert project.run() == 0
     assert project.said.splitlines()[-1].startswith("2 passed, 0 failed in ")

@@ -29,7 +29,7 @@ def settings(**changes: object) -> Settings:
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """What a join has started; nothing is connected."""
+    """The processes that a join starts; no connection is made."""
     started: list[Sequence[str]] = []
     monkeypatch.setattr(joining, "check_connections", lambda _: None)
     monkeypatch.setattr(joining, "run_processes", started.append)
@@ -51,7 +51,7 @@ def test_password_may_have_any_character(password: str, tmp_path: Path) -> None:
     assert Settings(_env_file=tmp_path / "env").database_url == url
 
 
-def test_api_s_own_address_is_passed_on() -> None:
+def test_address_of_the_api_is_passed_on() -> None:
     assert (
         read_invitation(write_invitation(settings(sandbox_api_url="")))["AW_SANDBOX_API_URL"]
         == REACHABLE["sandbox_api_url"]
@@ -76,7 +76,7 @@ def test_machine_that_others_do_not_reach_invites_none(changes: dict[str, str], 
 
 
 @pytest.mark.parametrize("text", ["", "hello", "AW_DATABASE_URL=postgresql://db/x", "\0"])
-def test_what_is_no_invitation_is_refused(text: str) -> None:
+def test_invalid_invitation_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="no invitation"):
         read_invitation(text)
 
