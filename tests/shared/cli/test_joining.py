@@ -77,7 +77,7 @@ def test_machine_that_others_do_not_reach_invites_none(changes: dict[str, str], 
 
 @pytest.mark.parametrize("text", ["", "hello", "AW_DATABASE_URL=postgresql://db/x", "\0"])
 def test_invalid_invitation_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="no invitation"):
+    with pytest.raises(Invalid, match="not an invitation"):
         read_invitation(text)
 
 
@@ -98,7 +98,7 @@ def test_machine_that_joins_keeps_its_settings_and_runs_a_node(
     assert {"AW_NODE_ADDRESS=10.77.0.2", "AW_NODE=b"} <= set(file.read_text().splitlines())
     assert joined == [("web=0", "flower=0")]
     monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
-    assert_complains(cli("nodes", "join", "10.77.0.3"), "var/env exists here")
+    assert_complains(cli("nodes", "join", "10.77.0.3"), "var/env exists already")
     assert len(joined) == 1
 
 
@@ -114,6 +114,6 @@ def test_address_that_others_do_not_reach_is_refused(
 
 def test_database_that_does_not_answer_is_named_without_its_password() -> None:
     url = "postgresql://workspace:secret@127.0.0.1:1/workspace"
-    with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 can't be used") as raised:
+    with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 cannot be used") as raised:
         check_connections({"AW_DATABASE_URL": url, "AW_REDIS_URL": "redis://127.0.0.1:1/0"})
     assert "secret" not in str(raised.value)
