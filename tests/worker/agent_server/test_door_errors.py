@@ -47,7 +47,7 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-def test_door_that_is_down_says_nothing_of_the_server(http: httpx.Client, unused_port: int) -> None:
+def test_door_that_is_down_is_no_failure_of_the_server(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}/{PLACE}", "key", http)
     for ask in (server.answers, server.is_ready, server.is_open, server.is_dormant, server.find_running):
         with pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectError"):
@@ -60,13 +60,13 @@ def test_server_without_a_door_that_is_down_does_not_answer(http: httpx.Client, 
     assert server.is_dormant() is None
 
 
-def test_door_that_refuses_says_nothing_of_the_server(http: httpx.Client) -> None:
+def test_door_that_refuses_is_no_failure_of_the_server(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url, pytest.raises(DoorUnavailable, match="secret key"):
         AgentServer(f"{url}/{PLACE}", "key", http).answers()
 
 
 @pytest.mark.parametrize("status", ["502", "503", "504"])
-def test_door_that_does_not_reach_the_server_says_that_it_does_not_answer(http: httpx.Client, status: str) -> None:
+def test_server_that_the_door_does_not_reach_is_unreachable(http: httpx.Client, status: str) -> None:
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
         assert AgentServer(f"{url}/{PLACE}", "key", http).answers() is False
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
@@ -145,7 +145,7 @@ def test_door_is_not_blamed_for_a_request_without_time(http: httpx.Client) -> No
     assert not isinstance(caught.value, DoorUnavailable)
 
 
-def test_door_is_there_if_it_refuses(http: httpx.Client) -> None:
+def test_door_that_refuses_responds(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
         assert find_door_trouble(http, url) is None
 

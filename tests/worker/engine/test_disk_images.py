@@ -1,4 +1,4 @@
-"""Disk images as files: what a crash leaves of them."""
+"""Disk images as files, and their remains after a crash."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ NAME = "aw-1"
 
 
 def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Path) -> None:
-    """A deleted sandbox may have nothing else: its removal depends on it."""
+    """It may be all that a deleted sandbox has left, so its removal depends on it."""
     images = DiskImages(tmp_path, "installation")
     images.folder.mkdir(parents=True)
     half_made = images.path(NAME).with_suffix(".new")

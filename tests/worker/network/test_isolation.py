@@ -1,4 +1,4 @@
-"""Rules follow database and engine; without them the node is closed, and starts no container."""
+"""The rules follow the database and the engine. Without rules, the node is closed and starts no container."""
 
 from dataclasses import replace
 
@@ -136,7 +136,7 @@ def test_flushed_rules_close_the_node_until_they_are_read_back(scene: Scene) -> 
     assert scene.isolation.refresh(), "the next heartbeat is immediate"
     assert scene.rules == before, "they are written again at once"
     assert not scene.isolation.refresh()
-    assert "missing or changed" in str(closed_reason(scene)), "a heartbeat tells it, however late"
+    assert "missing or changed" in str(closed_reason(scene)), "the next heartbeat reports it, however late"
     assert scene.isolation.refresh()
     assert closed_reason(scene) is None
 
@@ -212,7 +212,7 @@ def test_change_that_fails_is_replaced_by_whole_rules(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("sandbox_id")
-def test_engine_that_is_away_changes_nothing(scene: Scene) -> None:
+def test_engine_that_is_down_changes_nothing(scene: Scene) -> None:
     before, scene.engine.down = scene.rules, True
     scene.isolation.refresh()
     assert (scene.rules, scene.isolation.check()) == (before, None)
