@@ -59,14 +59,15 @@ class EngineSocket:
         assert found.status == OK, found.body
         return found.read()
 
-    def remove(self, target: str) -> None:
-        """Send a DELETE; ignore a 404.
+    def remove(self, target: str, *, unless: bytes | None = None) -> None:
+        """Send a DELETE; ignore a 404, and a refusal with the words `unless`.
 
         Raises:
             AssertionError: the engine refuses the request.
         """
         found = self.send("DELETE", target)
-        assert found.status in (OK, NO_CONTENT, NOT_FOUND), found.body
+        is_ignored = unless is not None and unless in found.body
+        assert is_ignored or found.status in (OK, NO_CONTENT, NOT_FOUND), found.body
 
     def connect(self) -> socket.socket:
         """Open a connection."""

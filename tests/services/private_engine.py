@@ -138,7 +138,7 @@ class PrivateEngine:
         for container in engine.read("/containers/json?all=1"):
             engine.remove(f"/containers/{container['Id']}?force=1&v=1")
         for volume in engine.read("/volumes")["Volumes"] or ():
-            engine.remove(f"/volumes/{volume['Name']}?force=1")
+            engine.remove(f"/volumes/{volume['Name']}?force=1", unless=b"volume has active mounts")
         self.remove_disks()
         for network in engine.read("/networks"):
             if network["Name"].startswith(NAMES):

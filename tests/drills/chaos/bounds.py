@@ -9,7 +9,15 @@ from tests.drills.chaos.site import INSTALLATION, NODES, Site
 def bounds_of(site: Site, node: str) -> Bounds:
     """The isolation of a node's sandboxes."""
     var = Path(site.service.environment["AW_VAR_DIR"])
-    return Bounds(site.engines[node], INSTALLATION, node, site.networks[node], site.service.door_port, var)
+    return Bounds(
+        site.engines[node],
+        INSTALLATION,
+        node,
+        site.networks[node],
+        site.service.door_port,
+        var,
+        miscounted=site.miscounted,
+    )
 
 
 def violations(site: Site) -> list[str]:

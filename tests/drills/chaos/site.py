@@ -80,6 +80,9 @@ class Site:
     broker_links: dict[str, Link]
     # The sandboxes whose containers the nemesis started or unpaused.
     resumed: set[str] = field(default_factory=set)
+    # The volumes whose mounts Docker may have miscounted, because a start from outside could not mount them. Docker
+    # keeps the record of such a volume until it is restarted (decision 55).
+    miscounted: set[str] = field(default_factory=set)
 
     def start_process(self, name: str) -> None:
         """Start an API process or a worker with its own clock."""

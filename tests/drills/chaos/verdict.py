@@ -9,7 +9,7 @@ from sqlmodel import col, or_, select
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.chaos import bounds
-from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
+from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, NODES, Site
 from tests.drills.chaos.workload import Workload
 from tests.drills.chaos.workload.fleet import ANSWER_SECONDS
 from tests.drills.checker import check
@@ -94,7 +94,7 @@ def _read_evidence(site: Site, workload: Workload, excused: Excuse) -> Evidence:
         site.service.database,
         history=workload.fleet.history.entries,
         # An engine whose disk was full lists outdated states, so inspect each container.
-        held=sum((list_holdings(engine, inspect=True) for engine in site.engines.values()), Holdings()),
+        held=sum((_list_held(site, node) for node in NODES), Holdings()),
         installation=INSTALLATION,
         listed=listed,
         excused=lambda row: is_doomed(row) or excused(row),
@@ -102,3 +102,10 @@ def _read_evidence(site: Site, workload: Workload, excused: Excuse) -> Evidence:
         reported=list(workload.conversations.reported),
         deadlines=workload.fleet.deadlines,
     )
+
+
+def _list_held(site: Site, node: str) -> Holdings:
+    """The holdings of a node, without the records of volumes that Docker has miscounted and whose disks are gone."""
+    held, disks = list_holdings(site.engines[node], inspect=True), bounds.bounds_of(site, node).images
+    kept = [item for item in held.volumes if item.name not in site.miscounted or (disks / f"{item.name}.img").exists()]
+    return Holdings(held.containers, tuple(kept))

@@ -68,6 +68,14 @@ class ContainerStarted(ContainerFault):
     arguments = ("start",)
     states = ("created", "exited")
 
+    def inject(self) -> None:
+        try:
+            super().inject()
+        except Missed as error:
+            if "error while mounting volume" in str(error):
+                self.site.miscounted.add(sandbox_name(self.subject))
+            raise
+
 
 class ContainerPaused(ContainerFault):
     """`docker pause`."""
