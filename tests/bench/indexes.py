@@ -54,7 +54,7 @@ def claim(connection: Connection, sandbox_id: str) -> object:
     return _set(connection, sandbox_id, **values)
 
 
-def want(connection: Connection, sandbox_id: str) -> object:
+def set_desired(connection: Connection, sandbox_id: str) -> object:
     """Set a desired state, as a pause does."""
     values = {"desired": Desired.PAUSED, "generation": TABLE.c.generation + 1, "due_at": now(), "updated_at": now()}
     return _set(connection, sandbox_id, **values)
@@ -66,7 +66,7 @@ def observe(connection: Connection, sandbox_id: str) -> object:
     return _set(connection, sandbox_id, **values, status_changed_at=now(), updated_at=now(), pause_kind="frozen")
 
 
-WRITES_BY_NAME: dict[str, Write] = {"start": add, "claim": claim, "desired state": want, "status": observe}
+WRITES_BY_NAME: dict[str, Write] = {"start": add, "claim": claim, "desired state": set_desired, "status": observe}
 
 
 def _set(connection: Connection, sandbox_id: str, **values: Any) -> object:

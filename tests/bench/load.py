@@ -75,7 +75,7 @@ def get(url: str, path: str, headers: Mapping[str, str]) -> int:
     return status
 
 
-def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, apart: bool = False) -> Load:
+def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, own_addresses: bool = False) -> Load:
     """Run clients that each send the next request as soon as they get a response.
 
     Args:
@@ -83,13 +83,13 @@ def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, a
         requests: the requests, which each client sends in turn.
         clients: the number of clients.
         seconds: the duration.
-        apart: use a source address of its own for each client; the server must listen at 127.0.0.1.
+        own_addresses: use a separate source address for each client; the server must listen at 127.0.0.1.
     """
     began, cpu = time.perf_counter(), time.process_time()
     until, done = began + seconds, 0
     with selectors.DefaultSelector() as selector:
         for number in range(clients):
-            source = f"127.0.1.{number + 1}" if apart else ""
+            source = f"127.0.1.{number + 1}" if own_addresses else ""
             _start(selector, _connect(url, source), requests, number * len(requests) // clients)
         while time.perf_counter() < until:
             done += sum(_go_on(key.fileobj, key.data) for key, _ in selector.select(1))

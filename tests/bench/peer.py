@@ -78,8 +78,8 @@ def _list(url: str, name: str, request: bytes, runs: int, seconds: float) -> Ite
     at_once = partial(load, url, [request], clients=1, seconds=seconds)
     yield Figure(f"{name}, one client", [[_rested(at_once).rate] for _ in range(runs)], unit="1/s")
     if urlsplit(url).hostname == "127.0.0.1":  # a rate limit counts all clients of one address together
-        apart = partial(load, url, [request], clients=CLIENTS, seconds=seconds, apart=True)
-        yield Figure(f"{name}, {CLIENTS} clients", [[_rested(apart).rate] for _ in range(runs)], unit="1/s")
+        measured = partial(load, url, [request], clients=CLIENTS, seconds=seconds, own_addresses=True)
+        yield Figure(f"{name}, {CLIENTS} clients", [[_rested(measured).rate] for _ in range(runs)], unit="1/s")
 
 
 @contextmanager

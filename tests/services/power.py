@@ -9,20 +9,20 @@ from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
 # A process that is starting has no arguments for a moment, and is not found then.
-CLEAN_LOOKS = 3
+CLEAN_CHECKS = 3
 
 
 def cut_power(engine: PrivateEngine) -> None:
     """Kill the engine's daemon, containerd, shims and the processes in its containers; remove its files in memory."""
     containers = {folder.name for folder in (engine.data / "containers").glob("*")}
     engine.kill()
-    looks: list[bool] = []
+    checks: list[bool] = []
 
-    def nothing_is_left() -> bool:
-        looks.append(not kill_all(engine.data.parent, containers))
-        return len(looks) >= CLEAN_LOOKS and all(looks[-CLEAN_LOOKS:])
+    def nothing_runs() -> bool:
+        checks.append(not kill_all(engine.data.parent, containers))
+        return len(checks) >= CLEAN_CHECKS and all(checks[-CLEAN_CHECKS:])
 
-    eventually(nothing_is_left)
+    eventually(nothing_runs)
     unmount(engine.data / "volumes")
     engine.detach_disks()
     _forget(engine.data.with_name("exec"))

@@ -1,4 +1,4 @@
-"""A node's door that is down, or refuses its worker, says nothing of the agent servers behind it."""
+"""A door that is down, or rejects its worker, proves no failure of the agent servers behind it."""
 
 from dataclasses import replace
 
