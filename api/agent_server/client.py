@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import httpx
 
-from api.agent_server.transport import AgentServerTransport
+from api.agent_server.transport import AgentServerTransport, describe_failure
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server.door import DoorAccess
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
@@ -83,8 +83,8 @@ class AgentServers:
             async with asyncio.timeout(SECONDS if seconds is None else seconds), slots:
                 with _points(method, path):
                     return await self._exchange(method, origin + path, key, content)
-        except (httpx.HTTPError, TimeoutError):
-            raise AgentServerUnreachable("the sandbox's agent server does not respond") from None
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise AgentServerUnreachable(f"the sandbox can't be asked: {describe_failure(error)}") from None
 
     async def close(self) -> None:
         """Close all connections."""

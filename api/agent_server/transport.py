@@ -5,7 +5,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from shared.agent_server.door import DoorAccess, error_in
+from shared.agent_server.door import DoorAccess, DoorError, error_in
 from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
 from shared.observability import correlation
 
@@ -31,17 +31,29 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
         """Send a request; return its response as soon as the header is complete.
 
         Raises:
+            DoorError: the door does not respond, or refuses the request.
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
         with limited_header(), correlation.span(f"agent server {request.method}", "client"):
             request.headers.update(correlation.outgoing_headers())
-            response = await super().handle_async_request(request)
+            response = await self._send(request)
         if error := error_in(response.headers):
             await response.aread()
             await response.aclose()
             raise error
         return response
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await super().handle_async_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise DoorError("its node's door does not respond") from None
+
+
+def describe_failure(error: Exception) -> str:
+    """Say what does not respond, after the name of a sandbox: its agent server, or its node's door."""
+    return str(error) if isinstance(error, DoorError) else "its agent server does not respond"
 
 
 class _Backend(httpcore.AnyIOBackend):

@@ -10,7 +10,7 @@ import httpx
 import structlog
 from starlette.types import Receive, Send
 
-from api.agent_server.transport import AgentServerTransport
+from api.agent_server.transport import AgentServerTransport, describe_failure
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
@@ -108,8 +108,8 @@ class HttpProxy:
         sandbox = await self._ensure_running(proxied, await self._access.check(proxied))
         try:
             return await self._send(proxied, sandbox, body)
-        except httpx.TransportError:
-            raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server does not respond") from None
+        except httpx.TransportError as error:
+            raise AgentServerUnreachable(f"sandbox {sandbox.id}: {describe_failure(error)}") from None
 
     async def _send(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"

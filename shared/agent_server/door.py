@@ -24,7 +24,7 @@ PLACE = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
 
 
 class DoorError(httpx.ConnectError):
-    """The door refuses the request: nothing is known of the agent server."""
+    """The door does not respond, or refuses the request: nothing is known of the agent server."""
 
 
 @dataclass(frozen=True)

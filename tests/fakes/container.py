@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from shared.container_logs.printed_text import PrintedLine, PrintedLog
-from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSummary
+from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSummary, EngineFailing
 
 
 @dataclass
@@ -24,6 +24,19 @@ class FakeContainer:
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     container_id: str = field(default_factory=lambda: uuid4().hex)
+    # Its network was removed after its last stop; and a start has failed since.
+    is_cut_off: bool = False
+    has_lost_network: bool = False
+
+    def require_network(self) -> None:
+        """Fail a start without its network.
+
+        Raises:
+            EngineFailing: the network was removed.
+        """
+        self.has_lost_network = self.is_cut_off
+        if self.is_cut_off:
+            raise EngineFailing("network 06aa21be not found")
 
     @property
     def networks(self) -> dict[str, str]:

@@ -87,18 +87,18 @@ class FakeEngine:
         with self._lock:
             found = self.containers.get(name)
             if found is None:
-                labels = dict(self.volumes.get(name, {}))
-                return ContainerStatus(ContainerState.ABSENT, has_volume=name in self.volumes, labels=labels)
-            running = found.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+                labels = self.volumes.get(name)
+                return ContainerStatus(ContainerState.ABSENT, has_volume=labels is not None, labels=dict(labels or {}))
             return ContainerStatus(
                 found.state,
                 exit_code=found.exit_code,
                 oom_killed=found.oom_killed,
-                address=found.address if running else "",
+                address=next(iter(found.networks.values())),
                 is_published=found.is_published,
                 labels=dict(found.request.labels),
                 networks=found.networks,
                 container_id=found.container_id,
+                has_lost_network=found.has_lost_network,
             )
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
@@ -148,6 +148,7 @@ class FakeEngine:
             found = self.containers.get(name)
             if found is None or found.state not in (ContainerState.CREATED, ContainerState.EXITED):
                 return
+            found.require_network()
             found.address = f"172.17.{next(self._addresses)}.2"
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
             found.log.append("the last line")

@@ -14,7 +14,7 @@ from shared.container_logs.printed_text import PrintedLog
 from shared.observability import failpoints
 from worker.engine import log_stream
 from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, make_network, translated
-from worker.engine.docker_formats import pack_file, read_observed, read_summary, read_time
+from worker.engine.docker_formats import names_lost_network, pack_file, read_observed, read_summary, read_time
 from worker.engine.own_events import OwnEventFilter
 from worker.engine.protocol import (
     ACT_SECONDS,
@@ -137,7 +137,12 @@ class DockerEngine:
     @failpoints.around("engine.start")
     def start(self, name: str) -> None:
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "start"):
-            api.start(name)
+            try:
+                api.start(name)
+            except NotFound as error:
+                if names_lost_network(str(error.explanation)):
+                    raise EngineFailing(str(error.explanation)) from None
+                raise
 
     @failpoints.around("engine.freeze")
     def pause(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """Conversion of the Docker Engine's formats to and from this service's types."""
 
 import io
+import re
 import tarfile
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ STATES = {
     "removing": ContainerState.REMOVING,
     "dead": ContainerState.DEAD,
 }
+LOST_NETWORK = re.compile(r"network \S+ not found")
 USING_ADDRESSES = (ContainerState.RUNNING, ContainerState.PAUSED)
 
 
@@ -32,7 +34,13 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
         labels=found["Config"]["Labels"] or {},
         networks=networks,
         container_id=found["Id"],
+        has_lost_network=names_lost_network(state.get("Error") or ""),
     )
+
+
+def names_lost_network(error: str) -> bool:
+    """Whether an engine's error says that a container's network was removed."""
+    return LOST_NETWORK.search(error) is not None
 
 
 def read_summary(item: dict[str, Any]) -> ContainerSummary:

@@ -58,6 +58,8 @@ class ContainerStatus:
     networks: dict[str, str] = field(default_factory=dict)
     # The engine's id of the container: the next one under its name has another.
     container_id: str = ""
+    # Whether its last start failed because the engine has removed its network, and perhaps made another of that name.
+    has_lost_network: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,11 @@ class Engine(Protocol):
         """Whether the sandbox's folders have changed since its container was created, running or not."""
 
     def start(self, name: str) -> None:
-        """Start a created or exited container."""
+        """Start a created or exited container.
+
+        Raises:
+            EngineFailing: the engine has removed its network; `observe` says so from now on.
+        """
 
     def pause(self, name: str) -> None:
         """Pause a running container's processes; memory is kept."""

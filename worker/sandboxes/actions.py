@@ -113,6 +113,8 @@ class SandboxActions:
 
     def is_outdated(self, observed: ContainerStatus) -> bool:
         """Whether another container is needed to run the sandbox."""
+        if observed.has_lost_network:
+            return True
         place = self._context.network.place
         if place is None or is_outdated(observed, place):
             return is_outdated(observed, place)

@@ -200,7 +200,8 @@ def test_failing_agent_server_is_a_502(
     assert (answer.status_code, "500" in answer.json()["detail"], "plain" in answer.text) == (502, True, False)
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
     lost = make_conversation(database, user, make_sandbox(database, user, exposed_urls=nowhere))
-    assert ask(client, user, lost, method, path, body).status_code == 502
+    answer = ask(client, user, lost, method, path, body)
+    assert (answer.status_code, "its node's door does not respond" in answer.json()["detail"]) == (502, True)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from shared.ids import new_id
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.containers import started
 from tests.services.slots import is_unused, taken_slot
 from worker.engine.docker_engine import INSTALLATION_LABEL
-from worker.engine.protocol import ContainerRequest, Engine, EngineRefused, NetworkPlace, NetworkRequest
+from worker.engine.protocol import ContainerRequest, Engine, EngineFailing, EngineRefused, NetworkPlace, NetworkRequest
 
 
 @pytest.fixture
@@ -44,6 +45,37 @@ def test_containers_have_an_address_in_the_network_while_they_run(
         assert engine.observe(name).networks == {network.name: ""}
     finally:
         engine.remove(name)
+
+
+def test_container_whose_network_was_removed_does_not_start_and_says_why(
+    engine: Engine, request_: ContainerRequest, network: NetworkRequest
+) -> None:
+    """`docker network prune` removes a network whose containers are all stopped."""
+    engine.ensure_network(network)
+    request = replace(request_, network=NetworkPlace(network.name, network.gateway))
+    name = started(engine, request)
+    try:
+        engine.stop(name, 0)
+        remove_network(engine, network)
+        for _ in range(2):  # with the network away, and with another one of that name
+            with pytest.raises(EngineFailing, match=r"network \S+ not found"):
+                engine.start(name)
+            assert engine.observe(name).has_lost_network
+            engine.ensure_network(network)
+        engine.remove_container(name)
+        assert started(engine, request) == name
+        assert not engine.observe(name).has_lost_network
+    finally:
+        engine.remove(name)
+
+
+def remove_network(engine: Engine, network: NetworkRequest) -> None:
+    if not isinstance(engine, FakeEngine):
+        subprocess.run(["docker", "network", "rm", network.name], check=True, capture_output=True)
+        return
+    del engine.networks[network.name]
+    for container in engine.containers.values():
+        container.is_cut_off = True
 
 
 def test_network_with_other_addresses_is_refused(engine: Engine, network: NetworkRequest) -> None:

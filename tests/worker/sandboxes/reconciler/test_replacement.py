@@ -60,6 +60,23 @@ def test_paused_one_is_replaced_by_its_resume(
     assert_replaced(context, engine, old)
 
 
+def test_stopped_one_whose_network_was_removed_is_replaced_by_its_resume(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    """Its engine can't start it: the former container names the former network by its id."""
+    sandbox_id = running(context, user)
+    container = engine.containers[container_name(sandbox_id)]
+    engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")
+    set_desired(context, sandbox_id, Desired.STOPPED)
+    reconcile(context, sandbox_id)
+    engine.containers[container_name(sandbox_id)].is_cut_off = True
+    set_desired(context, sandbox_id, Desired.RUNNING)
+    for _ in range(2):
+        reconcile(context, sandbox_id)
+    assert_replaced(context, engine, sandbox_id)
+    assert engine.containers[container_name(sandbox_id)].container_id != container.container_id
+
+
 def test_worker_that_dies_in_between_leaves_a_replacement_to_the_next(
     context: WorkerContext, engine: FakeEngine, old: str
 ) -> None:
