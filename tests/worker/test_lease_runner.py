@@ -14,6 +14,7 @@ from shared.clock import after, now
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.models import StartTask
+from shared.observability import metrics
 from tests.factories import Person, make_start_task
 from tests.worker.scenes import another, assert_at_rest, change, row
 from worker.context import WorkerContext
@@ -41,6 +42,10 @@ def raising(error: BaseException) -> Callable[[StartTask], None]:
         raise error
 
     return work
+
+
+def counted(metric: str) -> float:
+    return metrics.OWN.get_sample_value(f"agent_workspace_{metric}_total", {"table": "start_task"}) or 0.0
 
 
 def seconds_until(task: StartTask) -> float:
@@ -115,8 +120,9 @@ def test_bug_counts_an_attempt_and_is_logged_without_its_text(
     context: WorkerContext, task_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    failed = counted("runs_failed")
     task = run(context, task_id, raising(ValueError("the secret value")))
-    assert task.attempt == 1
+    assert (task.attempt, counted("runs_failed")) == (1, failed + 1)
     assert task.due_at
     records = "".join(repr(vars(record)) for record in caplog.records)
     assert "ValueError" in records
@@ -135,7 +141,7 @@ def test_row_due_before_a_failure_is_not_delayed(context: WorkerContext, task_id
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_lost_lease_ends_the_work_without_an_error(context: WorkerContext, task_id: str, raises: bool) -> None:
-    other = another(context)
+    other, lost = another(context), counted("leases_lost")
 
     def work(_task: StartTask) -> None:
         change(context, StartTask, task_id, lease_until=now())
@@ -146,6 +152,7 @@ def test_lost_lease_ends_the_work_without_an_error(context: WorkerContext, task_
 
     found = run(context, task_id, work)
     assert (found.lease_owner, found.fence, found.attempt) == ("worker-2", 2, 0)
+    assert counted("leases_lost") == lost + 1
 
 
 def test_lease_of_a_dead_worker_expires(context: WorkerContext, task_id: str) -> None:
@@ -172,3 +179,14 @@ def test_last_attempt_calls_give_up(context: WorkerContext, task_id: str) -> Non
         )
     assert given_up == [task_id]
     assert_at_rest(row(context, StartTask, task_id))
+
+
+def test_bug_in_giving_up_leaves_the_row_due(context: WorkerContext, task_id: str) -> None:
+    def fail(_context: WorkerContext, _task: StartTask) -> None:
+        raise ValueError
+
+    last = context.settings.max_attempts - 1
+    change(context, StartTask, task_id, attempt=last)
+    assert not run_leased(context, StartTask, task_id, fail, fail)
+    task = row(context, StartTask, task_id)
+    assert (task.attempt, seconds_until(task) > 0) == (last + 1, True)

@@ -124,7 +124,7 @@ class TestAnswers:
     def test_request_without_wait_is_answered_immediately(
         self, client: TestClient, user: Person, publisher: RecordingPublisher
     ) -> None:
-        for options in ({}, {"params": {"wait": 0}}, {"headers": {"Prefer": "return=minimal"}}):
+        for options in ({}, {"params": {"wait": 0}, "headers": {"Prefer": "wait=1"}}, {"headers": {"Prefer": "a=b"}}):
             answer = post(client, user, SANDBOXES, **options)
             assert (answer.json()["status"], "Operation-Settled" in answer.headers) == ("STARTING", False)
         assert len(publisher.jobs) == 3

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import httpx
 import pytest
 from sqlalchemy import Engine, event
-from sqlmodel import select
+from sqlmodel import col, select
 
 from shared.clock import now
 from shared.db.database import Database
@@ -78,6 +78,16 @@ class TestKeys:
             session.get_one(Sandbox, running.id).desired = Desired.DELETED
         for headers in (key_of(running), user.headers):
             assert api.get(f"/sandbox/{running.id}/api/x", headers=headers).status_code == 404
+
+    def test_use_of_a_key_is_recorded_again(
+        self, api: httpx.Client, database: Database, user: Person, running: Sandbox
+    ) -> None:
+        with database.transaction() as session:
+            key = session.exec(select(ApiKey).where(ApiKey.user_id == user.id)).one()
+            key.last_used_at = before = now() - timedelta(minutes=2)
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
+        with database.reading() as session:
+            assert session.exec(select(ApiKey).where(col(ApiKey.last_used_at) > before)).all()
 
     def test_expired_key_is_a_401(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200

@@ -1,4 +1,4 @@
-"""Deletion of conversations with very many sub-conversations, as hostile sandboxes may report them."""
+"""Deletion of conversations: which sandboxes go with them, and very many sub-conversations from hostile sandboxes."""
 
 from typing import Any
 
@@ -9,11 +9,33 @@ from shared.clock import now
 from shared.conversations import deletion
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox, StartTask
-from shared.states import Stage
-from tests.factories import Person, make_conversation, make_start_task
+from shared.queue.jobs import Job
+from shared.states import Desired, Stage
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 CHILDREN, MAX_BOUND = 30, 25
+
+
+def delete(database: Database, owner: Person, conversation: Conversation) -> list[Job]:
+    with database.transaction() as session:
+        return deletion.delete_conversation(session, conversation.id, owner.id, due_at=now())
+
+
+def test_sandbox_that_was_not_made_for_a_conversation_stays(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, goes_with_conversations=False)
+    delete(database, user, make_conversation(database, user, sandbox))
+    assert as_stored(database, sandbox).desired == Desired.RUNNING
+
+
+def test_sandbox_stays_for_no_start_that_has_ended_or_is_elsewhere(
+    database: Database, user: Person, other_user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    make_start_task(database, user, sandbox, stage=Stage.ERROR)
+    make_start_task(database, user, make_sandbox(database, user))
+    make_start_task(database, other_user, make_sandbox(database, other_user))
+    delete(database, user, conversation)
+    assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
 def test_statements_bind_a_limited_number_of_values(
@@ -31,8 +53,7 @@ def test_statements_bind_a_limited_number_of_values(
         bound.append(0 if many else len(values))
 
     event.listen(database.engine, "before_cursor_execute", count)
-    with database.transaction() as session:
-        jobs = deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
+    jobs = delete(database, user, conversation)
     event.remove(database.engine, "before_cursor_execute", count)
     assert max(bound) <= MAX_BOUND
     # The job of each conversation, of each start, and of the sandbox that becomes empty.

@@ -1,15 +1,18 @@
-"""Dequeuing due rows takes the same number of statements for any number of rows."""
+"""Rows are dequeued as they are now, by the same number of statements for any number of rows."""
 
 from typing import Any
 
 import pytest
 from sqlalchemy import event
+from sqlmodel import col
 
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
+
+EVERYTHING = col(Sandbox.id).is_not(None)
 
 
 @pytest.mark.parametrize("number", [1, 30])
@@ -28,3 +31,19 @@ def test_dequeue_takes_one_select_and_one_update(database: Database, user: Perso
             event.remove(database.engine, "before_cursor_execute", record)
     assert sorted(taken) == ids
     assert [verb for verb in verbs if verb != "BEGIN"] == ["SELECT", "UPDATE"]
+
+
+def test_rows_that_are_not_due_are_not_found(database: Database, user: Person) -> None:
+    make_sandbox(database, user)
+    make_sandbox(database, user, due_at=after(9))
+    make_sandbox(database, user, due_at=now(), lease_owner="w1", lease_until=after(9))
+    with database.reading() as session:
+        assert leases.find_due(session, Sandbox, EVERYTHING) == []
+
+
+def test_row_that_was_claimed_since_it_was_found_is_left(database: Database, user: Person) -> None:
+    ids = [make_sandbox(database, user, due_at=now()).id for _ in range(2)]
+    with database.transaction() as session:
+        assert leases.claim(session, Sandbox, ids[0], "w1", 9) is not None
+    with database.transaction() as session:
+        assert leases.dequeue_due(session, Sandbox, ids, again_at=after(9)) == [ids[1]]

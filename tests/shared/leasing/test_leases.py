@@ -217,6 +217,13 @@ def test_dequeue_takes_rows_of_a_dead_worker(database: Database, row: Sandbox) -
     assert claimed(database, row.id, "w2").lease_owner == "w2"
 
 
+def test_dequeue_takes_a_due_row_of_a_dead_worker_until_it_is_claimed(database: Database, row: Sandbox) -> None:
+    claimed(database, row.id, seconds=-1)
+    with database.transaction() as session:
+        leases.mark_due(session, Sandbox, row.id, now() - PAST)
+    assert [dequeue(database, again_at=now() - PAST) for _ in range(2)] == [[row.id]] * 2
+
+
 def test_dequeue_gives_a_row_to_one_of_two_callers(database: Database, row: Sandbox) -> None:
     assert overlap(database, dequeue_in, dequeue_in) == ([row.id], [])
 

@@ -109,6 +109,16 @@ def test_acknowledgement_leaves_a_later_desired_state_due(
     assert (as_stored(database, sandbox).due_at is not None) is written_later
 
 
+def test_acknowledgement_is_for_the_leased_row_alone(database: Database, user: Person) -> None:
+    mine, other = (make_sandbox(database, user, fence=7, due_at=now()) for _ in range(2))
+    with database.transaction() as session:
+        desired_state.acknowledge(session, mine.id, mine.fence - 1, mine.generation)
+    assert as_stored(database, mine).due_at is not None
+    with database.transaction() as session:
+        desired_state.acknowledge(session, mine.id, mine.fence, mine.generation)
+    assert [as_stored(database, row).due_at is not None for row in (mine, other)] == [False, True]
+
+
 def test_owners_list_their_own_sandboxes_until_they_delete_them(
     database: Database, user: Person, other_user: Person
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import fields
 import pytest
 from sqlmodel import Session
 
+from shared.clock import now
 from shared.db.database import Database
 from shared.errors import IllegalMove, LeaseLost
 from shared.models import Sandbox, SandboxTransition
@@ -107,6 +108,17 @@ def test_move_under_an_old_fence_writes_nothing(database: Database, user: Person
     assert as_stored(database, sandbox).status == Status.STARTING
     assert sandbox.status == Status.STARTING
     assert history(database, sandbox) == []
+
+
+def test_lease_is_not_released_with_a_newer_generation(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING, generation=2, lease_until=now())
+    stored = as_stored(database, sandbox)
+    sandbox.generation = 1
+    with pytest.raises(LeaseLost), database.transaction() as session:
+        sandbox_status.set_status(
+            session, sandbox, ObservedState(Status.RUNNING), observed_generation=1, releases_lease=True
+        )
+    assert as_stored(database, sandbox) == stored
 
 
 def test_move_and_its_history_are_one_write(database: Database, user: Person) -> None:

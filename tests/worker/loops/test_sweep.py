@@ -134,6 +134,10 @@ class TestPlacement:
         assert swept(context) == []
         assert row(context, Sandbox, sandbox_id).node_id is None
 
+    def test_start_that_waits_for_it_is_enqueued(self, context: WorkerContext, user: Person, sandbox_id: str) -> None:
+        task = make_start_task(context.database, user, row(context, Sandbox, sandbox_id))
+        assert swept(context) == [StartConversation(task.id, NODE_ID)]
+
     def test_placed_sandbox_is_started(self, context: WorkerContext, sandbox_id: str) -> None:
         change(context, Node, NODE_ID, capacity=1)
         sweep(context)

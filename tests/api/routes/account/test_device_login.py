@@ -54,14 +54,8 @@ def shift(database: Database, **columns: timedelta) -> None:
 
 def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: Person) -> None:
     begun = begin(client)
-    assert set(begun) == {
-        "device_code",
-        "user_code",
-        "verification_uri",
-        "verification_uri_complete",
-        "expires_in",
-        "interval",
-    }
+    uris = {"verification_uri", "verification_uri_complete"}
+    assert set(begun) == uris | {"device_code", "user_code", "expires_in", "interval"}
     assert (begun["expires_in"], begun["interval"]) == (600, 5)
     assert begun["verification_uri_complete"] == f"{begun['verification_uri']}?user_code={begun['user_code']}"
     assert error_of(client, begun) == "authorization_pending"
@@ -198,6 +192,14 @@ def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, u
     assert error_of(client, begun) == "access_denied"
 
 
+def test_key_that_expired_meanwhile_approves_nothing(client: TestClient, database: Database, user: Person) -> None:
+    begun = begin(client)
+    decide(client, begun["user_code"], user.key)
+    with database.transaction() as session:
+        session.exec(select(ApiKey)).one().expires_at = now()
+    assert error_of(client, begun) == "access_denied"
+
+
 def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
     code = begin(client)["user_code"]
     answer = client.get(VERIFY, params={"user_code": code})
@@ -264,6 +266,12 @@ class TestStrangers:
             begin(client)
         assert error_of(client, denied) == "access_denied"
         assert poll(client, approved)[0] == 200
+
+    def test_decided_ones_take_no_room(self, client: TestClient, user: Person) -> None:
+        early = begin(client)
+        for _ in range(5):
+            decide(client, begin(client)["user_code"], user.key, "deny")
+        assert error_of(client, early) == "authorization_pending"
 
     def test_expired_ones_take_no_room_for_ever(self, client: TestClient, database: Database) -> None:
         for _ in range(5):

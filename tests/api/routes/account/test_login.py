@@ -234,7 +234,7 @@ def test_over_https_it_is_for_https_alone(client: TestClient, user: Person) -> N
     assert "secure" in answer.headers["Set-Cookie"].lower()
     client.cookies.clear()
     client.base_url = client.base_url.copy_with(scheme="https")
-    answer = sign_in(client, user.key, headers={"Origin": "https://testserver"})
+    answer = sign_in(client, user.key, headers={"Sec-Fetch-Site": "same-origin"})
     assert "secure" in answer.headers["Set-Cookie"].lower()
 
 

@@ -170,9 +170,13 @@ class TestErrors:
         database: Database,
     ) -> None:
         task = make_start_task(database, user, sandbox)
+        make_conversation(database, other_user, make_sandbox(database, other_user))
+        make_start_task(database, other_user)
         for subject in (conversation.id, task.conversation_id, f"task-{task.id}", new_id(), f"task-{new_id()}"):
-            assert say(client, other_user, subject).status_code == 404
-            assert client.get(path(subject), headers=other_user.headers).status_code == 404
+            sent = say(client, other_user, subject)
+            read = client.get(path(subject), headers=other_user.headers)
+            assert (sent.status_code, read.status_code) == (404, 404)
+            assert subject == task.conversation_id or task.conversation_id not in sent.text + read.text
         with database.reading() as session:
             assert session.exec(select(PendingMessage)).all() == []
 

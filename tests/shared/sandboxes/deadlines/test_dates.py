@@ -137,6 +137,12 @@ class TestActivity:
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
+    def test_activity_is_that_of_one_sandbox(self, database: Database, user: Person) -> None:
+        active, idle = make(database, user), make(database, user)
+        write(database, lambda session: deadlines.record_activity(session, active.id))
+        assert [found.sandbox_id for found in overdue(database)] == [idle.id]
+        assert as_stored(database, idle) == idle
+
     def test_activity_of_a_deleted_sandbox_sets_no_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, status=Status.DELETED)
         write(database, lambda session: deadlines.record_activity(session, sandbox.id))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from shared.changes import change_feed
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.errors import NotFound
@@ -57,6 +58,11 @@ class TestOverdue:
         assert [found.sandbox_id for found in overdue(database)] == [expired.id]
         assert apply_all(database) == [True]
         assert as_stored(database, expired).desired == Desired.DELETED
+
+    def test_lost_node_does_not_delay_those_of_others(self, database: Database, user: Person) -> None:
+        make_node(database, "node-b", status=NodeStatus.LOST)
+        sandbox = make(database, user)
+        assert [found.sandbox_id for found in overdue(database)] == [sandbox.id]
 
     def test_overdue_reads_its_index(self, database: Database) -> None:
         sqlite = database.engine.dialect.name == "sqlite"
@@ -114,9 +120,24 @@ class TestApply:
     def test_idle_sandbox_is_paused(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         make_conversation(database, user, sandbox, execution_status="finished")
-        make_conversation(database, user, make_sandbox(database, user), execution_status="running")
+        busy = make_sandbox(database, user)
+        make_conversation(database, user, busy, execution_status="running")
+        make_start_task(database, user, busy, stage=Stage.WORKING)
         make_start_task(database, user, sandbox, stage=Stage.ERROR)
         assert apply_all(database) == [True]
+
+    def test_idle_sandbox_that_expires_later_is_only_paused(self, database: Database, user: Person) -> None:
+        sandbox = make(database, user, max_age_seconds=9999)
+        assert apply_all(database) == [True]
+        assert as_stored(database, sandbox).desired == Desired.PAUSED
+
+    def test_owner_s_change_feed_has_the_desired_state(self, database: Database, user: Person) -> None:
+        sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
+        apply_all(database)
+        with database.reading() as session:
+            entries = change_feed.read(session, user.id, 0)
+        assert entries is not None
+        assert [(entry.row_id, entry.status) for entry in entries] == [(sandbox.id, Status.DELETING)]
 
     def test_active_sandbox_expires(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)

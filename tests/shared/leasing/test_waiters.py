@@ -1,0 +1,48 @@
+"""Rows that wait for a sandbox: which are marked due, and which worker finds them."""
+
+from datetime import timedelta
+
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.leasing import waiters
+from shared.leasing.waiters import Waiters
+from shared.states import Stage
+from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.rows import as_stored
+
+PAST = timedelta(seconds=1)
+
+
+def find_due(database: Database, node_id: str, *, without_node: bool) -> Waiters:
+    with database.reading() as session:
+        return waiters.find_due(session, node_id, without_node=without_node)
+
+
+def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Database, user: Person) -> None:
+    sandbox, elsewhere = make_sandbox(database, user), make_sandbox(database, user)
+    retried = after(10)
+    tasks = [
+        make_start_task(database, user, place, stage=stage, due_at=retried)
+        for place, stage in ((sandbox, Stage.WAITING_FOR_SANDBOX), (sandbox, Stage.READY), (elsewhere, Stage.WORKING))
+    ]
+    conversations = [
+        make_conversation(database, user, place, awaits_sandbox=waits, due_at=retried)
+        for place, waits in ((sandbox, True), (sandbox, False), (elsewhere, True))
+    ]
+    at = now()
+    with database.transaction() as session:
+        found = waiters.enqueue_waiters(session, sandbox.id, at)
+    assert found == Waiters([tasks[0].id], [conversations[0].id])
+    assert [as_stored(database, task).due_at for task in tasks] == [at, retried, retried]
+    assert [as_stored(database, talk).due_at for talk in conversations] == [at, retried, retried]
+
+
+def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user: Person) -> None:
+    make_node(database, "node-b")
+    sandbox, placeless = make_sandbox(database, user), make_sandbox(database, user, node_id=None)
+    near = make_start_task(database, user, sandbox, due_at=now() - PAST).id
+    unplaced = make_start_task(database, user, placeless, due_at=now() - PAST * 2).id
+    assert find_due(database, NODE_ID, without_node=False) == Waiters([near], [])
+    assert find_due(database, NODE_ID, without_node=True) == Waiters([unplaced, near], [])
+    assert not any(find_due(database, "node-b", without_node=False))
+    assert find_due(database, "node-b", without_node=True) == Waiters([unplaced], [])
