@@ -1,13 +1,24 @@
 """Secrets at rest: values are encrypted; of the callers' keys only digests are stored."""
 
+import base64
 import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from math import inf
+from time import monotonic
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 KEY_PREFIX = "aw_"
+# Of a Fernet token: its first byte, what it has beside the encrypted blocks, and their size.
+VERSION, FIXED_BYTES, BLOCK_BYTES = b"\x80", 57, 16
+
+RECENT_SECONDS = 60.0
+
+
+class MissingKey(ValueError):
+    """A token was written with a key that this process does not have: another process may have it."""
 
 
 class Vault:
@@ -23,6 +34,7 @@ class Vault:
             raise ValueError("at least one secret key is required")
         self._keys = [key.encode() for key in keys]
         self._fernet = MultiFernet([Fernet(key) for key in self._keys])
+        self._missed_at = -inf
 
     def encrypt(self, text: str) -> str:
         """The text as an opaque token that only the key can decrypt."""
@@ -32,14 +44,22 @@ class Vault:
         """The text of a token.
 
         Raises:
-            ValueError: the token was written with a key that is not in the list, or is damaged.
+            MissingKey: the token was written with a key that is not in the list.
+            ValueError: it is damaged.
         """
         try:
             return self._fernet.decrypt(token.encode()).decode()
         except InvalidToken:
-            raise ValueError(
+            is_missing = _is_whole(token)
+            self._missed_at = monotonic() if is_missing else self._missed_at
+            raise (MissingKey if is_missing else ValueError)(
                 "cannot decrypt a stored secret: AW_SECRET_KEYS must include the key that encrypted it"
             ) from None
+
+    def find_trouble(self) -> str | None:
+        """Return what the keys lacked within the last minute; None: nothing."""
+        is_recent = monotonic() < self._missed_at + RECENT_SECONDS
+        return "its worker's AW_SECRET_KEYS lack the key of a stored secret" if is_recent else None
 
     def digest(self, key: str) -> str:
         """The keyed digest under which a caller's key is stored."""
@@ -71,6 +91,15 @@ def new_secret_key() -> str:
 def new_api_key() -> str:
     """A new API or session key: 256 random bits."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def _is_whole(token: str) -> bool:
+    """Whether it has the version and the length of a Fernet token: damaged texts hardly ever do."""
+    try:
+        content = base64.urlsafe_b64decode(token)
+    except ValueError:
+        return False
+    return content[:1] == VERSION and len(content) % BLOCK_BYTES == FIXED_BYTES % BLOCK_BYTES
 
 
 def _digest(pepper: bytes, key: str) -> str:

@@ -98,6 +98,7 @@ class Reason(StrEnum):
     RESUMED_OUTSIDE = "resumed_outside"
     ENGINE_ERROR = "engine_error"
     DOOR_UNAVAILABLE = "door_unavailable"
+    SECRET_KEY_MISSING = "secret_key_missing"  # noqa: S105 - a name
     NODE_LOST = "node_lost"
     # Of the warm pool:
     CLAIMED = "claimed"

@@ -19,7 +19,7 @@ DEFECT_CITED = re.compile(r"\bdefect (\d+)")
 SECTION = r"(?:\d+(?:\.\d+)?|[A-Z]\b)"
 SECTION_HEADING = re.compile(rf"^##+ (?:Appendix )?({SECTION})\.? ", re.MULTILINE)
 SECTIONS_CITED = re.compile(rf"(?i:wire contract)((?:,? (?:section |appendix )?{SECTION})*)")
-# What stands between two words of a comment that goes on in the next line.
+# The text between two words of a comment that continues in the next line.
 MARGIN = re.compile(r"\s*\n[\s#]*")
 
 

@@ -123,7 +123,7 @@ def test_every_test_is_of_one_kind(collect: Collect) -> None:
     assert all("no_rerun" in marks for marks in drills)
 
 
-def test_tests_that_share_what_is_slow_to_start_are_in_one_group(collect: Collect) -> None:
+def test_tests_that_share_a_slow_fixture_are_in_one_group(collect: Collect) -> None:
     found = collect(REPOSITORY, *{name.partition("::")[0] for name in GROUPS}, "--thorough")
     groups = {name: {mark for mark in found[name] if mark.startswith("group ")} for name in GROUPS}
     assert groups == {name: {f"group {group}"} for name, group in GROUPS.items()}

@@ -169,7 +169,11 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         pulls=SharedCalls(),
         network=network,
         node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
-        impairment_checks=[lambda: network.impairment, partial(find_door_trouble, http, settings.door_url)],
+        impairment_checks=[
+            lambda: network.impairment,
+            partial(find_door_trouble, http, settings.door_url),
+            vault.find_trouble,
+        ],
     )
 
 

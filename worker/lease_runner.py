@@ -12,6 +12,7 @@ import structlog
 from shared import clock
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.clock import after
+from shared.crypto import MissingKey
 from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
@@ -55,7 +56,8 @@ def run_leased(
 
     A run that takes longer than `context.JOB_SECONDS` goes on after the return.
 
-    `work` raises Retry to requeue the row. Any other error is a bug in this service and counts as a failed attempt:
+    `work` raises Retry to requeue the row. What it lacks, an engine, an agent server, the store or a secret key, is
+    awaited without a max. Any other error is a bug in this service and counts as a failed attempt:
     the row is never lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where
     the work must not be given up.
 
@@ -146,6 +148,9 @@ def _work(
         return retry
     except (EngineUnavailable, AgentServerUnreachable, WrongServer) as error:
         log.warning("unavailable", row=row.id, error=str(error))
+        return Retry(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
+    except MissingKey as error:
+        log.warning("secret_key_missing", row=row.id, error=str(error))
         return Retry(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
     except UNAVAILABLE as error:
         log.warning("store_unavailable", row=row.id, error=type(error).__name__)

@@ -57,7 +57,8 @@ class DiskRoute:
     def _find(self) -> DiskImages:
         if self._images is None:
             root = Path((self._inspect("/info") or {})["DockerRootDir"])
-            if lacking := missing_for(root):
+            images = DiskImages(root, self._installation)
+            if (lacking := missing_for(root)) and not images.names():
                 raise Refused(f"the filter lacks {lacking} for disk images")
-            self._images = DiskImages(root, self._installation)
+            self._images = images
         return self._images

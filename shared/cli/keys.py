@@ -19,7 +19,7 @@ DAY_SECONDS = 24 * 60 * 60
 MAX_DAYS = 3650
 HEADER = ("prefix", "name", "created", "last used", "expires", "revoked")
 FIELDS = ("prefix", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
-User = Annotated[str | None, typer.Argument(help="An operator's: the name of the key's user.")]
+User = Annotated[str | None, typer.Argument(help="For operators: the name of the key's user.")]
 Own = Annotated[bool, typer.Option("--own", help="Your own keys, through the service that you are logged in to.")]
 keys = typer.Typer(
     help="Manage API keys: your own with `--own`, or as an operator any user's, in the database.", no_args_is_help=True

@@ -20,7 +20,7 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, u
 Tail = Annotated[int, typer.Option("--tail", min=1, max=MAX_LINES, help="Max number of lines, the last ones.")]
 Times = Annotated[bool, typer.Option("--timestamps", "-t", help="Print when each line was printed.")]
 Local = Annotated[
-    bool, typer.Option("--local", help="An operator's: what is kept of any user's sandbox, from the database.")
+    bool, typer.Option("--local", help="For operators: the kept logs of any user's sandbox, from the database.")
 ]
 
 
@@ -30,7 +30,7 @@ Local = Annotated[
 def show_logs(
     sandbox_id: Id, follow: Follow = False, tail: Tail = MAX_LINES, timestamps: Times = False, local: Local = False
 ) -> None:
-    """Print what a sandbox's containers have printed, also after they are gone. With `--json`, one JSON object a line.
+    """Print the logs of a sandbox's containers, even after these are removed. With `--json`, one JSON object a line.
 
     Standard error says which container it was, and whether the log is the one that was kept.
     """

@@ -11,12 +11,12 @@ ROWS = ROW.findall(REFERENCE)
 
 
 def operations_documented_as(words: str) -> set[str]:
-    """Return those whose description contains `words`."""
+    """Return the operations whose description contains `words`."""
     return {operation for operation, _, text in ROWS if words in text}
 
 
 def operations_with_key(kind: str) -> set[str]:
-    """Return those that require a key of that kind: `user`, `sandbox`, `metrics` or `none`."""
+    """Return the operations that require a kind of key: `user`, `sandbox`, `metrics` or `none`."""
     return {operation for operation, key, _ in ROWS if key == kind}
 
 

@@ -45,7 +45,7 @@ def database(database_url: str, lock_seconds: float) -> Iterator[Database]:
 
 @pytest.fixture
 def third_user(database: Database) -> Person:
-    """A user without an interest in the locked row."""
+    """A user who does not use the locked row."""
     return make_person(database, "carol")
 
 

@@ -1,4 +1,4 @@
-"""A database without room: reads go on, and writes say what is wrong."""
+"""A database on a full disk: reads continue, and writes report the reason."""
 
 from typing import Any
 

@@ -46,7 +46,7 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
 
 
 def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: Person) -> None:
-    """It needs no key, and all others wait meanwhile."""
+    """The request needs no key, and all others would wait for it."""
     sign_in(client, user.key)
     token, began = client.cookies[COOKIE], process_time()
     for cookie in ('"' + "\\a" * 30_000 + '"', '"' + '\\"' * 30_000 + '"'):

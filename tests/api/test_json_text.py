@@ -47,7 +47,7 @@ def test_elements_of_malformed_json_are_malformed(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
 def test_values_in_other_encodings_are_not_read(encoding: str) -> None:
-    """The second byte of U+2200 in UTF-16 is that of a quote: what follows would count as a text."""
+    """The second byte of U+2200 in UTF-16 is that of a quote, so the following characters would count as a text."""
     with pytest.raises(ValueError, match="not UTF-8"):
         load(('["\N{FOR ALL}"' + ",[]" * 30_000 + "]").encode(encoding))
 

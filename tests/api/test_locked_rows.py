@@ -30,7 +30,7 @@ WRITES: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-# Where no request waits beside another for a lock, whose time a loaded machine may need.
+# For tests in which no request waits for a lock, because a loaded machine may need more time.
 ALONE = pytest.mark.parametrize("lock_seconds", [1.0])
 
 

@@ -1,4 +1,4 @@
-"""`make bench`: what the service does in how much time, beside what its parts could do alone."""
+"""`make bench`: measurements of the service, beside baselines of its parts without the service."""
 
 import argparse
 import json
@@ -42,7 +42,7 @@ SITE_MEASURES: dict[str, Measure] = {
     "stalls": stalls,
     "memory": lambda site, _runs: [memory(site)],
 }
-# What has a store of its own.
+# The measures with a store of their own.
 STORE_MEASURES: dict[str, Callable[[argparse.Namespace], Iterable[Figure]]] = {
     "engine": lambda options: [stopped_engine(options.database, options.runs)],
     "versions": lambda options: [list_versions(options.database, options.runs)],
@@ -53,16 +53,16 @@ MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure, print each figure as soon as it is there, and keep all of them."""
+    """Measure, print each figure as soon as it is known, and write all of them."""
     subject = options.peer or options.database
     say(f"{subject}; {json.dumps(describe())}\n\n{HEAD}")
-    figures = list(_told(_measure_peer(options) if options.peer else _measure(options)))
+    figures = list(_print_each(_measure_peer(options) if options.peer else _measure(options)))
     if options.output is not None:
         _keep(options.output, subject, figures)
 
 
 def memory(site: Site) -> Figure:
-    """Of API, worker and broker, after all that was measured before."""
+    """The memory of API, worker and broker after the other measurements."""
     found = sum(map(memory_bytes, site.pids())) / 1024**2
     return Figure(
         "memory of API, worker and broker", [[found]], goal="≤ 400 MB", check=lambda _: found <= 400, unit="MB"
@@ -70,12 +70,12 @@ def memory(site: Site) -> Figure:
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print and flush."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def _told(figures: Iterable[Figure]) -> Iterator[Figure]:
+def _print_each(figures: Iterable[Figure]) -> Iterator[Figure]:
     for figure in figures:
         say(line(figure))
         yield figure
@@ -104,10 +104,10 @@ def _keep(output: Path, subject: str, figures: list[Figure]) -> None:
 
 
 def _names(text: str) -> list[str]:
-    """Those of the measures that are named.
+    """Parse the names of measures.
 
     Raises:
-        ArgumentTypeError: there is none of that name.
+        ArgumentTypeError: a name is unknown.
     """
     names = text.split(",")
     if unknown := [name for name in names if name not in MEASURES]:
@@ -118,14 +118,18 @@ def _names(text: str) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
-    parser.add_argument("--runs", type=int, default=5, help="each figure is a median of so many")
+    parser.add_argument("--runs", type=int, default=5, help="the number of runs, of which each figure is the median")
     parser.add_argument(
-        "--only", type=_names, default=list(MEASURES), help=f"of {', '.join(MEASURES)}; with commas between"
+        "--only", type=_names, default=list(MEASURES), help=f"a list with commas, of {', '.join(MEASURES)}"
     )
     parser.add_argument("--size", type=int, default=100_000, help="rows in the stores of `lists` and `sweep`")
-    parser.add_argument("--list", default="", help="of `lists`, those whose name holds this")
-    parser.add_argument("--json", type=Path, dest="output", help="where to keep every sample")
+    parser.add_argument("--list", default="", help="only those of `lists` whose name contains this")
+    parser.add_argument("--json", type=Path, dest="output", help="where to write every sample")
     parser.add_argument("--peer", metavar="URL", help="measure the V1 server that listens there instead")
-    parser.add_argument("--seconds", type=float, default=3, help="for --peer: how long each rate is taken")
-    parser.add_argument("--key", default=os.environ.get("PEER_KEY", ""), help="for --peer; else $PEER_KEY")
+    parser.add_argument(
+        "--seconds", type=float, default=3, help="for --peer: how long to measure each rate, in seconds"
+    )
+    parser.add_argument(
+        "--key", default=os.environ.get("PEER_KEY", ""), help="for --peer: the API key; default $PEER_KEY"
+    )
     main(parser.parse_args())

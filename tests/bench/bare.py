@@ -1,6 +1,6 @@
-"""`python -m tests.bench.bare PORT`: an application with one route, which returns the bytes it was given last.
+"""`python -m tests.bench.bare PORT`: an application with one route, which returns the last bytes that it received.
 
-As little as FastAPI can do, with the API's own server settings: what a list can be held against.
+It is the least that FastAPI can do, with the API's own server settings: the baseline of lists.
 """
 
 import sys
@@ -17,18 +17,18 @@ app = FastAPI()
 
 @app.get("/bytes")
 async def get_bytes() -> Response:
-    """The bytes."""
+    """Return the bytes."""
     return Response(app.state.content, media_type="application/json")
 
 
 @app.put("/bytes")
 async def put_bytes(request: Request) -> None:
-    """Keep the bytes."""
+    """Store the bytes."""
     app.state.content = await request.body()
 
 
 def main(port: int) -> None:
-    """Listen until told to stop."""
+    """Serve until interrupted."""
     app.state.content = b""
     config = uvicorn.Config(
         app,

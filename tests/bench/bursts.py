@@ -1,4 +1,4 @@
-"""A hundred starts at once: from a pool that has a member for each, and cold beside a loop of bare containers."""
+"""A hundred starts at once: from a sufficient warm pool, and cold, beside a loop of bare containers."""
 
 import asyncio
 import time
@@ -24,12 +24,12 @@ from worker.sandboxes.container_spec import deferred_init_config, server_config
 
 MANY = 100
 LONG = 60
-# Of a bare loop: the quickest of these is the best that the engine does.
-HANDS = (1, 2, 4, 8)
+# The numbers of threads of the bare loop. The fastest is the best that the engine can do.
+THREADS = (1, 2, 4, 8)
 
 
 def warm_burst(site: Site, image: str, name: str, runs: int) -> list[Figure]:
-    """Each start's own time, and the time until the last one is RUNNING."""
+    """The time of each start, and the time until the last sandbox is RUNNING."""
     site.set_pool(image, MANY)
     each: Runs = []
     last: Runs = []
@@ -62,12 +62,12 @@ def warm_burst(site: Site, image: str, name: str, runs: int) -> list[Figure]:
 
 
 def cold_burst(site: Site, image: str, name: str, runs: int) -> Figure:
-    """The time until the last one is RUNNING, and of a bare loop with so many hands as is best."""
+    """The time until the last sandbox is RUNNING, beside a bare loop with the best number of threads."""
     ours: Runs = []
     bare: Runs = []
     for _ in range(runs):
         ours.append([_burst(site, image)[1]])
-        bare.append([min(_bare_loop(site, image, hands) for hands in HANDS)])
+        bare.append([min(_bare_loop(site, image, threads) for threads in THREADS)])
     return Figure(
         f"{MANY} cold starts at once, {name}: all",
         ours,
@@ -79,7 +79,7 @@ def cold_burst(site: Site, image: str, name: str, runs: int) -> Figure:
 
 
 def _burst(site: Site, image: str) -> tuple[list[float], float]:
-    """Start so many, and delete them again."""
+    """Start and delete `MANY` sandboxes."""
     began = time.perf_counter()
     found = asyncio.run(_start_all(site, image))
     seconds = time.perf_counter() - began
@@ -97,7 +97,7 @@ async def _start(client: httpx.AsyncClient, image: str) -> tuple[float, str]:
     answer = await client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
     shown = answer.json()
-    while shown["status"] == "STARTING":  # longer than anybody may wait in one request
+    while shown["status"] == "STARTING":  # longer than the longest wait of a request
         answer = await client.get(f"/api/v1/sandboxes/{shown['id']}")
         shown, seconds = answer.json(), time.perf_counter() - began
         await asyncio.sleep(0.2)
@@ -117,8 +117,8 @@ def _client(site: Site) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=site.service.url, headers=headers, limits=limits, timeout=2 * LONG)
 
 
-def _bare_loop(site: Site, image: str, hands: int) -> float:
-    with ExitStack() as stack, ThreadPoolExecutor(hands) as pool:
+def _bare_loop(site: Site, image: str, threads: int) -> float:
+    with ExitStack() as stack, ThreadPoolExecutor(threads) as pool:
         made = [stack.enter_context(bare_container(site, image)) for _ in range(MANY)]
         began = time.perf_counter()
         list(pool.map(_boot, made))
@@ -128,7 +128,7 @@ def _bare_loop(site: Site, image: str, hands: int) -> float:
 
 
 def _bare_inits(site: Site, image: str) -> float:
-    """Seconds until so many bare servers, told at once whose they are, have said so."""
+    """The seconds until `MANY` bare servers, initialized at once, have responded."""
     with ExitStack() as stack, ThreadPoolExecutor(MANY) as pool:
         made = [stack.enter_context(bare_container(site, image)) for _ in range(MANY)]
         urls = [bare.boot(deferred_init_config(BOOT_KEY, origins=[])) for bare in made]

@@ -1,4 +1,4 @@
-"""A conversation on a sandbox of the pool, from POST to READY, beside the agent server's own create."""
+"""The start of a conversation in a warm sandbox, from POST to READY, beside the agent server's own create."""
 
 import time
 
@@ -21,7 +21,7 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 
 
 def conversations(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
-    """Both, in turn: each the first one of its server, which then loads what all of them need."""
+    """Measure both in alternation. Each conversation is the first of its server, which loads its modules for it."""
     site.set_pool(image, 2)
     ours: Runs = []
     bare: Runs = []

@@ -1,4 +1,4 @@
-"""A list while no engine answers, beside the same list while one does: it is answered from the store."""
+"""A list while no engine responds, beside the same list while one does. The API reads lists from the store."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ SAMPLES = 200
 
 
 def stopped_engine(database: str, runs: int) -> Figure:
-    """One client's list of conversations in sandboxes that run, and then in those of an engine that was stopped."""
+    """The list of one client's conversations, with running sandboxes and then with a stopped engine."""
     with ExitStack() as stack:
         engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
         stack.callback(engine.clear)

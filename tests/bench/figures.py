@@ -1,4 +1,4 @@
-"""What a benchmark has found: each measure beside its baseline, over several runs."""
+"""The figures of a benchmark: each measure beside its baseline, over several runs."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,55 +10,55 @@ Runs = list[list[float]]
 
 @dataclass(frozen=True)
 class Spread:
-    """A percentile of each run: the median of the runs, the least and the greatest."""
+    """A percentile over several runs: the median, the minimum and the maximum."""
 
     median: float
     least: float
     greatest: float
 
     def __str__(self) -> str:
-        """Short, with as many digits as mean something."""
+        """The numbers with their significant digits."""
         return f"{_short(self.median)} ({_short(self.least)}–{_short(self.greatest)})"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measure. Times in seconds, rates per second; `runs` has the samples of each run, `bare` its baseline's."""
+    """One measure. Times are in seconds, rates per second. `runs` has each run's samples, `bare` the baseline's."""
 
     name: str
     runs: Runs
     baseline: str = ""
     bare: Runs = field(default_factory=list)
-    # What is to be reached, in words, and whether it is, by the figures.
+    # The goal as text, and a function that tells whether the figure reaches it.
     goal: str = ""
     check: Callable[["Figure"], bool] | None = None
     unit: str = "ms"
 
     def at(self, part: float) -> Spread:
-        """That part of all samples is no greater, run by run."""
+        """The percentile of each run's samples."""
         return _spread(self.runs, part)
 
     def bare_at(self, part: float) -> Spread:
-        """The same of the baseline."""
+        """The percentile of each run's samples of the baseline."""
         return _spread(self.bare, part)
 
     def over_all(self, part: float) -> float:
-        """That part of the samples of all runs together is no greater."""
+        """The percentile of the samples of all runs together."""
         return percentile([value for run in self.runs for value in run], part)
 
     @property
     def ratio(self) -> float:
-        """How often the median fits the baseline's: the median of the runs' ratios."""
+        """The median of the runs' ratios of the figure's median to the baseline's."""
         pairs = zip(self.runs, self.bare, strict=True)
         return statistics.median(percentile(ours, 0.5) / percentile(theirs, 0.5) for ours, theirs in pairs)
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether its goal is; None: it has none."""
+        """Whether the figure reaches its goal; None: it has no goal."""
         return self.check(self) if self.check else None
 
     def document(self) -> dict[str, Any]:
-        """All of it, for machines."""
+        """The figure as a JSON object."""
         shown: dict[str, Any] = {"name": self.name, "unit": self.unit, "goal": self.goal, "reached": self.is_reached}
         shown |= {"runs": self.runs, "baseline": self.baseline, "baseline_runs": self.bare}
         shown |= {f"p{round(part * 100)}": asdict(self.at(part)) for part in (0.5, 0.95, 0.99)}
@@ -71,7 +71,7 @@ VERDICTS: Mapping[bool | None, str] = {True: "yes", False: "**no**", None: ""}
 
 
 def line(figure: Figure) -> str:
-    """A line of the table."""
+    """A row of the table."""
     factor = 1000 if figure.unit == "ms" else 1
 
     def show(spread: Spread) -> str:
@@ -84,7 +84,7 @@ def line(figure: Figure) -> str:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The least of the values that so many of them are not greater than."""
+    """The smallest value that at least that part of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, round(part * len(ordered) + 0.5) - 1))]
 

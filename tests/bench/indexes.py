@@ -1,8 +1,8 @@
-"""`python -m tests.bench.indexes`: what the indexes of counts and operators' lists cost writes of a sandbox's row.
+"""`python -m tests.bench.indexes`: the cost of the indexes for counts and operators' lists in writes of sandboxes.
 
-100,000 sandboxes, the same writes in turn with these indexes and without them, each in a transaction of its own that
-syncs its commit: the time, which other work disturbs, and what is written to the database's log, which it does not.
-PostgreSQL writes no images of whole pages here: how many there are depends on the time since a checkpoint.
+The store has 100,000 sandboxes. The same writes run in alternation with and without the indexes, each in a transaction
+that syncs its commit. The time depends on other work of the machine; the bytes in the database's log do not. Full-page
+writes of PostgreSQL are off, because their number depends on the time since a checkpoint.
 """
 
 import random
@@ -30,9 +30,9 @@ from tests.bench.site import POSTGRES
 from tests.services.postgres import running_postgres
 
 NAMES = ("by_age", "failed", "gone", "counts", "unreconciled")
-# Of a store with 100,000 sandboxes.
+# In a store with 100,000 sandboxes.
 SIZE = 1_000_000
-# Writes in one measurement, and measurements of each kind.
+# The writes of a measurement, and the measurements of each kind.
 WRITES, ROUNDS = 150, 5
 TABLE: Table = Sandbox.__table__  # type: ignore[attr-defined]
 INDEXES: list[Index] = [index for index in TABLE.indexes if str(index.name).removeprefix("ix_sandbox_") in NAMES]
@@ -40,7 +40,7 @@ Write = Callable[[Connection, str], object]
 
 
 def add(connection: Connection, _sandbox_id: str) -> object:
-    """A start: one more sandbox."""
+    """Insert a sandbox, as a start does."""
     row = Sandbox(
         owner_id=None, spec_id=SPEC_ID, desired=Desired.RUNNING, status=Status.STARTING, session_key=new_id(),
         session_key_digest=new_id(), due_at=now(),
@@ -49,24 +49,24 @@ def add(connection: Connection, _sandbox_id: str) -> object:
 
 
 def claim(connection: Connection, sandbox_id: str) -> object:
-    """A lease."""
+    """Take the lease of a sandbox."""
     values = {"lease_owner": "w", "lease_until": now() + timedelta(seconds=15), "fence": TABLE.c.fence + 1}
     return _set(connection, sandbox_id, **values)
 
 
-def want(connection: Connection, sandbox_id: str) -> object:
-    """A desired state: a pause."""
+def set_desired(connection: Connection, sandbox_id: str) -> object:
+    """Set a desired state, as a pause does."""
     values = {"desired": Desired.PAUSED, "generation": TABLE.c.generation + 1, "due_at": now(), "updated_at": now()}
     return _set(connection, sandbox_id, **values)
 
 
 def observe(connection: Connection, sandbox_id: str) -> object:
-    """A status that a worker writes."""
+    """Write a status, as a worker does."""
     values = {"status": Status.PAUSED, "observed_generation": TABLE.c.generation, "due_at": None, "lease_until": None}
     return _set(connection, sandbox_id, **values, status_changed_at=now(), updated_at=now(), pause_kind="frozen")
 
 
-WRITES_BY_NAME: dict[str, Write] = {"start": add, "claim": claim, "desired state": want, "status": observe}
+WRITES_BY_NAME: dict[str, Write] = {"start": add, "claim": claim, "desired state": set_desired, "status": observe}
 
 
 def _set(connection: Connection, sandbox_id: str, **values: Any) -> object:
@@ -83,7 +83,7 @@ def main() -> None:
 
 @contextmanager
 def opened(url: str | None) -> Iterator[tuple[Database, list[str]]]:
-    """A database with the sandboxes, and their ids."""
+    """Create a database with sandboxes; yield it with their ids."""
     with TemporaryDirectory(dir=Path("var")) as directory:
         url = url or f"sqlite:///{Path(directory).absolute() / 'bench.db'}"
         migrate(url)
@@ -94,7 +94,7 @@ def opened(url: str | None) -> Iterator[tuple[Database, list[str]]]:
 
 
 def report(database: Database, ids: list[str]) -> None:
-    """Print the medians of all rounds, and the least and the greatest."""
+    """Print the median, the minimum and the maximum over all rounds."""
     found: dict[tuple[str, str, bool], list[float]] = {}
     for turn in range(2 * ROUNDS):
         has_indexes = turn % 2 == 0
@@ -115,7 +115,7 @@ def report(database: Database, ids: list[str]) -> None:
 
 
 def measure(database: Database, write: Write, ids: list[str]) -> dict[str, float]:
-    """Milliseconds of a write, and bytes of the log."""
+    """Measure a write: its milliseconds, and its bytes in the log."""
     with database.engine.execution_options(writing=True).connect() as connection:
         is_sqlite = connection.dialect.name == "sqlite"
         if is_sqlite:
@@ -139,7 +139,7 @@ def _log_size(connection: Connection) -> float:
 
 
 def _raw(connection: Connection, statement: str) -> None:
-    """Run a statement of SQLite outside of transactions."""
+    """Run a statement on SQLite outside a transaction."""
     driver: Any = connection.connection.driver_connection
     driver.execute(statement)
 

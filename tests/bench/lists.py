@@ -1,10 +1,9 @@
 """Lists, beside a bare FastAPI route that returns the same bytes.
 
-A store of its own with so many conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
-one without a response cache: "uncached" is the cost of a list of which a row has changed. Each list is
-asked for by users with about a hundred conversations, a different one each time, and by one who has very many. A run
-asks one client's requests one after the other, then lets 16 clients ask at once; the bare route does the same right
-after.
+The benchmark has its own store of conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
+one without a response cache: "uncached" is the cost of a list of which a row has changed. Each list is requested by
+users with about a hundred conversations, a different one each time, and by one user with very many. A run sends the
+requests of one client in sequence, and then those of 16 clients at once. The bare route gets the same load right after.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ from tests.waiting import eventually
 
 CLIENTS = 16
 ONE_BY_ONE = 100
-# As many different users ask.
+# The number of different users.
 ASKERS = 50
 WARM_UP = 60
 CONVERSATIONS = "/api/v1/app-conversations/search"
@@ -57,13 +56,13 @@ LISTS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Server:
-    """A process that answers, at its address."""
+    """A server process and its address."""
 
     url: str
 
 
 class Run(NamedTuple):
-    """One run's samples: the seconds of one client's requests, and the requests a second of sixteen."""
+    """The samples of a run: the seconds of one client's requests, and the requests per second of sixteen."""
 
     seconds: list[float]
     rate: float
@@ -80,12 +79,12 @@ class Servers(NamedTuple):
 def lists(
     database: str, size: int, runs: int, say: Callable[[str], None], *, only: str = "", seconds: float = 1.0
 ) -> Iterator[Figure]:
-    """Each list, for each kind of user: how long one client waits, and how many requests a second sixteen get.
+    """Measure each list for each kind of user: one client's latency, and the rate of sixteen clients.
 
     Args:
-        size: conversations in the store.
-        only: lists whose name holds this.
-        seconds: how long each run's sixteen clients ask.
+        size: the number of conversations in the store.
+        only: measure only lists whose name contains this.
+        seconds: the duration of the load of sixteen clients in each run.
     """
     with ExitStack() as stack:
         url = stack.enter_context(running_store(database))

@@ -1,6 +1,6 @@
-"""An HTTP client that costs little: requests are made beforehand, and of an answer only its length is read.
+"""An HTTP client with a low cost: requests are built beforehand, and only the length of a response is parsed.
 
-It shares the processors with what it measures; `Load.client_cpu_seconds` says how much it took.
+It shares the processors with the server that it measures. `Load.client_cpu_seconds` is its own share.
 """
 
 import selectors
@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 HEAD_END = b"\r\n\r\n"
 LENGTH = b"content-length:"
 MOST = 1 << 20
-# One buffer for all responses: to allocate one for each response costs more than to read it.
+# One buffer for all responses, because allocating one for each costs more than reading the response.
 _ROOM = bytearray(MOST)
 _VIEW = memoryview(_ROOM)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a run of several clients has shown."""
+    """The result of a run of several clients."""
 
     requests: int
     seconds: float
@@ -34,19 +34,19 @@ class Load:
 
 
 def make_request(path: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """A GET as it goes over the wire."""
+    """The bytes of a GET."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{lines}\r\n".encode()
 
 
 def time_requests(url: str, requests: Sequence[bytes], *, pause_seconds: float = 0) -> list[float]:
-    """One client, one connection: the seconds that each request took; it rests before each."""
+    """Send requests on one connection, with a pause before each; return the seconds of each."""
     with _connected(url) as connection:
         return [_time(connection, request, pause_seconds) for request in requests]
 
 
 def time_while(url: str, request: bytes, is_busy: Callable[[], bool]) -> list[float]:
-    """One client, one connection: the seconds that each request took, for as long as something else is busy."""
+    """Repeat a request on one connection while `is_busy`; return the seconds of each."""
     took: list[float] = []
     with _connected(url) as connection:
         while is_busy() or not took:
@@ -55,18 +55,18 @@ def time_while(url: str, request: bytes, is_busy: Callable[[], bool]) -> list[fl
 
 
 def post(url: str, path: str, headers: Mapping[str, str], body: bytes) -> int:
-    """Send a body on a connection of its own; the answer's status."""
+    """Send a body on a new connection; return the status of the response."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{lines}\r\n"
     with _connected(url) as connection:
         connection.sendall(head.encode())
-        with suppress(ConnectionError):  # a server that has refused reads no further
+        with suppress(ConnectionError):  # a server that refuses the request stops reading
             connection.sendall(body)
         return int(connection.recv(MOST).split(b" ", 2)[1])
 
 
 def get(url: str, path: str, headers: Mapping[str, str]) -> int:
-    """Read an answer to its end, on a connection of its own; its status."""
+    """Send a GET on a new connection, and read the response to its end; return the status."""
     with _connected(url) as connection:
         connection.sendall(make_request(path, {**headers, "Connection": "close"}))
         status = int(connection.recv(MOST).split(b" ", 2)[1])
@@ -75,21 +75,21 @@ def get(url: str, path: str, headers: Mapping[str, str]) -> int:
     return status
 
 
-def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, apart: bool = False) -> Load:
-    """So many clients, each asking again as soon as it is answered, the requests in turn.
+def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, own_addresses: bool = False) -> Load:
+    """Run clients that each send the next request as soon as they get a response.
 
     Args:
-        url: where the server listens.
-        requests: what is asked.
-        clients: how many ask at a time.
-        seconds: how long.
-        apart: each comes from an address of its own; the server must listen at 127.0.0.1.
+        url: the server's URL.
+        requests: the requests, which each client sends in turn.
+        clients: the number of clients.
+        seconds: the duration.
+        own_addresses: use a separate source address for each client; the server must listen at 127.0.0.1.
     """
     began, cpu = time.perf_counter(), time.process_time()
     until, done = began + seconds, 0
     with selectors.DefaultSelector() as selector:
         for number in range(clients):
-            source = f"127.0.1.{number + 1}" if apart else ""
+            source = f"127.0.1.{number + 1}" if own_addresses else ""
             _start(selector, _connect(url, source), requests, number * len(requests) // clients)
         while time.perf_counter() < until:
             done += sum(_go_on(key.fileobj, key.data) for key, _ in selector.select(1))
@@ -99,8 +99,8 @@ def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, a
     return Load(done, took, time.process_time() - cpu)
 
 
-class _Turn:
-    """What one client sends next, and how much of an answer it still waits for."""
+class _ClientState:
+    """The next request of a client, and the number of bytes missing from its current response."""
 
     def __init__(self, requests: Sequence[bytes], position: int) -> None:
         self.requests, self.position, self.missing = requests, position, 0
@@ -113,17 +113,17 @@ class _Turn:
 def _start(
     selector: selectors.BaseSelector, connection: socket.socket, requests: Sequence[bytes], position: int
 ) -> None:
-    turn = _Turn(requests, position)
-    selector.register(connection, selectors.EVENT_READ, turn)
-    connection.sendall(turn.next())
+    state = _ClientState(requests, position)
+    selector.register(connection, selectors.EVENT_READ, state)
+    connection.sendall(state.next())
 
 
-def _go_on(connection: object, turn: _Turn) -> bool:
+def _go_on(connection: object, state: _ClientState) -> bool:
     assert isinstance(connection, socket.socket)
-    turn.missing = _receive(connection, turn.missing)
-    if turn.missing:
+    state.missing = _receive(connection, state.missing)
+    if state.missing:
         return False
-    connection.sendall(turn.next())
+    connection.sendall(state.next())
     return True
 
 
@@ -138,10 +138,10 @@ def _time(connection: socket.socket, request: bytes, pause_seconds: float) -> fl
 
 
 def _receive(connection: socket.socket, missing: int) -> int:
-    """Read on; how many bytes of the answer are still to come. With 0 missing, a new answer begins."""
+    """Receive a part of a response; return the number of bytes still missing. With 0 missing, a new response begins."""
     size = connection.recv_into(_VIEW)
     if not size:
-        raise ConnectionError("the server has hung up")
+        raise ConnectionError("the server closed the connection")
     if missing:
         return missing - size
     head = _ROOM[: _ROOM.index(HEAD_END, 0, size) + len(HEAD_END)]

@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, and what its processes have used of it."""
+"""The machine of a benchmark, and the resources that its processes used."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def describe() -> dict[str, Any]:
-    """Facts without which no figure means much."""
+    """Describe the machine, without which figures cannot be compared."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "?")
     return {
@@ -23,11 +23,11 @@ def describe() -> dict[str, Any]:
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process has in memory, what it shares with others too."""
+    """The resident memory of a process, including shared pages."""
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of processor time that a process has used so far."""
+    """The processor time of a process so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS

@@ -1,6 +1,6 @@
-"""`python -m tests.bench.noop BROKER`: a Celery worker, configured as ours are, whose one task does nothing but answer.
+"""`python -m tests.bench.noop BROKER`: a Celery worker, configured as the service's, with one task that does nothing.
 
-It answers in a list of its own in the broker, so that the waiting client is woken and need not poll.
+The task pushes its result to a list in the broker, so that the waiting client need not poll.
 """
 
 import sys
@@ -17,7 +17,7 @@ TASK, QUEUE, DONE = "bench.noop", "bench", "bench:done"
 
 
 def make(broker: str) -> Celery:
-    """The application, with the task."""
+    """Create the application with the task."""
     app = make_app(Settings(redis_url=broker, secret_keys=SecretStr("")))
     client = redis.Redis.from_url(server_url(broker))
 
@@ -29,7 +29,7 @@ def make(broker: str) -> Celery:
 
 
 def main(broker: str) -> None:
-    """Work until told to stop."""
+    """Work until interrupted."""
     make(broker).Worker(pool="threads", concurrency=4, queues=[QUEUE], without_mingle=True, without_gossip=True).start()
 
 

@@ -9,12 +9,12 @@ from tests.bench.starts import KEY, WEBHOOK, bare_container, delete, timed_start
 from tests.waiting import eventually
 from worker.sandboxes.container_spec import container_name, server_config
 
-# Of one processor.
+# The share of one processor below which a container is idle.
 AT_REST = 0.05
 
 
 def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[Figure]:
-    """Both, of one sandbox and of one bare container in turn."""
+    """Measure the pauses and resumes of a sandbox and of a bare container in alternation."""
     _, sandbox_id = timed_start(site, image)
     with bare_container(site, image) as bare:
         bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
@@ -31,7 +31,7 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
                 for verb in verbs:
                     found[verb].append([])
             for _ in range(samples):
-                # In turn: what one pause meets, of the other's being thawed just before, so does the other.
+                # In alternation, so that both begin under the same conditions: just after the other one was unpaused.
                 for verb, (request, _) in verbs.items():
                     ours[verb][-1].append(_timed(request))
                 for verb, (_, call) in verbs.items():
@@ -56,21 +56,21 @@ def _request(site: Site, sandbox_id: str, verb: str) -> None:
 
 
 def _await_rest(site: Site, container: str) -> None:
-    """A server that has booted just now goes on for seconds; frozen half of the time, it would be at it all along."""
+    """Wait until the server is idle. After its boot it works for seconds, and longer if it is paused meanwhile."""
     eventually(lambda: _share(site, container) < AT_REST, deadline_seconds=60)
 
 
 def _share(site: Site, container: str) -> float:
-    """How much of one processor a container takes, over a second."""
+    """The share of one processor that a container uses within a second."""
     before = _used(site, container)
     time.sleep(1)
     return (_used(site, container) - before) / 1e9
 
 
 def _used(site: Site, container: str) -> int:
-    """Nanoseconds of processors."""
-    told = site.api.stats(container, stream=False, one_shot=True)
-    return int(told["cpu_stats"]["cpu_usage"]["total_usage"])
+    """The processor time of a container so far, in nanoseconds."""
+    stats = site.api.stats(container, stream=False, one_shot=True)
+    return int(stats["cpu_stats"]["cpu_usage"]["total_usage"])
 
 
 def _timed(act: Callable[[], object]) -> float:

@@ -1,9 +1,9 @@
-"""Another V1 server, measured by the same client: starts, pauses and lists. It promises no `?wait=`, so we ask again.
+"""Measurements of another V1 server by the same client: starts, pauses and lists. Without `?wait=`, the client polls.
 
-What it starts is deleted. Nothing is compared here: run the same against ours, on the same machine and image.
+The sandboxes are deleted afterwards. To compare, run the same against Agent Workspace, on the same machine and image.
 
-The server that people use today delays the requests of a client that sends more than ten a second, and refuses those
-of a client that sends more than twenty. So each operation begins after a pause, and its status is polled with backoff.
+The usual V1 server delays the requests of a client that sends more than ten a second, and refuses those of a client
+that sends more than twenty. So each operation begins after a pause, and its status is polled with backoff.
 """
 
 import time
@@ -20,28 +20,28 @@ from tests.bench.load import load, make_request, time_requests
 
 T = TypeVar("T")
 V1 = "/api/v1"
-# Until the first question for a sandbox's status, and how much longer until each next one, in seconds: ten a second.
+# The first delay between polls of a sandbox, its growth factor, and its maximum: no more than ten polls a second.
 ASK_SECONDS, ASK_FACTOR, ASK_MOST_SECONDS = 0.01, 1.6, 0.2
-# After it, no server counts what was asked before.
+# The pause after which rate limits no longer count earlier requests.
 REST_SECONDS = 1.1
-# How long an answer may take, and how long what was asked for.
+# The timeouts of a response and of an operation.
 ANSWER_SECONDS, MAX_SECONDS = 60, 180
-# How often a request is sent that is refused for being one too many.
+# The maximum number of tries of a request that gets a 429.
 TRIES = 10
-# In each run, and while lists are asked for.
+# The number of pauses in each run, and of sandboxes while lists are requested.
 PAUSES, LISTED = 3, 3
 CLIENTS, LIST_REQUESTS = 16, 10
 LISTS = {"sandboxes": f"{V1}/sandboxes/search?limit=50", "conversations": f"{V1}/app-conversations/search?limit=50"}
 
 
 def measure(url: str, key: str, runs: int, seconds: float = 3) -> Iterator[Figure]:
-    """Each figure as soon as it is there.
+    """Measure a server; yield each figure as soon as it is known.
 
     Args:
-        url: where the server listens, without a path.
-        key: sent as a bearer token and as X-Session-API-Key: servers differ in what they read.
-        runs: how many samples of a start, and of each rate.
-        seconds: how long each rate is taken.
+        url: the server's URL, without a path.
+        key: the API key, sent as a bearer token and as X-Session-API-Key, because servers differ in what they read.
+        runs: the number of samples of a start and of each rate.
+        seconds: how long to measure each rate.
     """
     headers = {"Authorization": f"Bearer {key}", "X-Session-API-Key": key} if key else {}
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def _lives(http: httpx.Client, runs: int) -> Iterator[Figure]:
 
 
 def _life(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of a start, and of pauses and resumes in turn."""
+    """The seconds of a start, and of alternating pauses and resumes."""
     began = time.perf_counter()
     with _sandbox(http) as sandbox_id:
         _await(http, sandbox_id, "RUNNING")
@@ -77,24 +77,24 @@ def _list(url: str, name: str, request: bytes, runs: int, seconds: float) -> Ite
     yield Figure(f"{name}, now and then", [_rested(one_by_one) for _ in range(runs)])
     at_once = partial(load, url, [request], clients=1, seconds=seconds)
     yield Figure(f"{name}, one client", [[_rested(at_once).rate] for _ in range(runs)], unit="1/s")
-    if urlsplit(url).hostname == "127.0.0.1":  # at one address, many clients are one to a server that counts requests
-        apart = partial(load, url, [request], clients=CLIENTS, seconds=seconds, apart=True)
-        yield Figure(f"{name}, {CLIENTS} clients", [[_rested(apart).rate] for _ in range(runs)], unit="1/s")
+    if urlsplit(url).hostname == "127.0.0.1":  # a rate limit counts all clients of one address together
+        measured = partial(load, url, [request], clients=CLIENTS, seconds=seconds, own_addresses=True)
+        yield Figure(f"{name}, {CLIENTS} clients", [[_rested(measured).rate] for _ in range(runs)], unit="1/s")
 
 
 @contextmanager
 def _sandbox(http: httpx.Client) -> Iterator[str]:
-    """A new one's id; it is deleted after the block."""
+    """Start a sandbox and delete it after the block; yield its id."""
     sandbox_id = str(_ask(http, "POST", f"{V1}/sandboxes")["id"])
     try:
         yield sandbox_id
     finally:
-        # V1's own server reads the id in the query.
+        # OpenHands' V1 server reads the id from the query.
         _ask(http, "DELETE", f"{V1}/sandboxes/{sandbox_id}", sandbox_id=sandbox_id)
 
 
 def _set_status(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> float:
-    """Request a status and wait for it; the seconds that took."""
+    """Request a status and wait for it; return the seconds."""
     began = time.perf_counter()
     _ask(http, "POST", f"{V1}/sandboxes/{sandbox_id}/{verb}")
     _await(http, sandbox_id, status)
@@ -102,21 +102,21 @@ def _set_status(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> 
 
 
 def _await(http: httpx.Client, sandbox_id: str, status: str) -> None:
-    """Wait until the sandbox is shown so.
+    """Wait until the server shows the sandbox with that status.
 
     Raises:
-        RuntimeError: it has failed, or is gone, or it takes too long.
+        RuntimeError: the sandbox failed or was deleted, or the wait took too long.
     """
     until, pause = time.perf_counter() + MAX_SECONDS, ASK_SECONDS
     while (shown := _ask(http, "GET", f"{V1}/sandboxes", id=sandbox_id)[0] or {}).get("status") != status:
         if not shown or shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
-            raise RuntimeError(f"sandbox {sandbox_id} was to be {status} and is {shown or 'gone'}")
+            raise RuntimeError(f"sandbox {sandbox_id} should be {status} and is {shown or 'gone'}")
         time.sleep(pause)
         pause = min(pause * ASK_FACTOR, ASK_MOST_SECONDS)
 
 
 def _ask(http: httpx.Client, method: str, path: str, **params: str) -> Any:
-    """What the server answers; if that is a 429, what it answers when asked again at the time it names."""
+    """Send a request, again after a 429 at the time that it names; return the body of the response."""
     answer = http.request(method, path, params=params)
     for _ in range(TRIES):
         if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:

@@ -1,4 +1,4 @@
-"""The queue: from publish to the end of a Celery task that does nothing, beside the broker's own list."""
+"""The queue: from the publish to the end of a Celery task that does nothing, beside a list of the broker."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ BARE = "bench:bare"
 
 
 def queueing(runs: int, samples: int) -> Figure:
-    """The cost of one hop through the queue, which each new desired state takes."""
+    """Measure one hop through the queue, which each new desired state takes."""
     with ExitStack() as stack:
         broker = stack.enter_context(running_valkey())
         directory = stack.enter_context(short_directory("noop"))

@@ -1,7 +1,7 @@
-"""A store with very many conversations, quickly: N of them, N/10 sandboxes, N/100 users, the first with N/20 more.
+"""Fast creation of a large store: N conversations, N/10 sandboxes and N/100 users, the first of which has N/20 more.
 
-Times lie within one year, titles are of a few thousand words, one conversation in ten is another's child. One sandbox
-in two runs, so that lists have keys to decrypt.
+Times lie within one year. Titles use a few thousand words. One conversation in ten is a child of another. Every second
+sandbox runs, so that lists have keys to decrypt.
 """
 
 import json
@@ -54,7 +54,7 @@ NOUNS = [
     "schema",
     "webhook",
 ]
-# In one title of a thousand.
+# A word in one title of a thousand.
 RARE = "flamingo"
 URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
 TOKENS = {"model": "m", "prompt_tokens": 81_234, "completion_tokens": 4_321, "cache_read_tokens": 70_000}
@@ -63,7 +63,7 @@ BATCH = 1_000
 
 
 class Seeded:
-    """What is in the store: the people with their keys, the first with more than the others."""
+    """The users of the store with their keys. The first has more conversations than the others."""
 
     def __init__(self, size: int) -> None:
         self.heavy, *self.average = (_person(number) for number in range(max(size // 100, 2)))
@@ -71,12 +71,12 @@ class Seeded:
 
     @property
     def people(self) -> list[Person]:
-        """All of them."""
+        """All users."""
         return [self.heavy, *self.average]
 
 
 def seed(database: Database, vault: Vault, size: int) -> Seeded:
-    """Fill a migrated, empty store; the same rows for the same size, their ids apart."""
+    """Fill a migrated, empty store, with the same rows for the same size except their ids."""
     chance = random.Random(size)
     seeded = seed_sandboxes(database, vault, size, chance)
     _fill(database.engine, ApiKey, (_key(person, vault) for person in seeded.people))
@@ -108,7 +108,7 @@ def _key(person: Person, vault: Vault) -> dict[str, Any]:
 
 
 def _owners(seeded: Seeded, count: int, more: int) -> Iterator[Person]:
-    """Each in turn, then the heavy one alone."""
+    """Each user in turn, then only the one with many conversations."""
     yield from (seeded.people[number % len(seeded.people)] for number in range(count))
     yield from (seeded.heavy for _ in range(more))
 
@@ -171,7 +171,7 @@ def _some_time(chance: random.Random) -> datetime:
 
 
 def _fill(engine: Engine, model: type[SQLModel], rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows past the ORM: what they don't name is as the model has it."""
+    """Insert rows without the ORM, with the model's defaults for missing columns."""
     table: Table = model.__table__  # type: ignore[attr-defined]
     write = _copy if engine.dialect.name == "postgresql" else _insert
     write(engine, table, (_complete(model, row) for row in rows))
@@ -194,9 +194,9 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
     stored = {column.key: _stored(column.type) for column in table.columns}
     statement = f'COPY "{table.name}" ({", ".join(names)}) FROM STDIN'
     with engine.begin() as connection:
-        # What a million rows change is noted for each of them: the versions are written by themselves.
+        # Triggers would update the list versions for each of a million rows: disable them, and write the versions once.
         connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the rows are made meanwhile
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the rows are generated meanwhile
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
@@ -204,7 +204,7 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _fill_versions(engine: Engine, seeded: Seeded) -> None:
-    if engine.dialect.name == "postgresql":  # SQLite's triggers have done it
+    if engine.dialect.name == "postgresql":  # SQLite's triggers have written them
         _fill(engine, ListVersion, ({"owner_id": person.id, "version": new_id()} for person in seeded.people))
 
 
@@ -215,7 +215,7 @@ def _stored(kind: Any) -> Callable[[Any], Any]:
 
 
 def _analyze(engine: Engine) -> None:
-    """What autovacuum does in time: statistics for the planner, and pages known to be visible to all."""
+    """Do what autovacuum does: update the planner's statistics and the visibility map."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if engine.dialect.name == "postgresql":
             eventually(lambda: _vacuum(connection), deadline_seconds=60)
@@ -223,9 +223,9 @@ def _analyze(engine: Engine) -> None:
 
 
 def _vacuum(connection: Connection) -> bool:
-    """Vacuum; return whether all pages are known to be visible.
+    """Vacuum; return whether all pages are marked all-visible.
 
-    A page is once its commit is in the log, and commits near it, which may be other tests' and not yet written.
+    A page is not marked before its commit, and commits near it, are in the log. Those may be other tests' commits.
     """
     connection.exec_driver_sql("CHECKPOINT")
     connection.exec_driver_sql("VACUUM")

@@ -23,10 +23,10 @@ from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 from worker.engine.docker_engine import DockerEngine
 
-# As a server for more than tests has it: what is committed is on the disk.
+# Durable commits, as a production server has them.
 POSTGRES = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=512MB", "autovacuum=on")
 CAPACITY = 1000
-# The isolation of networks and the disks of an installation as it is by default.
+# Network isolation and disks as by default.
 CONFINED = {"AW_NETWORK_ISOLATION": "on", "AW_SANDBOX_DISK_BYTES": str(20 * 1024**3)}
 
 
@@ -38,18 +38,18 @@ class Site:
     client: Client
     engine: DockerEngine
     api: APIClient
-    # Of containers that are not the service's: it removes what is its own and has no row.
+    # The label of bare containers. The service removes containers with its own label and without a row.
     bare_installation: str
-    # The processes of the service, the broker's among them.
+    # The processes of the service, including the broker.
     pids: Callable[[], list[int]]
 
     def set_pool(self, image: str, size: int) -> None:
-        """Keep so many members of a spec ready; 0: none."""
+        """Set the size of a spec's warm pool."""
         with self.service.database.transaction() as session:
             specs.change(session, image, {"warm_target": size, "warm_most": size + 2 if size else 0})
 
     def await_pool(self, image: str, size: int, deadline_seconds: float = 300) -> None:
-        """Wait until the pool has that size, and nothing boots or goes."""
+        """Wait until the pool has that size and no sandbox boots or is deleted."""
         eventually(lambda: self._members(image) == size and not self._is_busy(), deadline_seconds=deadline_seconds)
 
     def _members(self, image: str) -> int:
@@ -118,6 +118,6 @@ def running_store(database: str) -> Iterator[str]:
 
 
 def _delete_all(client: Client) -> None:
-    with suppress(Exception):  # what is left is swept with the engine
+    with suppress(Exception):  # the engine's cleanup removes the rest
         for item in client.read("/api/v1/sandboxes/search")["items"]:
             client.delete(f"/api/v1/sandboxes/{item['id']}")

@@ -1,4 +1,4 @@
-"""How long one request holds up all others: the slowest answer of `/health` beside it, and with nothing beside it."""
+"""How long one request delays all others: the slowest response of `/health` during the request, and without it."""
 
 import json
 import time
@@ -19,7 +19,7 @@ HEALTH = make_request("/health")
 SETTINGS = "/api/settings"
 MEGABYTE = 1024 * 1024
 GOAL_SECONDS = 0.05
-# What takes longest in each part of a request's way: to look for NUL, to count, to parse, to validate, to unescape.
+# The most expensive bodies for each step: the search for NUL, the count, the parser, the validation, the unescaping.
 BODIES: Mapping[str, bytes] = {
     "a body that ends in no JSON": b'{"a": "\\u0000", "b": [' + b"1," * (2 * MEGABYTE - 100),
     "4 MB of empty lists": b"[" + b"[]," * (4 * MEGABYTE // 3 - 2) + b"[]]",
@@ -41,7 +41,7 @@ LARGE_EVENTS: Mapping[str, dict[str, Any]] = {
     "one event of 31 MB in short texts": {"texts": ["x" * 900] * 34_000},
     "31 MB of long numbers": {"numbers": [int("1" * 4_000)] * 7_700},
 }
-# Of 1 MB each, as they may be stored; and the request of a start.
+# Events of 1 MB each, the maximum that is stored, and the request of a start.
 STORED_EVENTS = (
     {"text": "x" * 1_000_000},
     {"text": "\x01" * 160_000},
@@ -52,8 +52,8 @@ STORED_REQUEST = {"system_message_suffix": "x" * 1_000_000}
 
 
 @dataclass(frozen=True)
-class Intrusion:
-    """A request, and where it goes; one without a body reads."""
+class HeavyRequest:
+    """An expensive request; without a body, it is a GET."""
 
     path: str
     headers: Mapping[str, str]
@@ -61,8 +61,8 @@ class Intrusion:
 
 
 def stalls(site: Site, runs: int) -> Iterator[Figure]:
-    """The slowest answer to others beside each of these requests."""
-    for name, request in _intrusions(site):
+    """Measure the slowest response to others during each of these requests."""
+    for name, request in _heavy_requests(site):
         ours: Runs = []
         bare: Runs = []
         for _ in range(runs):
@@ -76,32 +76,35 @@ def _is_short(figure: Figure) -> bool:
     return figure.over_all(0.5) <= GOAL_SECONDS
 
 
-def _intrusions(site: Site) -> Iterator[tuple[str, Intrusion]]:
+def _heavy_requests(site: Site) -> Iterator[tuple[str, HeavyRequest]]:
     json_type = {"Content-Type": "application/json"}
     for name, body in BODIES.items():
-        yield f"{name}, without a key", Intrusion(SETTINGS, json_type, body)
-        yield name, Intrusion(SETTINGS, json_type | site.client.person.headers, body)
+        yield f"{name}, without a key", HeavyRequest(SETTINGS, json_type, body)
+        yield name, HeavyRequest(SETTINGS, json_type | site.client.person.headers, body)
     conversation, key = make_sender(site, 0)
     path, headers = f"/api/v1/webhooks/events/{conversation.id}", json_type | {"X-Session-API-Key": key}
     for name, event in EVENTS.items():
-        yield f"a webhook, {name}", Intrusion(path, headers, _events(event))
+        yield f"a webhook, {name}", HeavyRequest(path, headers, _events(event))
     for name, event in LARGE_EVENTS.items():
-        yield f"a webhook, {name}", Intrusion(path, headers, b"[%b]" % _event(event))
+        yield f"a webhook, {name}", HeavyRequest(path, headers, b"[%b]" % _event(event))
     yield from _reading(site)
 
 
-def _reading(site: Site) -> Iterator[tuple[str, Intrusion]]:
-    """Reads of what is stored and large."""
+def _reading(site: Site) -> Iterator[tuple[str, HeavyRequest]]:
+    """Reads of large stored data."""
     database, person = site.service.database, site.client.person
     conversation, _ = make_sender(site, 1)
     for number in range(12):
         make_event(database, conversation, id=f"e{number}", body=STORED_EVENTS[number % len(STORED_EVENTS)])
         make_start_task(database, person, stage=Stage.ERROR, request=STORED_REQUEST)
     tasks = "/api/v1/app-conversations/start-tasks/search"
-    yield "a page of large start tasks", Intrusion(tasks, person.headers)
-    yield "a page of large events", Intrusion(f"/api/v1/conversation/{conversation.id}/events/search", person.headers)
+    yield "a page of large start tasks", HeavyRequest(tasks, person.headers)
+    yield (
+        "a page of large events",
+        HeavyRequest(f"/api/v1/conversation/{conversation.id}/events/search", person.headers),
+    )
     archive = f"/api/v1/app-conversations/{conversation.id}/download"
-    yield "an archive of large events", Intrusion(archive, person.headers)
+    yield "an archive of large events", HeavyRequest(archive, person.headers)
 
 
 def _events(event: Mapping[str, Any]) -> bytes:
@@ -113,8 +116,8 @@ def _event(event: Mapping[str, Any]) -> bytes:
     return json.dumps({"id": "e", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"} | dict(event)).encode()
 
 
-def _measure(url: str, request: Intrusion) -> tuple[float, float]:
-    """The slowest answer beside the request, and in as much time without it."""
+def _measure(url: str, request: HeavyRequest) -> tuple[float, float]:
+    """The slowest response during the request, and within the same time without it."""
     began = time.perf_counter()
     beside = _slowest_beside(url, lambda: _send(url, request))
     took = time.perf_counter() - began
@@ -129,7 +132,7 @@ def _slowest_beside(url: str, work: Callable[[], None]) -> float:
     return slowest
 
 
-def _send(url: str, request: Intrusion) -> None:
+def _send(url: str, request: HeavyRequest) -> None:
     path, headers = request.path, request.headers
     status = get(url, path, headers) if request.body is None else post(url, path, headers, request.body)
     assert status < 500, status

@@ -1,4 +1,4 @@
-"""Starts: from the pool beside a bare `/api/init`, cold beside a bare container, a conversation beside a bare one."""
+"""Starts: from the warm pool beside a bare `/api/init`, and cold beside a bare container."""
 
 import time
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ LONG = 60
 
 @dataclass(frozen=True)
 class Bare:
-    """A container as the worker makes it, made with nothing but the engine."""
+    """A container like the worker's, created with the engine alone."""
 
     site: Site
     request: ContainerRequest
 
     def boot(self, config: bytes) -> str:
-        """Make it and start it; the agent server's URL."""
+        """Create and start the container; return the agent server's URL."""
         engine = self.site.engine
         engine.create(self.request)
         engine.put_file(self.request.name, CONFIG_PATH, config)
@@ -42,13 +42,13 @@ class Bare:
         return f"http://{engine.observe(self.request.name).address}:8000"
 
     def remove(self) -> None:
-        """Remove it, files and all."""
+        """Remove the container and its files."""
         self.site.engine.remove(self.request.name)
 
 
 @contextmanager
 def bare_container(site: Site, image: str) -> Iterator[Bare]:
-    """One that is gone after the block."""
+    """A bare container, which is removed after the block."""
     sandbox = Sandbox(id=new_id(), owner_id=new_id(), spec_id=image)  # type: ignore[call-arg]
     spec = SandboxSpec(id=image, position=0)
     bare = Bare(site, container_request(sandbox, spec, installation=site.bare_installation))
@@ -59,7 +59,7 @@ def bare_container(site: Site, image: str) -> Iterator[Bare]:
 
 
 def warm(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
-    """POST to RUNNING of a start that finds a member, and a bare server that is told whose it is."""
+    """A start that claims a warm sandbox, from POST to RUNNING, beside the init request to a bare server."""
     site.set_pool(image, 2)
     ours: Runs = []
     bare: Runs = []
@@ -82,7 +82,7 @@ def warm(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
 
 
 def cold(site: Site, image: str, name: str, runs: int) -> Figure:
-    """POST to RUNNING of a start that boots, and a bare container to healthy."""
+    """A cold start, from POST to RUNNING, beside a bare container until it is healthy."""
     ours: Runs = []
     bare: Runs = []
     for _ in range(runs):
@@ -96,7 +96,7 @@ def cold(site: Site, image: str, name: str, runs: int) -> Figure:
 
 
 def timed_start(site: Site, image: str) -> tuple[float, str]:
-    """Seconds from POST to RUNNING, and the sandbox's id."""
+    """Start a sandbox; return the seconds from POST to RUNNING, and its id."""
     began = time.perf_counter()
     answer = site.client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
@@ -106,13 +106,13 @@ def timed_start(site: Site, image: str) -> tuple[float, str]:
 
 
 def delete(site: Site, sandbox_id: str) -> None:
-    """Delete a sandbox, and wait until it is gone."""
+    """Delete a sandbox, and wait until it is deleted."""
     answer = site.client.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": LONG})
     assert answer.headers["Operation-Settled"] == "true", answer.text
 
 
 def await_healthy(http: httpx.Client, url: str, key: str) -> None:
-    """Ask in the worker's rhythm until the server takes the key."""
+    """Poll, with the worker's intervals, until the server accepts the key."""
     pause = 0.02
     while not _is_healthy(http, url, key):
         time.sleep(pause)
@@ -120,12 +120,12 @@ def await_healthy(http: httpx.Client, url: str, key: str) -> None:
 
 
 def await_dormant(http: httpx.Client, url: str) -> None:
-    """Wait until a bare server waits to be told whose it is."""
+    """Wait until a bare server awaits its deferred init."""
     eventually(lambda: _is_dormant(http, url), deadline_seconds=LONG)
 
 
 def init(http: httpx.Client, url: str) -> float:
-    """Tell a bare server whose it is; the seconds until it takes its key."""
+    """Initialize a bare server; return the seconds until it accepts its key."""
     config = init_config(KEY, webhook_url=WEBHOOK)
     began = time.perf_counter()
     answer = http.post(f"{url}/api/init", json=config, headers={"X-Init-API-Key": BOOT_KEY})

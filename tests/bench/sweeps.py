@@ -1,6 +1,6 @@
-"""What a sweep costs in a store that is old and has nothing due, and what it costs those who write meanwhile.
+"""The cost of a sweep in an old store with nothing due, and its effect on concurrent writes.
 
-The store has seen `size` sandboxes come and go, each with a conversation and its start; some are there still.
+The store has `size` sandboxes, most of them deleted, each with a conversation and its start.
 """
 
 import threading
@@ -39,12 +39,12 @@ from worker.settings import WorkerSettings
 SAMPLES = 100
 ALIVE = 200
 BATCH = 5_000
-# Between two samples: those of a run meet several sweeps.
+# The pause between two samples, so that those of a run overlap several sweeps.
 PAUSE_SECONDS = 0.03
 
 
 def sweeps(kind: str, size: int, runs: int) -> Iterator[Figure]:
-    """A sweep with nothing due, and a change of settings beside sweeps, beside the same without them."""
+    """Measure a sweep with nothing due, and a change of settings with and without concurrent sweeps."""
     with ExitStack() as stack:
         database = stack.enter_context(closing(Database(stack.enter_context(running_store(kind)), idle_seconds=120)))
         alice = make_person(database, "alice")
@@ -85,7 +85,7 @@ def _change_settings(database: Database, person: Person) -> None:
 
 @contextmanager
 def _sweeping(context: WorkerContext) -> Iterator[None]:
-    """A worker's sweeps, as often as it makes them."""
+    """Run sweeps at the worker's interval."""
     ended = threading.Event()
 
     def repeat() -> None:
@@ -121,7 +121,7 @@ def _fill(database: Database, owner: Person, size: int) -> None:
             with database.transaction() as session:
                 for row, own in ((sandbox, "session_key_digest"), (task, "conversation_id"), (conversation, "title")):
                     session.execute(insert(type(row)), _copies(row, own, min(BATCH, number - first)))
-    if database.engine.dialect.name == "postgresql":  # it does so by itself after a while, and SQLite does not
+    if database.engine.dialect.name == "postgresql":  # PostgreSQL does so by itself after a while, and SQLite does not
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("ANALYZE")
 

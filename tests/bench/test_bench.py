@@ -1,4 +1,4 @@
-"""The benchmarks as commands: what they print, what they keep, and that nothing is left of them."""
+"""The benchmarks as commands: their output, their files, and their cleanup."""
 
 import json
 import os
@@ -39,7 +39,7 @@ PEER = {
 
 @pytest.fixture
 def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Deployment]:
-    """Ours, running beside the machine's engine, with the tiny image as its default."""
+    """Agent Workspace beside the machine's engine, with the tiny image as its default."""
     installation = name_installation()
     with (
         machine_engine(installation) as engine,
@@ -51,30 +51,30 @@ def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Ite
 
 
 def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `make bench` runs."""
+    """Run the command of `make bench`."""
     command = [sys.executable, "-m", "tests.bench", *arguments]
     return subprocess.run(
         command, cwd=REPOSITORY, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=200
     )
 
 
-def rows(told: str) -> dict[str, list[str]]:
-    """The table's cells, by what is measured."""
-    lines = [line for line in told.splitlines() if line.startswith("| ")]
+def rows(output: str) -> dict[str, list[str]]:
+    """The cells of the table, by measure."""
+    lines = [line for line in output.splitlines() if line.startswith("| ")]
     assert lines[0].startswith("| measure | p50 | p95 |")
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
     return {name: rest for name, *rest in cells}
 
 
-def assert_kept(path: Path, subject: str, figures: dict[str, str], told: str) -> dict[str, Any]:
-    """The figures' samples, by name; they are those of the table, and the machine is described."""
+def assert_kept(path: Path, subject: str, figures: dict[str, str], output: str) -> dict[str, Any]:
+    """Assert that the file has the table's figures and a description of the machine; return the samples by name."""
     kept = json.loads(path.read_text())
     assert (kept["subject"], kept["machine"].keys()) == (subject, describe().keys())
     assert {figure["name"]: figure["unit"] for figure in kept["figures"]} == figures
-    assert list(rows(told)) == [f"{name}, {unit}" for name, unit in figures.items()]
+    assert list(rows(output)) == [f"{name}, {unit}" for name, unit in figures.items()]
     samples = {figure["name"]: figure["runs"] for figure in kept["figures"]}
     assert all(value > 0 for runs in samples.values() for run in runs for value in run)
-    assert all(cells[0] for cells in rows(told).values())
+    assert all(cells[0] for cells in rows(output).values())
     return samples
 
 
@@ -110,14 +110,14 @@ def test_another_server_is_measured(service: Deployment, tmp_path: Path) -> None
 
 
 @pytest.mark.nightly  # as all benchmarks
-def test_without_its_key_it_says_so(service: Deployment) -> None:
+def test_missing_key_is_reported(service: Deployment) -> None:
     done = bench("--peer", service.url, "--runs", "1", PEER_KEY="aw_wrong")
     assert done.returncode == 1
     assert "401 Unauthorized" in done.stderr
 
 
 @pytest.mark.nightly  # as all benchmarks
-def test_a_measure_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_unknown_measure_is_refused_with_the_known_ones() -> None:
     done = bench("--only", "queue,speed")
     assert done.returncode == 2
     assert f"there is no speed; there are {', '.join(MEASURES)}" in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""Other servers than ours, scripted: how they are asked, and that what is started there is deleted in any case."""
+"""The client of other V1 servers, with a scripted server. It deletes every sandbox that it starts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ KEY = "the-peer-s-key"
 
 
 class Peer:
-    """A V1 server of one sandbox. `statuses` are shown one after the other, the last for ever; None: it is gone."""
+    """A V1 server with one sandbox, which shows `statuses` in turn and repeats the last one. None: it is deleted."""
 
     def __init__(self) -> None:
         self.app = FastAPI()
@@ -32,7 +32,7 @@ class Peer:
         self.app.middleware("http")(self._admit)
 
     async def _admit(self, request: Request, answer: Any) -> Response:
-        """Each request that is named in `refused` is one too many, once."""
+        """Respond to the first request of each kind in `refused` with a 429."""
         assert request.headers["X-Session-API-Key"] == KEY
         name = f"{request.method} {request.url.path.removeprefix('/api/v1')}"
         self.asked.append(name)
@@ -70,14 +70,14 @@ def server() -> Peer:
 
 @pytest.fixture
 def url(server: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The server's URL; the client's pauses are shortened."""
+    """Shorten the client's pauses; yield the server's URL."""
     for name in ("REST_SECONDS", "ASK_MOST_SECONDS"):
         monkeypatch.setattr(peer, name, 0.01)
     with serving(server.app) as url:
         yield url
 
 
-def test_what_is_started_is_deleted_each_time(server: Peer, url: str) -> None:
+def test_each_started_sandbox_is_deleted(server: Peer, url: str) -> None:
     server.statuses = ["STARTING", "STARTING", "RUNNING"]
     figures = {figure.name: figure.runs for figure in peer.measure(url, KEY, runs=2, seconds=0.1)}
     assert [len(run) for run in figures["pause"]] == [peer.PAUSES] * 2
@@ -88,28 +88,28 @@ def test_what_is_started_is_deleted_each_time(server: Peer, url: str) -> None:
 @pytest.mark.parametrize("last", ["ERROR", "MISSING", None])
 def test_a_start_that_fails_is_reported_and_deleted(server: Peer, url: str, last: str | None) -> None:
     server.statuses = ["STARTING", last]
-    with pytest.raises(RuntimeError, match=f"s1 was to be RUNNING and is .*{last or 'gone'}"):
+    with pytest.raises(RuntimeError, match=f"s1 should be RUNNING and is .*{last or 'gone'}"):
         list(peer.measure(url, KEY, runs=2, seconds=0.1))
     assert server.deleted == ["s1"]
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_step_that_fails_leaves_nothing(server: Peer, url: str, verb: str) -> None:
+def test_sandbox_is_deleted_after_a_failed_operation(server: Peer, url: str, verb: str) -> None:
     server.statuses, server.fails = ["RUNNING"], verb
     with pytest.raises(httpx.HTTPStatusError, match="500"):
         list(peer.measure(url, KEY, runs=1, seconds=0.1))
     assert server.deleted == ["s1"]
 
 
-def test_what_takes_too_long_is_deleted(server: Peer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_that_takes_too_long_is_deleted(server: Peer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "MAX_SECONDS", 0.1)
     server.statuses = ["STARTING"]
-    with pytest.raises(RuntimeError, match="s1 was to be RUNNING"):
+    with pytest.raises(RuntimeError, match="s1 should be RUNNING"):
         list(peer.measure(url, KEY, runs=1, seconds=0.1))
     assert server.deleted == ["s1"]
 
 
-def test_who_is_refused_asks_again(server: Peer, url: str) -> None:
+def test_refused_request_is_retried(server: Peer, url: str) -> None:
     server.statuses = ["RUNNING"]
     server.refused = {"POST /sandboxes", "GET /sandboxes", "POST /sandboxes/s1/pause", "DELETE /sandboxes/s1"}
     assert len(list(peer.measure(url, KEY, runs=1, seconds=0.1))) == 9

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.bench.truth [changes of each kind, 20] [other sandboxes on the node, 150]
 
-An engine, a broker, an API and a worker of its own, with the default settings. First the worker follows the engine's
-events, then its stream of them is silent. Seconds count from just before the engine is called.
+The benchmark has its own engine, broker, API and worker, with the default settings. First the worker follows the
+engine's events, then their stream is silent. Times start just before the call of the engine.
 """
 
 import statistics
@@ -32,7 +32,7 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 
 INSTALLATION = "test-service"
 DEADLINE = 60.0
-# What is done to the container, what of that the engine tells, and the status that it leads to.
+# The change of the container, the event that the engine sends, and the resulting status.
 CHANGES: dict[str, tuple[Callable[[APIClient, str], object], str, str]] = {
     "pause": (lambda api, name: api.pause(name), "pause", "PAUSED"),
     "unpause": (lambda api, name: api.unpause(name), "unpause", "RUNNING"),
@@ -43,7 +43,7 @@ CHANGES: dict[str, tuple[Callable[[APIClient, str], object], str, str]] = {
 
 
 class Follower(threading.Thread):
-    """Follows the engine's events with nothing else to do: what no one can be sooner than."""
+    """Follows the engine's events and does nothing else: the lower bound of the delay."""
 
     def __init__(self, host: str) -> None:
         super().__init__(daemon=True)
@@ -52,13 +52,13 @@ class Follower(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Write down when something was heard of."""
+        """Record when each event arrives."""
         for event in self._stream:
             self.heard[event["Actor"]["Attributes"]["name"], event["Action"]] = time.perf_counter()
 
 
 class Bench:
-    """One sandbox that things are done to."""
+    """The sandbox whose container is changed."""
 
     def __init__(self, engine: PrivateEngine, alice: Client) -> None:
         self._api = APIClient(engine.host, version="auto")
@@ -69,21 +69,21 @@ class Bench:
         self._await("RUNNING")
 
     def measure(self, change: str) -> tuple[float, float]:
-        """Seconds until the bare follower has heard of a change, and until the API tells of it."""
+        """The seconds until the bare follower gets the event of a change, and until the API shows the change."""
         act, event, status = CHANGES[change]
         self._prepare(change)
         self._follower.heard.clear()
         began = time.perf_counter()
         act(self._api, self._name)
-        told = self._await(status) - began
+        shown = self._await(status) - began
         heard = eventually(lambda: self._follower.heard.get((self._name, event))) or 0.0
-        return heard - began, told
+        return heard - began, shown
 
     def _prepare(self, change: str) -> None:
         verb, status = ("pause", "PAUSED") if change == "unpause" else ("resume", "RUNNING")
         assert self._alice.post(f"/api/v1/sandboxes/{self._sandbox_id}/{verb}").status_code == 200
         self._await(status)
-        time.sleep(0.5 + time.time() % 1)  # the events of that have come, and no phase is preferred
+        time.sleep(0.5 + time.time() % 1)  # lets earlier events arrive, and varies the phase of the poll
 
     def _await(self, status: str) -> float:
         def there() -> bool:
@@ -110,7 +110,7 @@ def main(times: int = 20, others: int = 150) -> None:
 
 
 def report(bench: Bench, mode: str, changes: list[str], times: int) -> None:
-    """A line for the engine's own event and for the API, for each change."""
+    """Print a row for the engine's own event and one for the API, for each change."""
     for change in changes:
         found = [bench.measure(change) for _ in range(times)]
         for who, seconds in zip(("bare event", "API"), zip(*found, strict=True), strict=True):
@@ -120,13 +120,13 @@ def report(bench: Bench, mode: str, changes: list[str], times: int) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def populate(database: Database, engine: PrivateEngine, owner: Person, others: int) -> None:
-    """Sandboxes that are stopped, each with a container that was only created, and a volume."""
+    """Create stopped sandboxes, each with a created container and a volume."""
     api = APIClient(engine.host, version="auto")
     for _ in range(others):
         columns = {"id": new_id(), "pause_kind": PauseKind.STOPPED, "spec_id": TINY_IMAGE, "node_id": "node-test"}
@@ -139,7 +139,7 @@ def populate(database: Database, engine: PrivateEngine, owner: Person, others: i
 
 @contextmanager
 def started() -> Iterator[tuple[Deployment, PrivateEngine, EngineProxy]]:
-    """The API, and what it and a worker need."""
+    """The API, and the servers that it and a worker need."""
     with ExitStack() as stack:
         engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
         proxy = stack.enter_context(running_engine_proxy(engine))

@@ -1,6 +1,6 @@
-"""One checkout's service for `tests.bench.turns`: measures what each line of its input names, and prints it as JSON.
+"""One checkout's service for `tests.bench.turns`: runs the measurement that each line of its input names.
 
-It is run with the code of that checkout, which may be an older one: only what both have is used.
+It runs with the code of that checkout, which may be older, so it uses only what both have.
 """
 
 import json
@@ -20,7 +20,7 @@ BOOT_SECONDS = 400
 
 
 class TurnSite:
-    """A running service with a warm pool, and the sandboxes that were taken from it."""
+    """A running service with a warm pool, and the sandboxes that were claimed from it."""
 
     def __init__(self, site: Site, image: str) -> None:
         self._site, self._image = site, image
@@ -28,7 +28,7 @@ class TurnSite:
         self._client = httpx.Client(trust_env=False, timeout=60)
 
     def measure_starts(self, size: int, wait: "Wait") -> None:
-        """Fill the pool, and measure a start at each word. The pool is not refilled meanwhile: it costs processor."""
+        """Fill the pool, and measure a start for each line. The pool is not refilled meanwhile, to save CPU."""
         self._site.set_pool(self._image, size)
         self._site.await_pool(self._image, size, deadline_seconds=BOOT_SECONDS)
         with ExitStack() as stack:
@@ -64,7 +64,7 @@ class TurnSite:
 
 
 class Wait:
-    """Waits for the next word, which its caller ignores."""
+    """Waits for the next line, whose content does not matter."""
 
     def __call__(self) -> None:
         sys.stdin.readline()
@@ -77,7 +77,7 @@ def say(seconds: float) -> None:
 
 
 def main(image: str) -> None:
-    """Serve the words of standard input until it ends."""
+    """Execute the lines of standard input until it ends."""
     with running_site("postgresql") as site:
         turns = TurnSite(site, image)
         say(0)

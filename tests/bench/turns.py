@@ -1,7 +1,7 @@
 """`python -m tests.bench.turns before=DIRECTORY@IMAGE after=DIRECTORY@IMAGE`: two checkouts, measured in alternation.
 
 Both services run at the same time, and each measurement of one is followed by the same of the other within a second. So
-a change of the machine's speed changes both, and not their ratio. Each directory has an environment in `.venv`, and the
+a change of the machine's speed affects both, and not their ratio. Each directory has an environment in `.venv`. The
 image is that checkout's sandbox image.
 """
 
@@ -22,9 +22,9 @@ from typing import Self
 from tests.bench import turn_site
 from tests.bench.turn_site import MARK
 
-# Of each round; pauses, resumes and requests are measured in the first one.
+# The number of starts in each round. Pauses, resumes and requests are measured in the first round only.
 STARTS, PAUSES, REQUESTS = 8, 20, 30
-# What booted servers do before they are quiet.
+# The time that servers work after their boot.
 SETTLE_SECONDS = 5.0
 
 
@@ -51,10 +51,10 @@ class Checkout:
         self._process.stdin.flush()
 
     def read(self) -> float:
-        """The next result, in seconds.
+        """Read the next result, in seconds.
 
         Raises:
-            RuntimeError: its process has ended.
+            RuntimeError: the checkout's process has ended.
         """
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -71,7 +71,7 @@ class Turns:
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def run(self, rounds: int) -> None:
-        """Measure so many rounds."""
+        """Run rounds of measurements."""
         for number in range(rounds):
             self._all(f"starts {STARTS}")
             self._all_read()
@@ -84,7 +84,7 @@ class Turns:
                 self._measure_others()
 
     def report(self) -> str:
-        """Medians with quartiles and counts, in ms, and the ratio of the second to the first."""
+        """The report: medians with quartiles and counts, in ms, and the ratio of the second checkout to the first."""
         return "\n".join(self._row(verb) for verb in dict.fromkeys(verb for verb, _ in self._seconds))
 
     def _row(self, verb: str) -> str:

@@ -1,4 +1,4 @@
-"""What list versions cost a write of a desired state, beside the same write in a store without their triggers."""
+"""The cost of list versions in a write of a desired state, beside the same write in a store without their triggers."""
 
 import time
 from contextlib import ExitStack, closing
@@ -25,7 +25,7 @@ TRIGGERS = {
 
 
 def list_versions(kind: str, runs: int) -> Figure:
-    """A write of a sandbox's desired state, to the two stores in turn."""
+    """Measure a write of a sandbox's desired state in the two stores in alternation."""
     with ExitStack() as stack:
         stores = [stack.enter_context(closing(Database(stack.enter_context(running_store(kind))))) for _ in range(2)]
         _drop_triggers(stores[1])
@@ -50,6 +50,6 @@ def _drop_triggers(database: Database) -> None:
     kind = database.engine.dialect.name
     with database.transaction() as session:
         triggers = session.connection().execute(text(TRIGGERS[kind])).all()
-        assert triggers, "the store has none to be rid of"
+        assert triggers, "the store has no such triggers"
         for name, table in triggers:
             session.connection().exec_driver_sql(f"DROP TRIGGER {name}" + (f" ON {table}" if kind != "sqlite" else ""))

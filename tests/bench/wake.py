@@ -1,8 +1,9 @@
-"""What the sandbox path costs, and what a wake adds: each beside the same without us, in the same run.
+"""The cost of the sandbox path and of a resume by traffic, beside the same without the service, in the same run.
 
-One client, one connection. The bare server is a container of the same image that only the engine knows: asked
-directly, and asked after a bare unpause, as soon as that has returned. The sandbox is frozen by the API before each
-request that wakes it; "added" is what such a request takes beyond the median of those to a running one in that run.
+One client uses one connection. The bare server is a container of the same image that only the engine knows. It gets
+direct requests, and requests as soon as a bare unpause has returned. The API freezes the sandbox before each request
+that resumes it. "Added" is the time of such a request beyond the median of the requests to a running sandbox in that
+run.
 """
 
 import statistics
@@ -18,12 +19,12 @@ from worker.sandboxes.container_spec import server_config
 
 ASKED = "/api/conversations/count"
 GOAL_SECONDS = 0.15
-# The engine may take a while to note a pause, and notes one that is over by then: the next pause would fail.
+# The engine records a pause with a delay, even one that is already over, and would then refuse the next pause.
 REST_SECONDS = 0.1
 
 
 def wakes(site: Site, image: str, name: str, runs: int, samples: int) -> list[Figure]:
-    """Requests to a running sandbox, to a frozen one, and what waking adds."""
+    """Measure requests to a running sandbox and to a frozen one, and what the resume adds."""
     found: dict[str, Runs] = {kind: [] for kind in ("direct", "through", "unpaused", "woken")}
     _, sandbox_id = timed_start(site, image)
     key = site.client.read("/api/v1/sandboxes", id=sandbox_id)[0]["session_api_key"]

@@ -1,4 +1,4 @@
-"""Webhooks: events into the store, in batches as agent servers send them, beside the bare INSERT of the same rows."""
+"""Webhooks: the storage of events in batches like an agent server's, beside the bare INSERT of the same rows."""
 
 import json
 import time
@@ -22,14 +22,14 @@ from tests.services.engine import TINY_IMAGE
 from worker.sandboxes.container_spec import WEBHOOK
 
 BATCH = int(WEBHOOK["event_buffer_size"])
-# So many agents work at once.
+# The number of agents that work at once.
 SENDERS = 8
 BATCHES = 25
 TEXT = "a line of output such as commands print\n" * 20
 
 
 def webhooks(site: Site, runs: int) -> Figure:
-    """Events per second."""
+    """Measure the events per second."""
     database = site.service.database
     senders = [make_sender(site, number) for number in range(SENDERS)]
     ours: Runs = []
@@ -49,12 +49,12 @@ def webhooks(site: Site, runs: int) -> Figure:
 
 
 def make_sender(site: Site, number: int) -> tuple[Conversation, str]:
-    """A conversation, and the key by which its agent server reports."""
+    """A conversation, and the key with which its agent server reports."""
     key = f"bench-session-key-{number}-{uuid4().hex}"
     vault: Vault = site.service.vault
     columns = {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
     columns |= {"spec_id": TINY_IMAGE, "node_id": site.service.environment["AW_NODE"]}
-    # It has no container, and says so: reports are welcome in any state.
+    # The sandbox has no container, so its status is ERROR. The API accepts reports in any state.
     sandbox = make_sandbox(site.service.database, site.client.person, status=Status.ERROR, **columns)
     return make_conversation(site.service.database, site.client.person, sandbox), key
 

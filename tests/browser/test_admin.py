@@ -21,7 +21,7 @@ from tests.services.directories import REPOSITORY
 from tests.services.engine import TINY_IMAGE
 from tests.services.ports import Port
 
-# In milliseconds: other tests run beside this one.
+# In milliseconds, with an allowance for concurrent tests.
 SOON = 90_000
 HOSTILE = "<img src=x onerror=\"document.title = 'ran'\"><script>document.title = 'ran'</script>"
 LOG = f"""the container exited with exit code 1
@@ -77,7 +77,7 @@ def sign_in(page: Page, service: Deployment, user: Client) -> None:
 
 
 def see_a_sandbox_start(page: Page, service: Deployment, alice: Client) -> str:
-    """Its row appears without a click, and its page follows it."""
+    """The sandbox's row appears without a click, and its page updates itself."""
     page.goto(f"{service.url}/admin/sandboxes?user=alice")
     expect(page.locator("#live.on")).to_be_visible(timeout=SOON)
     sandbox_id = str(alice.post("/api/v1/sandboxes").json()["id"])
@@ -115,7 +115,7 @@ def see_its_jobs_in_flower(page: Page, service: Deployment, alice: Client, sandb
 
 
 def delete_it(page: Page, service: Deployment, sandbox_id: str) -> None:
-    """Only after a question; and the page of the audit has it all."""
+    """Actions need a confirmation, and the audit page lists all of them."""
     page.goto(f"{service.url}/admin/sandboxes/{sandbox_id}")
     page.get_by_text("Delete", exact=True).click()
     page.get_by_role("button", name="Yes, delete").click()
@@ -126,7 +126,7 @@ def delete_it(page: Page, service: Deployment, sandbox_id: str) -> None:
 
 
 def fill(service: Deployment, alice: Person) -> None:
-    """Rows that no worker touches: of another node, and settled."""
+    """Rows that no worker changes: settled sandboxes of another node."""
     make_node(
         service.database, "node-b", status=NodeStatus.CORDONED, capacity=8, heartbeat_at=now() - timedelta(minutes=9)
     )

@@ -1,4 +1,4 @@
-"""A sandbox's page, in a browser that is signed in: it sees no login, runs no script, and can't touch the API."""
+"""A sandbox's page in a signed-in browser gets no login, runs no script, and cannot use the API."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.services.engine import TINY_IMAGE
 from tests.services.hostile_server import HostileServer, answering, hostile
 
 COOKIE = b"aw_session="
-# It says what its script could do, in its title.
+# The page's script writes to the title what it could do.
 PAGE = b"""<!doctype html><title>nothing</title><body><script>
 document.cookie = "aw_session=tossed; path=/";
 document.title = "ran";
@@ -32,7 +32,7 @@ def service(installed: Deployment) -> Deployment:
 
 @pytest.fixture
 def server(service: Deployment) -> Iterator[HostileServer]:
-    """A server in an agent server's place, whose page attacks the API."""
+    """A server instead of an agent server, with a page that attacks the API."""
     content = PAGE.replace(b"API", service.url.encode())
     with hostile(answering(content, Content_Type="text/html", Set_Cookie="aw_session=tossed; Path=/")) as server:
         yield server
@@ -65,7 +65,7 @@ def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
     page.goto(f"{service.url}/login")
     page.wait_for_selector(".who")  # still signed in
 
-    # The control: straight from its server, as in the past, the page runs, and the browser sends it the login.
+    # The control: from its own server, as in the past, the page runs its script, and the browser sends it the login.
     del server.asked[:]
     page.goto(f"{server.url}/page")
     page.wait_for_function("document.title != 'nothing'")

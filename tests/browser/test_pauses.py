@@ -20,7 +20,7 @@ STOPPED = "#ffffff"
 RESUME = re.compile(r"/api/v1/sandboxes/[0-9a-f]+/resume$")
 
 
-@pytest.mark.nightly  # for a change, `test_canvas` shows the web UI
+@pytest.mark.nightly  # `test_canvas` covers the web UI for each change
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_stopped_sandbox_stays_stopped(

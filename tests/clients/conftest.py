@@ -10,12 +10,12 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
 HERE, ELSEWHERE = "here", "elsewhere"
-# Where the sandboxes are. For a change, one client uses a second node; at night each uses either.
+# The location of the sandboxes. For a change, one client uses a second node; at night each client uses both.
 NODES = {"tests.clients.test_typescript": (ELSEWHERE,)}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of each client with sandboxes there."""
+    """Run the tests of each client with sandboxes at these locations."""
     if "site" in metafunc.fixturenames:
         here = NODES.get(metafunc.module.__name__, (HERE,))
         nodes = effort.choose(quick=here, change=here, thorough=(HERE, ELSEWHERE))

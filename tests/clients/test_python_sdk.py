@@ -69,7 +69,7 @@ def test_resume_and_cleanup(results: Any) -> None:
     assert results["afterwards"] == [None]
 
 
-@pytest.mark.nightly  # for a change, the script of the other tests does the same and more
+@pytest.mark.nightly  # the script of the other tests covers this for each change
 def test_guide(site: Site) -> None:
     output = site.run("python", "-", program=guides.example(CLIENT, "python", site.url))
     assert "Linux" in output

@@ -1,1 +1,1 @@
-"""Clusters of several machines, which are network namespaces with engines of their own."""
+"""Clusters of several machines, which are network namespaces with their own engines."""

@@ -1,7 +1,7 @@
 """A machine with systemd as its init: a copy of this one, in the namespaces of a machine of the cluster.
 
-What it writes is kept in memory and gone at the end. Its Docker Engine runs beside it, with the same /run, and
-is at the usual socket.
+Its writes go to memory and are lost at the end. Its Docker Engine runs beside it with the same /run, and listens at the
+usual socket.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from tests.services import processes
 from tests.services.directories import short_directory
 from tests.waiting import eventually
 
-# Run in the copy, with this machine's network, before it boots.
+# Runs a script in the copy before it boots, with this machine's network.
 PREPARE = """
 set -eu
 cd "$0"
@@ -24,7 +24,7 @@ mount --rbind /dev dev
 mount --rbind /proc proc
 exec chroot . sh -euc "$1"
 """
-# $0: the copy's root, $1: the engine's folder, $2: its socket, $3: what is /run. All other file systems are gone then.
+# $0: the copy's root, $1: the engine's folder, $2: its socket, $3: the folder for /run. The rest is unmounted.
 BOOT = """
 set -eu
 cd "$0"
@@ -43,10 +43,10 @@ cd /
 exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     /lib/systemd/systemd --unit=basic.target --log-target=console --log-level=notice
 """
-# A group of its own, which is the root of all groups there.
+# A separate cgroup, which is the root of all cgroups of the machine.
 GROUP = 'mkdir -p "$0" && echo $$ >"$0/cgroup.procs" && exec "$@"'
 NAMESPACES = ("--cgroup", "--mount", "--pid", "--ipc", "--fork", "--kill-child")
-# The engine runs beside the copy, and this machine's own timers are not for it.
+# Units that the copy must not start: the engine runs beside it, and the timers are for this machine.
 MASKED = ("docker.service", "docker.socket", "timers.target")
 
 
@@ -58,25 +58,25 @@ class Copy:
     transcript: Transcript
 
     def prepare(self, script: str, shown: str) -> None:
-        """Run a script in it, which has this machine's network."""
+        """Run a script in the copy, with this machine's network."""
         command = ["unshare", "--mount", "sh", "-c", PREPARE, str(self.root), script]
         self.transcript.run(shown, command)
 
 
 @dataclass(frozen=True)
 class Booted:
-    """The machine with its init."""
+    """A booted machine with its init process."""
 
     init: int
     name: str
     transcript: Transcript
 
     def run(self, *words: str, into: Transcript | None = None) -> str:
-        """The output of a command, run by root."""
+        """Run a command as root; return its output."""
         return (into or self.transcript).run(f"{self.name}$ {' '.join(words)}", [*self._enter(), *words])
 
-    def says(self, *words: str) -> str:
-        """The output of a command that may fail."""
+    def try_to_run(self, *words: str) -> str:
+        """Run a command that may fail; return its output."""
         done = subprocess.run([*self._enter(), *words], capture_output=True, text=True, check=False, timeout=60)
         return (done.stdout + done.stderr).strip()
 
@@ -86,12 +86,12 @@ class Booted:
 
 @contextmanager
 def copied_machine(transcript: Transcript) -> Iterator[Copy]:
-    """A copy of this machine's file system, for the length of the block. Its changes are in memory."""
+    """Copy this machine's file system for the length of the block, with changes in memory."""
     with short_directory("copy", in_memory=True) as folder:
         upper, work, root = (folder / name for name in ("upper", "work", "root"))
         for each in (upper, work, root):
             each.mkdir()
-        folder.chmod(0o755)  # users of the copy search its root
+        folder.chmod(0o755)  # so that the copy's users may enter its root
         options = f"lowerdir=/,upperdir={upper},workdir={work}"
         subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", root], check=True, capture_output=True)
         try:
@@ -106,17 +106,17 @@ def copied_machine(transcript: Transcript) -> Iterator[Copy]:
 
 @contextmanager
 def booted(machine: Machine, copy: Copy) -> Iterator[Booted]:
-    """Boot the copy as that machine; it is turned off at the end of the block."""
+    """Boot the copy as a machine, and turn it off after the block."""
     (copy.root / "etc" / "hostname").write_text(f"{machine.namespace.name}\n")
     group = _groups() / f"aw-{copy.root.parent.name}"
     boot = ["sh", "-c", BOOT, str(copy.root), str(machine.engine.data.parent), machine.socket, str(machine.engine.run)]
-    # `unshare` ignores the interrupt that it would get when this process dies.
+    # `unshare` ignores the signal that it gets when this process dies.
     command = ["sh", "-c", GROUP, str(group), "setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, *boot]
     log = machine.folder / "console"
     running = processes.start([*machine.namespace.command, *command], log)
     try:
         found = Booted(eventually(lambda: _child(running.pid, log)), machine.namespace.name, copy.transcript)
-        eventually(lambda: found.says("systemctl", "is-system-running") == "running", deadline_seconds=120)
+        eventually(lambda: found.try_to_run("systemctl", "is-system-running") == "running", deadline_seconds=120)
         yield found
     finally:
         running.kill()
@@ -125,7 +125,7 @@ def booted(machine: Machine, copy: Copy) -> Iterator[Booted]:
 
 
 def _child(parent: int, log: Path) -> int:
-    """The init: what `unshare` has started."""
+    """The pid of the init process, which `unshare` has started."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     name = Path(f"/proc/{children[0]}/comm").read_text().strip() if children else ""
     assert Path(f"/proc/{parent}").exists(), log.read_text()
@@ -133,13 +133,13 @@ def _child(parent: int, log: Path) -> int:
 
 
 def _groups() -> Path:
-    """Where the second version of control groups is."""
+    """The mount point of cgroups v2."""
     found = subprocess.run(["findmnt", "-n", "-t", "cgroup2", "-o", "TARGET"], check=True, capture_output=True)
     return Path(found.stdout.decode().split()[0])
 
 
 def _remove(group: Path) -> bool:
-    """Remove a group and those below it; False: a process has not ended yet."""
+    """Remove a cgroup and those below it; return False if a process has not ended yet."""
     for folder in sorted(group.rglob("*/"), key=lambda path: len(path.parts), reverse=True):
         subprocess.run(["rmdir", folder], check=False, capture_output=True)
     return subprocess.run(["rmdir", group], check=False, capture_output=True).returncode == 0

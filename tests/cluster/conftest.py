@@ -1,4 +1,4 @@
-"""What the tests of clusters write down, and the package that they install."""
+"""The transcripts of the tests of clusters, and the package that they install."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ LOG = REPOSITORY / "var" / "log" / "cluster"
 
 @pytest.fixture
 def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
-    """What is typed and printed; it is kept in a file with the test's name, and the processes' logs beside it."""
+    """The commands and their output, written to a file with the test's name, beside the processes' logs."""
     found = Transcript()
     yield found
     found.write(LOG / f"{request.node.name}.txt")
@@ -24,7 +24,7 @@ def transcript(request: pytest.FixtureRequest) -> Iterator[Transcript]:
 
 @pytest.fixture
 def machines() -> Iterator[tuple[Machine, Machine]]:
-    """Two running machines with the images of the tests of load."""
+    """Two running machines with the images of the load tests."""
     with running_machines(IMAGES) as found:
         for machine in found:
             tag_images(machine)
@@ -33,12 +33,12 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that belongs to no machine."""
+    """A folder outside the machines."""
     with short_directory("installed") as folder:
         yield folder
 
 
 @pytest.fixture
 def installed(folder: Path, transcript: Transcript) -> Installed:
-    """This tree's package, for all machines."""
+    """This tree's package, installed for all machines."""
     return install(folder, transcript)

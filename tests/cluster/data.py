@@ -1,4 +1,4 @@
-"""PostgreSQL and Valkey on a machine of the cluster, with passwords, as its other machines reach them."""
+"""PostgreSQL and Valkey with passwords on a machine of the cluster, at addresses that the other machines reach."""
 
 import secrets
 from collections.abc import Iterator
@@ -12,26 +12,26 @@ from tests.services.directories import short_directory
 from tests.services.postgres import Postgres, _binary
 from tests.waiting import eventually
 
-# Of eight processes that are replaced one by one.
+# For eight processes that are replaced one by one.
 MOST_CONNECTIONS = "max_connections=300"
 
 
 @dataclass(frozen=True)
 class Data:
-    """Their URLs."""
+    """The URLs of both servers."""
 
     database: str
     broker: str
 
 
 def new_password() -> str:
-    """A password of both servers."""
+    """Generate a password for both servers."""
     return secrets.token_hex(24)
 
 
 @contextmanager
 def running_data(machine: Machine, password: str = "") -> Iterator[Data]:
-    """Both servers, empty, for the length of the block; without a password they get a new one."""
+    """Run both servers, empty, for the length of the block, with this password or a new one."""
     password = password or new_password()
     with _postgres(machine, password) as database, _valkey(machine, password) as broker:
         yield Data(database, broker)

@@ -8,23 +8,23 @@ NOTICED_SECONDS = 1.0
 
 
 def slow(requests: Sequence[Request]) -> list[Request]:
-    """Those that took longer than people wait without notice."""
+    """The requests that took noticeably long."""
     return [request for request in requests if request.seconds > NOTICED_SECONDS]
 
 
 def too_slow(requests: Sequence[Request], quiet: str) -> list[Request]:
-    """The slow ones that took twice as long as the slowest of a quiet phase: a busy machine is slow in any case."""
+    """The slow requests that took twice as long as the slowest of a quiet phase; a busy machine is always slow."""
     slowest = max(request.seconds for request in requests if request.phase == quiet)
     return [request for request in slow(requests) if request.seconds > 2 * slowest]
 
 
 def rate(requests: Sequence[Request]) -> float:
-    """Begun requests per second."""
+    """The requests begun per second."""
     return (len(requests) - 1) / (requests[-1].began - requests[0].began) if len(requests) > 1 else 0.0
 
 
 def describe(requests: Sequence[Request]) -> str:
-    """A line for each phase, and one for each slow request."""
+    """The table of the phases, with a line for each slow request."""
     phases = list(dict.fromkeys(request.phase for request in requests))
     heading = f"{'':<24}{'requests':>9}{'per s':>7}{'failed':>7}{'median':>8}{'99 %':>8}{'longest':>8}{'> 1 s':>6}"
     lines = [_line(phase, [request for request in requests if request.phase == phase]) for phase in phases]

@@ -1,4 +1,4 @@
-"""What a load was acknowledged, held against what the service has in the end."""
+"""The acknowledged writes of a load, compared with the final state of the service."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import httpx
 
 from tests.services import http
 
-# Ids in one batch get.
+# The number of ids in a batch get.
 BATCH = 100
 
 
@@ -16,29 +16,29 @@ BATCH = 100
 class Journal:
     """The acknowledged writes."""
 
-    # The status that each sandbox was last told to have; None: deleted.
+    # The last requested status of each sandbox; None: deleted.
     sandboxes: dict[str, str | None] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
-    # Messages by the conversation they were sent to.
+    # Messages by conversation.
     messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     # Starts of conversations.
     tasks: set[str] = field(default_factory=set)
 
-    def begin_talk(self, conversation_id: str, sandbox_id: str) -> None:
-        """A conversation in a sandbox that stays."""
-        self.want(sandbox_id, "RUNNING")
+    def add_conversation(self, conversation_id: str, sandbox_id: str) -> None:
+        """Record a conversation in a sandbox that is not deleted."""
+        self.request_status(sandbox_id, "RUNNING")
         self.messages[conversation_id] = []
 
-    def said(self, conversation_id: str, text: str) -> None:
-        """A message was accepted."""
+    def add_message(self, conversation_id: str, text: str) -> None:
+        """Record an accepted message."""
         self.messages[conversation_id].append(text)
 
-    def want(self, sandbox_id: str, status: str | None) -> None:
-        """A sandbox was told to have that status, or to be deleted."""
+    def request_status(self, sandbox_id: str, status: str | None) -> None:
+        """Record an acknowledged change of a sandbox's status, or its delete."""
         self.sandboxes[sandbox_id] = status
 
-    def wants(self, sandbox_id: str, status: str) -> bool:
-        """Whether that is what a sandbox was last told."""
+    def is_requested(self, sandbox_id: str, status: str) -> bool:
+        """Whether this is the last requested status of a sandbox."""
         return self.sandboxes.get(sandbox_id) == status
 
     @property
@@ -47,7 +47,7 @@ class Journal:
         return [sandbox_id for sandbox_id, status in self.sandboxes.items() if status is not None]
 
     def describe(self) -> str:
-        """The number of writes of each kind."""
+        """The numbers of writes of each kind."""
         messages = sum(map(len, self.messages.values()))
         deleted = len(self.sandboxes) - len(self.kept)
         return (
@@ -56,7 +56,7 @@ class Journal:
         )
 
     def find_wrong(self, url: str, key: str) -> list[str]:
-        """What the service has otherwise than it has acknowledged."""
+        """The differences between the service's state and the acknowledged writes."""
         with http.open_client(url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as client:
             return [
                 *self._wrong_sandboxes(client),

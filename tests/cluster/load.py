@@ -1,6 +1,6 @@
-"""Requests of one user at a fixed rate, to the APIs of all machines in turn, whatever the responses take.
+"""Requests of one user at a fixed rate, to the APIs of all machines in turn, however long the responses take.
 
-Reads and writes are mixed as in PATTERN. What the service has acknowledged is kept in a journal.
+PATTERN is the mix of reads and writes. A journal records the acknowledged writes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tests.cluster.journal import Journal
 from tests.services import http
 
 RATE = 50
-# What the requests of each second are. `life`: start a sandbox or a conversation, or delete one.
+# The requests of each second. `life`: start a sandbox or a conversation, or delete one.
 PATTERN = ("read",) * 35 + ("event",) * 4 + ("secret",) * 4 + ("proxied",) * 3 + ("pause",) * 3 + ("life",)
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
@@ -37,7 +37,7 @@ READS = (
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
 MESSAGE = {"initial_message": {"content": [{"type": "text", "text": "hello"}]}}
 TALKS, PAUSED = 2, 3
-# Sandboxes that were started by `life` before one of them is deleted.
+# The number of sandboxes that `life` starts before it deletes one of them.
 ALIVE = 3
 KEPT_SECRETS = 5
 TIMEOUT = 60
@@ -56,19 +56,19 @@ class Request:
 
 @dataclass
 class Load:
-    """The load of a user with that key; it begins with `run`, in a thread of its own."""
+    """The load of a user with an API key; `run` sends it in the calling thread."""
 
     urls: Sequence[str]
     key: str
     journal: Journal = field(default_factory=Journal)
     requests: list[Request] = field(default_factory=list)
-    # Named by the test: a part of the time, of which figures are reported.
+    # The current phase, which the test names and the report shows separately.
     phase: str = "before"
     began: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Prepare, then send requests until `ended` is set."""
+        """Prepare the conversations and sandboxes, then send requests until `ended` is set."""
         try:
             asyncio.run(self._run())
         finally:
@@ -76,7 +76,7 @@ class Load:
 
     @property
     def failures(self) -> list[str]:
-        """The requests that failed, and why."""
+        """The failed requests, with the reasons."""
         return [f"{request.phase}: {request.name}: {request.failure}" for request in self.requests if request.failure]
 
     async def _run(self) -> None:
@@ -89,7 +89,7 @@ class Load:
 
 
 class _User:
-    """What the user does."""
+    """The user's requests."""
 
     def __init__(self, load: Load, clients: Iterator[httpx.AsyncClient]) -> None:
         self._load, self._journal, self._clients = load, load.journal, clients
@@ -101,27 +101,27 @@ class _User:
         self._starting: list[str] = []
 
     async def prepare(self) -> None:
-        """Start what the load uses all the time: conversations, and sandboxes that are paused and resumed."""
+        """Start the conversations, and the sandboxes that are paused and resumed, that the load uses throughout."""
         await self._ask("POST", "/api/settings", json=SETTINGS)
         for _ in range(TALKS):
             task = await self._ask("POST", CONVERSATIONS, params={"wait": 60}, json=MESSAGE)
             assert task["status"] == "READY", task
             self._talks.append(task)
-            self._journal.begin_talk(task["app_conversation_id"], task["sandbox_id"])
+            self._journal.add_conversation(task["app_conversation_id"], task["sandbox_id"])
         for _ in range(PAUSED):
             sandbox = await self._ask("POST", SANDBOXES, params={"wait": 60})
             self._toggled.append(sandbox["id"])
-            self._journal.want(sandbox["id"], "RUNNING")
+            self._journal.request_status(sandbox["id"], "RUNNING")
         self._load.requests.clear()
 
     async def send(self) -> None:
-        """Begin a request each fiftieth of a second, and wait for the last ones."""
+        """Begin fifty requests per second, and wait for the last ones."""
         began, running = time.monotonic(), set[asyncio.Task[None]]()
         for number in itertools.count():
             await asyncio.sleep(began + number / RATE - time.monotonic())
             if self._load.ended.is_set():
                 break
-            # Spread over each second, in an order of no meaning: 50 and 17 have no common divisor.
+            # Spread the kinds over each second: 50 and 17 have no common divisor.
             task = asyncio.create_task(self._act(PATTERN[number * 17 % len(PATTERN)]))
             running.add(task)
             task.add_done_callback(running.discard)
@@ -145,7 +145,7 @@ class _User:
         text = f"message {number}"
         body = {"role": "user", "content": [{"type": "text", "text": text}], "run": False}
         if await self._ask("POST", path, name="POST through the sandbox path", json=body) is not None:
-            self._journal.said(talk["app_conversation_id"], text)
+            self._journal.add_message(talk["app_conversation_id"], text)
 
     async def _secret(self) -> None:
         if len(self._secrets) >= KEPT_SECRETS:
@@ -159,18 +159,20 @@ class _User:
             self._secrets.append(name)
 
     async def _pause(self) -> None:
-        """Pause or resume the sandbox whose turn it is; one that such a request waits for is left alone."""
+        """Pause or resume the next sandbox, unless such a request is pending for it."""
         if not self._toggled:
             return await self._read()
         sandbox_id = self._toggled.pop(0)
-        verb, status = ("resume", "RUNNING") if self._journal.wants(sandbox_id, "PAUSED") else ("pause", "PAUSED")
+        verb, status = (
+            ("resume", "RUNNING") if self._journal.is_requested(sandbox_id, "PAUSED") else ("pause", "PAUSED")
+        )
         if await self._ask("POST", f"{SANDBOXES}/{sandbox_id}/{verb}", name=f"POST {verb}") is not None:
-            self._journal.want(sandbox_id, status)
+            self._journal.request_status(sandbox_id, status)
         self._toggled.append(sandbox_id)
         return None
 
     async def _life(self) -> None:
-        """Look at a start, delete the oldest, or start another: a conversation or a sandbox in turn."""
+        """Read a start, delete the oldest sandbox, or start a conversation or a sandbox, alternately."""
         if self._starting:
             return await self._follow(self._starting.pop(0))
         if len(self._alive) >= ALIVE:
@@ -183,7 +185,7 @@ class _User:
             return None
         sandbox = await self._ask("POST", SANDBOXES)
         if sandbox is not None:
-            self._journal.want(sandbox["id"], "RUNNING")
+            self._journal.request_status(sandbox["id"], "RUNNING")
             self._alive.append(sandbox["id"])
         return None
 
@@ -192,15 +194,15 @@ class _User:
         if task is None or task["status"] not in ("READY", "ERROR"):
             self._starting.append(task_id)
         elif task["status"] == "READY":
-            self._journal.want(task["sandbox_id"], "RUNNING")
+            self._journal.request_status(task["sandbox_id"], "RUNNING")
             self._alive.append(task["sandbox_id"])
 
     async def _delete(self, sandbox_id: str) -> None:
         if await self._ask("DELETE", f"{SANDBOXES}/{sandbox_id}", name=f"DELETE {SANDBOXES}") is not None:
-            self._journal.want(sandbox_id, None)
+            self._journal.request_status(sandbox_id, None)
 
     async def _ask(self, method: str, path: str, *, name: str = "", **options: Any) -> Any:
-        """The answer; None if there was none, or not a good one."""
+        """Send a request; return the body of the response, or None after a failure."""
         phase, began, failure, answer = self._load.phase, time.monotonic(), "", None
         try:
             answer = await next(self._clients).request(method, path, **options)

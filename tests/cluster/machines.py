@@ -1,4 +1,4 @@
-"""Machines on cables: each a network namespace with a host name and a Docker Engine."""
+"""Machines connected by virtual cables: each is a network namespace with a host name and a Docker Engine."""
 
 import ctypes
 import os
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.services.borrowed_images import borrow_images
 from tests.services.directories import short_directory
+from tests.services.linked_images import link_images
 from tests.services.namespaces import Namespace, running_namespace
 from tests.services.power import cut_power, unmount
 from tests.services.private_engine import PrivateEngine
@@ -21,14 +21,14 @@ from tests.waiting import eventually
 
 NETWORK = "10.77.0"
 CABLE = "cable"
-# No registry is reachable, and a Swarm would ask one for the image of each container until a time limit.
+# No registry is reachable, and without this a Swarm would try to resolve each image at one until a timeout.
 PREFER_OFFLINE = "DOCKER_SERVICE_PREFER_OFFLINE_IMAGE=1"
 CLONE_NEWNET = 0x40000000
 Result = TypeVar("Result")
 
 
 class NamedNamespace(Namespace):
-    """A namespace in which programs see a host name of their own."""
+    """A namespace in which programs see a separate host name."""
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(path)
@@ -36,16 +36,16 @@ class NamedNamespace(Namespace):
 
     @property
     def command(self) -> list[str]:
-        """The beginning of a command that runs in it."""
+        """The prefix of a command that runs in the namespace."""
         return [*super().command, "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.name]
 
     def call(self, act: Callable[[], Result]) -> Result:
-        """What `act` returns, in a thread that is in the namespace with all threads that it starts."""
+        """Call `act` in a thread in the namespace, which all of its threads inherit; return the result."""
         with ThreadPoolExecutor(1, initializer=self._enter) as thread:
             return thread.submit(act).result()
 
     def kill_all(self) -> bool:
-        """Kill all that runs in it, and return whether there was nothing."""
+        """Kill all processes in the namespace; return whether there were none."""
         found = subprocess.run(["ip", "netns", "pids", self.path.name], check=True, capture_output=True, text=True)
         for pid in map(int, found.stdout.split()):
             with suppress(ProcessLookupError):
@@ -59,9 +59,9 @@ class NamedNamespace(Namespace):
 
 
 class Engine(PrivateEngine):
-    """An engine that writes the rules of its namespace, as one that is installed does."""
+    """An engine that writes firewall rules in its namespace, as an installed one does."""
 
-    # Another folder that it sees as /run, if the other processes of its machine do.
+    # The folder that the engine sees as /run, if the other processes of its machine see it too.
     run: Path | None = None
 
     def _command(self) -> Sequence[str]:
@@ -79,9 +79,9 @@ class Machine:
     """A machine of the cluster.
 
     Args:
-        namespace: where its programs run.
+        namespace: the namespace of its programs.
         engine: its engine.
-        address: by which the others reach it.
+        address: the address at which the other machines reach it.
         folder: its files.
     """
 
@@ -96,7 +96,7 @@ class Machine:
         return self.engine.host.removeprefix("unix://")
 
     def lose_power(self) -> None:
-        """End all its processes at once: the service's, the engine's, and those in containers."""
+        """Kill all processes at once: the service's, the engine's, and those in containers."""
         self.namespace.kill_all()
         cut_power(self.engine)
         eventually(self.namespace.kill_all)
@@ -105,7 +105,7 @@ class Machine:
 
 @contextmanager
 def running_machines(images: Sequence[str]) -> Iterator[tuple[Machine, Machine]]:
-    """Two machines; their engines have these images of this one."""
+    """Start two machines whose engines have these images of this machine."""
     with running_machine("first", 1, images) as first, running_machine("second", 2, images, first) as second:
         yield first, second
 
@@ -114,10 +114,10 @@ def running_machines(images: Sequence[str]) -> Iterator[tuple[Machine, Machine]]
 def running_machine(
     name: str, number: int, images: Sequence[str], neighbour: Machine | None = None, run: Path | None = None
 ) -> Iterator[Machine]:
-    """A machine, with a cable to a neighbour if it has one.
+    """Start a machine, with a cable to a neighbour if there is one.
 
     Args:
-        run: the folder that its engine sees as /run, if not this machine's.
+        run: the folder that its engine sees as /run; by default this machine's.
     """
     with running_namespace() as space:
         namespace, address = NamedNamespace(space.path, name), f"{NETWORK}.{number}"
@@ -125,7 +125,7 @@ def running_machine(
         with short_directory("cluster") as folder, short_directory("engine") as directory, taken_slot() as slot:
             engine = Engine(directory, slot, namespace)
             engine.run = run
-            assert borrow_images(engine.data, images)
+            assert link_images(engine.data, images)
             try:
                 engine.start()
                 yield Machine(namespace, engine, address, folder)
@@ -137,7 +137,7 @@ def running_machine(
 
 
 def _plug_in(space: Namespace, far_end: str, neighbour: Namespace, address: str) -> None:
-    """Give a machine its address on a cable. The first machine, which has no neighbour, has both ends of its own."""
+    """Give a machine its address on a cable. The first machine, which has no neighbour, gets both ends."""
     ends = f"{CABLE} netns {space.path.name} type veth peer name {far_end} netns {neighbour.path.name}"
     subprocess.run(["ip", "link", "add", *ends.split()], check=True, capture_output=True)
     space.run("ip", "address", "add", f"{address}/24", "dev", CABLE)
@@ -145,5 +145,5 @@ def _plug_in(space: Namespace, far_end: str, neighbour: Namespace, address: str)
     neighbour.run("ip", "link", "set", far_end, "up")
     if neighbour.path != space.path:
         neighbour.run("ip", "route", "add", f"{address}/32", "dev", far_end)
-    # Docker chooses an IPv4 network that no route leads to, and asks for a default one.
+    # To choose an unused IPv4 network, Docker needs a default route.
     space.run("ip", "route", "add", "default", "dev", CABLE)

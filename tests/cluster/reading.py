@@ -1,4 +1,4 @@
-"""Reads of a list while something is updated, over a kept connection and over a new one in turn."""
+"""Reads of a list during an update, alternately over a kept connection and over a new one."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ PAUSE_SECONDS = 0.05
 
 @dataclass
 class Reader:
-    """Reads with that key at that URL."""
+    """Reads a list with an API key."""
 
     url: str
     key: str
@@ -28,7 +28,7 @@ class Reader:
 
     @property
     def failures(self) -> list[str]:
-        """Why requests failed."""
+        """The reasons of failed requests."""
         return [f"{request.phase}: {request.failure}" for request in self.requests if request.failure]
 
     def run(self) -> None:
@@ -51,7 +51,7 @@ class Reader:
 
 @contextmanager
 def reading(machine: Machine, url: str, key: str) -> Iterator[Reader]:
-    """Read from that machine until the end of the block."""
+    """Read from a machine until the end of the block."""
     reader = Reader(url, key)
     thread = threading.Thread(target=partial(machine.namespace.call, reader.run))
     thread.start()

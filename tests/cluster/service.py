@@ -16,7 +16,7 @@ from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
 UV = Path(sys.executable).with_name("uv")
-# Of the tests: the machines share one set of users, who may not enter the folders of the code.
+# For tests only: the machines share one set of users, who may not enter the folders of the code.
 FIXED = {"AW_OWN_USERS": "0", "AW_SANDBOX_DNS": "none"}
 READY = "Agent Workspace is ready"
 WORKING = "following_events"
@@ -24,38 +24,38 @@ NODE_ONLY = ("all", "web=0", "flower=0")
 
 
 class Installed:
-    """The package in an environment of its own."""
+    """The package in a separate environment."""
 
     def __init__(self, environment: Path, transcript: Transcript) -> None:
         self._bin = environment / "bin"
         self._transcript = transcript
 
     def install(self, source: Path, prompt: str = "$") -> None:
-        """Install that code with the versions of its lock, in place of what is there."""
+        """Install this code with the versions of its lock, instead of the installed code."""
         words = ["pip", "install", "--python", str(self._bin / "python"), "--constraint", "requirements.lock", "."]
         self._transcript.run(f"{prompt} uv pip install --constraint requirements.lock .", [str(UV), *words], cwd=source)
 
     def run(self, machine: Machine, *words: str, into: Transcript | None = None) -> str:
-        """The output of `agent-workspace`, run on a machine in its folder."""
+        """Run `agent-workspace` on a machine in its folder; return the output."""
         return self._run(machine, "agent-workspace", words, into or self._transcript)
 
     def python(self, machine: Machine, *words: str) -> str:
-        """The output of the environment's Python, run on a machine in its folder."""
+        """Run the environment's Python on a machine in its folder; return the output."""
         return self._run(machine, "python", words, self._transcript)
 
     def demo(self, machine: Machine, url: str) -> str:
-        """The output of the demo, whose scripted model is on that machine."""
+        """Run the demo with its scripted model on a machine; return the output."""
         words = ["-m", "deploy.demo", "--url", url, "--model-host", machine.address, "--keep", "--timeout", "600"]
         return self.python(machine, *words)
 
     @contextmanager
     def running(self, machine: Machine, shown: str, *words: str, until: str, text: str = "") -> Iterator[Path]:
-        """A command that stays in the foreground, until the end of the block; `until` is what it logs when it is up."""
+        """Run a foreground command for the length of the block, and wait until it has logged `until`."""
         log, began = machine.folder / "output", time.monotonic()
         given = machine.folder / "input"
         given.write_text(text)
         command = [*machine.namespace.command, str(self._bin / "agent-workspace"), *words]
-        # The last process of a pipe, as where an operator types it.
+        # The last process of a pipe, as an operator would type it.
         piped = ["sh", "-c", 'cd "$0"; file=$1; shift; exec "$@" <"$file"', str(machine.folder), str(given), *command]
         running = processes.start(piped, log, environment=self._environment(machine))
         try:
@@ -69,7 +69,7 @@ class Installed:
     def joined(
         self, first: Machine, second: Machine, *, on_first: "Installed | None" = None
     ) -> AbstractContextManager[Path]:
-        """Another machine as a node beside the first, by one command, for the length of the block."""
+        """Join another machine as a node with one command, for the length of the block."""
         invitation = self.run(first, "nodes", "invite")
         shown = f"ssh first agent-workspace nodes invite | agent-workspace nodes join {second.address}"
         return self.running(second, shown, "nodes", "join", second.address, until=WORKING, text=invitation)
@@ -94,7 +94,7 @@ class Installed:
 
 
 def install(folder: Path, transcript: Transcript, prompt: str = "$", source: Path | None = None) -> Installed:
-    """Build the wheel of that code, or else of this tree, and install it with the versions of the lock."""
+    """Build the wheel of `source`, by default this tree, and install it with the versions of the lock."""
     folder.mkdir(exist_ok=True)
     environment = folder / "environment"
     transcript.run(
@@ -106,7 +106,7 @@ def install(folder: Path, transcript: Transcript, prompt: str = "$", source: Pat
 
 
 def copy_code(folder: Path, commit: str = "") -> Path:
-    """Copy the code of a commit, or else of this tree, into a new folder, and return that."""
+    """Copy the code of a commit, by default this tree, into a new folder; return the folder."""
     folder.mkdir()
     if commit:
         check_out(commit, folder)

@@ -1,11 +1,11 @@
-"""Settings of machines, and images that their engines have."""
+"""Settings of machines, and images of their engines."""
 
 from tests.cluster.data import Data
 from tests.cluster.machines import Machine
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 
 IMAGES = ("agent-workspace/base:trixie", SANDBOX_IMAGE, TINY_IMAGE)
-# The same under names that the service, of any commit, does not build by itself.
+# Names of the same images that the service of no commit builds by itself.
 OWN_SANDBOX_IMAGE, LOAD_IMAGE = "cluster/sandbox:1", "cluster/tiny:1"
 LOAD_SPEC = ("--default", "--env", "TINY_CONVERSES=1", "--env", "TINY_REPORTS=1", "--disk", "64M")
 
@@ -21,6 +21,6 @@ def settings_of(machine: Machine, data: Data) -> list[str]:
 
 
 def tag_images(machine: Machine) -> None:
-    """Give the images on a machine their other names."""
+    """Tag the images on a machine with these names."""
     machine.engine.docker("tag", SANDBOX_IMAGE, OWN_SANDBOX_IMAGE)
     machine.engine.docker("tag", TINY_IMAGE, LOAD_IMAGE)

@@ -1,4 +1,4 @@
-"""A conversation with a scripted model, which goes on after whatever becomes of the cluster."""
+"""A conversation with a scripted model that continues after failures of the cluster."""
 
 import time
 from collections.abc import Iterator
@@ -18,37 +18,37 @@ from tests.waiting import eventually
 
 MODEL = "openai/scripted"
 MODEL_KEY = "a-key-of-the-tests"
-# One more line with each message: the file is there as long as the conversation is.
+# Adds a line with each message, to a file that exists as long as the conversation.
 COMMAND = "echo line >>lines; wc -l <lines"
 SCRIPT = Script((RunCommand(COMMAND), Finish("One more line is written.")), title="Lines")
 CONVERSATIONS = "/api/v1/app-conversations"
 SANDBOXES = "/api/v1/sandboxes"
-# Of a conversation in a sandbox of the load's image, which has no agent and asks no model.
+# For a conversation in a sandbox of the load's image, which has no agent and uses no model.
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
 
 
 @contextmanager
 def running_model(machine: Machine, port: int = 3999) -> Iterator[ScriptedModel]:
-    """The model on a machine."""
+    """Run a model on a machine."""
     scripts = {MODEL: SCRIPT}
     with machine.namespace.call(lambda: ScriptedModel(scripts, machine.address, port, MODEL_KEY)) as model:
         yield model
 
 
 def allow(model: ScriptedModel, machine: Machine, installed: Installed) -> None:
-    """Let sandboxes reach a model's private address."""
+    """Allow sandboxes to reach a model's private address."""
     installed.run(machine, "models", "allow", model.url.removeprefix("http://"))
 
 
 def make_key(installed: Installed, machine: Machine, user: str) -> str:
-    """The key of a new user."""
+    """Create a user; return the user's API key."""
     installed.run(machine, "users", "create", user, into=Transcript())
     return installed.run(machine, "keys", "create", user, "--name", "tests", into=Transcript()).strip()
 
 
 @dataclass
 class Talk:
-    """A conversation of the user with that key, through the API of a machine."""
+    """A user's conversation through the API of a machine."""
 
     machine: Machine
     key: str
@@ -58,13 +58,13 @@ class Talk:
     said: int = field(default=0)
 
     def start(self, model: ScriptedModel) -> None:
-        """Start it with a first message, and wait for the answer."""
+        """Start the conversation with a first message, and wait for the answer."""
         began = time.monotonic()
         self._start({"llm_model": MODEL, "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url})
         self._await_answer("start a conversation, and get its answer", began)
 
     def start_without_agent(self) -> None:
-        """Start it in a sandbox of the load's image, and wait until the service has its first message."""
+        """Start the conversation in a sandbox of the load's image, and wait until the service has its first message."""
         began = time.monotonic()
         self._start(SETTINGS)
         eventually(self.events, deadline_seconds=60)
@@ -77,24 +77,24 @@ class Talk:
         self._await_answer("send another message to the conversation, and get its answer", began)
 
     def events(self) -> list[dict[str, Any]]:
-        """What the service has of it."""
+        """The events of the conversation that the service stores."""
         found: list[dict[str, Any]] = self.ask(
             "GET", f"/api/v1/conversation/{self.id}/events/search", params={"limit": 100}
         )["items"]
         return found
 
     def sandbox(self) -> dict[str, Any]:
-        """Its sandbox."""
+        """The sandbox of the conversation."""
         found: dict[str, Any] = self.ask("GET", f"{SANDBOXES}/{self.sandbox_id}")
         return found
 
     def await_sandbox(self, status: str) -> dict[str, Any]:
-        """Its sandbox, once it has that status."""
+        """Wait until the sandbox has a status; return the sandbox."""
         eventually(lambda: self.sandbox()["status"] == status, deadline_seconds=300)
         return self.sandbox()
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        """The answer to a request of its user, which must succeed."""
+        """Send a request of the user, which must succeed; return the body of the response."""
         answer = self.machine.namespace.call(lambda: self._request(method, path, options))
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json()
@@ -132,7 +132,7 @@ def _message(text: str) -> dict[str, Any]:
 
 
 def _output(event: dict[str, Any]) -> str:
-    """What a command printed."""
+    """The output of a command."""
     if event.get("kind") != "ObservationEvent" or event.get("tool_name") != "terminal":
         return ""
     content = (event.get("observation") or {}).get("content") or []

@@ -1,7 +1,7 @@
-"""The deployments with Compose and Swarm, on engines of the tests' own; the demo is the main job.
+"""The deployments with Compose and Swarm on private engines, tested with the demo.
 
-PostgreSQL and Valkey are Debian's and the wheel's, in an image that is started as the official ones: no registry is
-needed.
+PostgreSQL is Debian's and Valkey the wheel's, in an image with the interface of the official ones, so that no registry
+is needed.
 """
 
 import os
@@ -25,7 +25,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
-# The same, as a version after it.
+# The same image as a later version.
 NEXT_IMAGE = "agent-workspace/service:next"
 BACKENDS_IMAGE = "agent-workspace/backends:test"
 DEPLOY = REPOSITORY / "deploy"
@@ -33,9 +33,9 @@ PASSWORD = "c0ffee" * 8
 COMPOSE = ["docker-compose", "-p", "aw", "-f", str(DEPLOY / "compose.yaml")]
 UPDATE_ONE = "service update --detach --no-resolve-image --image"
 OWN_SERVICES = ("migrate", "web", "engine-filter", "door", "egress-proxy", "worker")
-# Of the reads before an update, and after it.
+# The duration of the reads before an update, and after it.
 QUIET_SECONDS = 20
-# The image's number for `aw-egress`.
+# The uid of `aw-egress` in the image.
 EGRESS_USER = "10003"
 TUNNEL = """
 import socket, sys
@@ -48,15 +48,15 @@ DEMO = ["python3", "-m", "deploy.demo", "--keep", "--timeout", "600"]
 
 @dataclass(frozen=True)
 class Docker:
-    """The command `docker`, written down."""
+    """The command `docker`, with its use recorded in the transcript."""
 
     transcript: Transcript
 
     def __call__(self, machine: Machine, *words: str, text: str | None = None, image: str = SERVICE_IMAGE) -> str:
-        """The output of a command on a machine; a stack is deployed with that image."""
+        """Run a command on a machine; return its output. Stacks are deployed with `image`."""
         command = ["docker", "--host", machine.engine.host, *words]
         shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
-        # The machines have one file system, and so no common path of their engines' sockets. Swarm fills in the name.
+        # The machines share one file system, so their engines' sockets differ. Swarm inserts the machine's name.
         socket = {"ENGINE_SOCKET": str(machine.folder / "{{.Node.Hostname}}.sock")}
         own = images_of(machine) | socket | {"IMAGE": image}
         return self.transcript.run(shown, command, environment=os.environ | own, text=text)
@@ -64,7 +64,7 @@ class Docker:
 
 @pytest.fixture(scope="module")
 def images() -> list[str]:
-    """Images that the machines have; those of the service and its backends are built here."""
+    """The machines' images; those of the service and its backends are built here."""
     subprocess.run([DEPLOY / "image" / "build", "service"], check=True)
     backends = REPOSITORY / "tests" / "images" / "backends"
     build = [
@@ -102,7 +102,7 @@ def test_compose_runs_a_conversation(machines: tuple[Machine, Machine], transcri
         rights = {"aw_engine-filter_1": ["CHOWN", "NET_ADMIN"], "aw_egress-proxy_1": ["SETGID", "SETUID"]}
         assert capabilities(machine) == rights
         compose("exec", "-T", "web", "agent-workspace", "specs", "set", SANDBOX_IMAGE, "--egress", "listed.invalid")
-        # It resolves no name here, so a name that is listed is a failure, and no refusal.
+        # The proxy resolves no name here, so a listed name gets a failure instead of a refusal.
         eventually(lambda: proxy_says(machine, "listed.invalid:443").startswith("5"), interval_seconds=1)
         assert proxy_says(machine, "other.invalid:443") == "403"
         processes = machine.engine.docker("top", "aw_egress-proxy_1", "-eo", "pid,uid").splitlines()[1:]
@@ -151,14 +151,14 @@ def test_swarm_runs_a_conversation_on_a_machine_that_joined(
 
 
 def await_ready(docker: Docker, machine: Machine, node: str) -> None:
-    """Wait until a node takes sandboxes."""
+    """Wait until a node accepts sandboxes."""
     began = time.monotonic()
     eventually(lambda: is_ready(machine, node), deadline_seconds=900, interval_seconds=2)
     docker.transcript.add(f"({node} is READY)", "", time.monotonic() - began)
 
 
 def update(docker: Docker, machines: tuple[Machine, Machine], stack: Sequence[str], key: str) -> None:
-    """Deploy the stack with another image, as the page says it, while a client reads."""
+    """Deploy the stack with another image, as documented, while a client reads."""
     first, _ = machines
     for machine in machines:
         machine.engine.docker("tag", SERVICE_IMAGE, NEXT_IMAGE)
@@ -180,14 +180,14 @@ def update(docker: Docker, machines: tuple[Machine, Machine], stack: Sequence[st
 
 
 def make_key(docker: Docker, machine: Machine) -> str:
-    """The key of a new user."""
+    """Create a user; return the user's API key."""
     command = ("exec", web_of(machine), "agent-workspace")
     docker(machine, *command, "users", "create", "alice")
     return machine.engine.docker(*command, "keys", "create", "alice", "--name", "tests").strip()
 
 
 def updates(machine: Machine) -> dict[str, str]:
-    """The states of the updates of the service's own services."""
+    """The update states of the stack's own services."""
     form = "{{.Spec.Name}} {{if .UpdateStatus}}{{.UpdateStatus.State}}{{end}}"
     names = [f"agent-workspace_{name}" for name in OWN_SERVICES]
     rows = machine.engine.docker("service", "inspect", "--format", form, *names).splitlines()
@@ -202,7 +202,7 @@ def has_migrated(machine: Machine) -> bool:
 
 
 def proxy_says(machine: Machine, target: str) -> str:
-    """The status with which the egress proxy answers the sandbox that asks for a tunnel; empty: it does not listen."""
+    """The status of the egress proxy's response to a request for a tunnel; empty: the proxy does not listen."""
     [sandbox] = [name for name in machine.engine.containers() if name.startswith("aw-")]
     command = ["docker", "--host", machine.engine.host, "exec", sandbox, "python3", "-c", TUNNEL, target]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -242,7 +242,7 @@ def health_of(machine: Machine, name: str) -> list[str]:
 
 
 def capabilities(machine: Machine) -> dict[str, list[str]]:
-    """The capabilities that were added to containers of the service, by their names."""
+    """The added capabilities of the service's containers, by their names."""
     ids = machine.engine.docker("ps", "-q").split()
     form = "{{.Name}} {{range .HostConfig.CapAdd}}{{.}} {{end}}"
     rows = [line.split() for line in machine.engine.docker("inspect", "--format", form, *ids).splitlines()]
@@ -250,7 +250,7 @@ def capabilities(machine: Machine) -> dict[str, list[str]]:
 
 
 def is_cleared(machine: Machine) -> bool:
-    """Whether Swarm has ended its containers there."""
+    """Whether Swarm has stopped its containers on a machine."""
     return not [name for name in machine.engine.containers() if name.startswith("agent-workspace_")]
 
 

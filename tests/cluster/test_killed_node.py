@@ -1,4 +1,4 @@
-"""A machine of the cluster loses its power: its sandboxes are reported, and another machine takes its place."""
+"""A machine of the cluster loses its power: its sandboxes are reported, and another machine replaces it."""
 
 import textwrap
 import time
@@ -39,7 +39,7 @@ def test_sandboxes_of_a_killed_machine_are_reported_and_another_machine_replaces
 
 
 def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, str]:
-    """Start a conversation, and a sandbox that is paused, on the second machine; the ids of the sandboxes."""
+    """Start a conversation and a paused sandbox on the second machine; return the ids of the sandboxes."""
     installed.run(first, "nodes", "cordon", "first")
     user.start_without_agent()
     paused = user.ask("POST", SANDBOXES, params={"wait": 60})["id"]
@@ -50,7 +50,7 @@ def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, s
 
 
 def kill(first: Machine, second: Machine, user: Talk, lost: dict[str, str], transcript: Transcript) -> None:
-    """Kill the second machine, and wait until the service says what became of its sandboxes."""
+    """Kill the second machine, and wait until the service reports its sandboxes."""
     history = user.events()
     began = time.monotonic()
     second.lose_power()
@@ -58,34 +58,34 @@ def kill(first: Machine, second: Machine, user: Talk, lost: dict[str, str], tran
     check_new_start(user, first, transcript)
     eventually(lambda: shown(user, lost["running"])["status"] == "ERROR", deadline_seconds=120)
     found = shown(user, lost["running"])
-    transcript.add("(the running sandbox)", tell(found), time.monotonic() - began)
+    transcript.add("(the running sandbox)", describe(found), time.monotonic() - began)
     assert found["reason"] == "node_lost"
     assert "second" in found["detail"]
     assert "files" in found["detail"]
     assert shown(user, lost["paused"])["status"] == "PAUSED"
-    transcript.add("(the paused sandbox)", tell(shown(user, lost["paused"])), time.monotonic() - began)
+    transcript.add("(the paused sandbox)", describe(shown(user, lost["paused"])), time.monotonic() - began)
     assert user.events() == history
 
 
 def check_new_start(user: Talk, first: Machine, transcript: Transcript) -> None:
-    """A new sandbox runs on the machine that is left."""
+    """Assert that a new sandbox runs on the remaining machine."""
     began = time.monotonic()
     sandbox_id = start(user)
-    transcript.add("(a new sandbox)", tell(shown(user, sandbox_id)), time.monotonic() - began)
+    transcript.add("(a new sandbox)", describe(shown(user, sandbox_id)), time.monotonic() - began)
     assert f"aw-{sandbox_id}" in first.engine.containers()
 
 
 def replace(
     installed: Installed, first: Machine, user: Talk, lost: dict[str, str], stack: ExitStack, transcript: Transcript
 ) -> None:
-    """Give the lost machine up, let a clean one join, and move there what was lost."""
+    """Delete the lost node, join a clean machine, and resume the lost sandboxes there."""
     third = stack.enter_context(running_machine("third", 3, IMAGES, first))
     tag_images(third)
     stack.enter_context(installed.joined(first, third))
     installed.await_node(first, "third")
     installed.run(first, "nodes", "forget", "second", "--yes")
     eventually(lambda: shown(user, lost["paused"]).get("reason") == "node_lost", deadline_seconds=60)
-    transcript.add("(the paused sandbox)", tell(shown(user, lost["paused"])), 0)
+    transcript.add("(the paused sandbox)", describe(shown(user, lost["paused"])), 0)
     installed.run(first, "nodes", "cordon", "first")
     began = time.monotonic()
     for sandbox_id in (*lost.values(), start(user)):
@@ -98,7 +98,7 @@ def replace(
 
 
 def start(user: Talk) -> str:
-    """A new sandbox, once it runs."""
+    """Start a sandbox, and wait until it runs; return its id."""
     sandbox_id: str = user.ask("POST", SANDBOXES)["id"]
     eventually(lambda: shown(user, sandbox_id)["status"] == "RUNNING", deadline_seconds=120)
     return sandbox_id
@@ -113,5 +113,5 @@ def shown(user: Talk, sandbox_id: str) -> dict[str, Any]:
     return found
 
 
-def tell(found: dict[str, Any]) -> str:
+def describe(found: dict[str, Any]) -> str:
     return f"{found['status']} {found.get('reason') or ''}\n{textwrap.fill(found.get('detail') or '', 110)}"

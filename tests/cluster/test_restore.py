@@ -1,4 +1,4 @@
-"""Both machines of a cluster are lost, and clean ones are made from a backup: the conversation goes on."""
+"""Both machines of a cluster are lost, and clean ones are restored from a backup: the conversation continues."""
 
 import textwrap
 import time
@@ -22,7 +22,7 @@ PASSPHRASE = "correct horse battery staple"
 
 @dataclass
 class Backup:
-    """Where it is, and what operators keep beside it."""
+    """The backup, and what operators keep beside it."""
 
     folder: Path
     password: str
@@ -31,7 +31,7 @@ class Backup:
 
     @property
     def passphrase(self) -> tuple[str, str]:
-        """The option that names it."""
+        """The option with the file of the passphrase."""
         return "--passphrase-file", str(self.folder / "passphrase")
 
 
@@ -72,7 +72,7 @@ def test_conversation_goes_on_after_both_machines_were_lost_and_restored(
 
 @contextmanager
 def machines_with_data(backup: Backup) -> Iterator[tuple[Machine, Machine]]:
-    """Two clean machines; the first has an empty database and broker, which are reached as in the settings kept."""
+    """Two clean machines. The first has an empty database and broker, at the addresses of the kept settings."""
     with running_machines(IMAGES) as machines, running_data(machines[0], backup.password) as data:
         settings = settings_of(machines[0], data)
         backup.settings.setdefault("first", settings)
@@ -82,7 +82,7 @@ def machines_with_data(backup: Backup) -> Iterator[tuple[Machine, Machine]]:
 def run_and_back_up(
     installed: Installed, first: Machine, second: Machine, backup: Backup, transcript: Transcript, stack: ExitStack
 ) -> Talk:
-    """Let a conversation on the second machine get an answer, pause its sandbox, and save all there is."""
+    """Run a conversation on the second machine until it has an answer, pause its sandbox, and back everything up."""
     write_settings(first, backup.settings["first"])
     stack.enter_context(installed.running(first, "agent-workspace all", "all", "flower=0", until=READY))
     stack.enter_context(installed.joined(first, second))
@@ -104,7 +104,7 @@ def run_and_back_up(
 
 
 def restore(installed: Installed, first: Machine, second: Machine, backup: Backup) -> None:
-    """Put the settings back, then the database with its keys, then the files of each node."""
+    """Restore the settings, then the database with its keys, then the files of each node."""
     for machine in (first, second):
         write_settings(machine, backup.settings[machine.namespace.name])
     installed.run(first, "db", "restore", str(backup.folder / "db"), *backup.passphrase)

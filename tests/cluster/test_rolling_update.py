@@ -1,6 +1,6 @@
-"""A cluster of two machines is updated, one process after the other, under a load of 50 requests per second.
+"""An update of a cluster of two machines, process by process, under a load of 50 requests per second.
 
-From the newest commit with an older schema to this tree, as the pages say it for an installation with pip.
+It leads from the newest commit with an older schema to this tree, as documented for an installation with pip.
 """
 
 import os
@@ -26,16 +26,16 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 PROCESSES = ("web=2", "worker=2", "flower=0")
-# With the earlier code before the update, and with the new code after it.
+# The duration of the load with the earlier code, and with the new code.
 STEADY_SECONDS = 20
-# Of a machine with an API.
+# The processes of a machine with an API.
 ADDRESSES = ("AW_HOST", "AW_NODE_ADDRESS")
 DEFAULT_IMAGE = f"AW_DEFAULT_SANDBOX_IMAGE={OWN_SANDBOX_IMAGE}"
 
 
 @pytest.fixture
 def environments(folder: Path, transcript: Transcript) -> list[Installed]:
-    """The earlier code, installed on each machine."""
+    """Install the earlier code on each machine."""
     source = copy_code(folder / "earlier", find_earlier_commit())
     return [install(folder / f"on-{name}", transcript, f"{name}$", source) for name in ("first", "second")]
 
@@ -81,7 +81,7 @@ def start(stack: ExitStack, environment: Installed, machine: Machine, until: str
 
 
 def join(stack: ExitStack, both: list[tuple[Machine, Installed]]) -> None:
-    """Let the second machine be a node with an API of its own."""
+    """Join the second machine as a node with its own API."""
     (first, on_first), (second, on_second) = both
     invitation = on_first.run(first, "nodes", "invite")
     own = [DEFAULT_IMAGE, *(f"{name}={second.address}" for name in ADDRESSES)]
@@ -91,7 +91,7 @@ def join(stack: ExitStack, both: list[tuple[Machine, Installed]]) -> None:
 
 
 def start_talk(stack: ExitStack, installed: Installed, machine: Machine, transcript: Transcript) -> Talk:
-    """A conversation that begins with the earlier code."""
+    """Start a conversation with the earlier code."""
     model = stack.enter_context(running_model(machine))
     allow(model, machine, installed)
     talk = Talk(machine, make_key(installed, machine, "alice"), transcript)
@@ -101,7 +101,7 @@ def start_talk(stack: ExitStack, installed: Installed, machine: Machine, transcr
 
 @contextmanager
 def under_load(machine: Machine, load: Load) -> Iterator[Load]:
-    """Send the requests until the end of the block, from that machine."""
+    """Send the load from a machine until the end of the block."""
     thread = threading.Thread(target=partial(machine.namespace.call, load.run))
     thread.start()
     try:
@@ -124,7 +124,7 @@ def update(environment: Installed, machine: Machine, source: Path, load: Load) -
 
 
 def await_kept(load: Load, machine: Machine, url: str, transcript: Transcript) -> None:
-    """Wait until the service has all that it has acknowledged."""
+    """Wait until the service has all acknowledged writes."""
     began = time.monotonic()
     find_wrong = partial(machine.namespace.call, partial(load.journal.find_wrong, url, load.key))
     try:

@@ -1,4 +1,4 @@
-"""The units of systemd, started by systemd as init: a conversation, and an update under requests."""
+"""The systemd units, started by systemd as init: a conversation, and an update during requests."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +25,7 @@ COMMAND = (f'cd {FOLDER} && exec {BIN}/agent-workspace "$@"', "sh")
 NODE_UNITS = ("engine-filter", "door", "egress-proxy", "worker")
 UNITS = [f"agent-workspace-{name}" for name in ("server@1", "server@2", *NODE_UNITS)]
 USERS = {"server@1": "aw-api", "door": "aw-door", "engine-filter": "root", "worker": "aw-worker"}
-# As docs/operate/systemd.md has it. The engine is not one of the copy's units.
+# The steps of docs/operate/systemd.md. The engine is not one of the copy's units.
 INSTALL = f"""
 cd {{source}}
 /usr/bin/python3 -m venv --without-pip /opt/agent-workspace
@@ -79,28 +79,28 @@ def test_units_run_a_conversation_and_are_updated(machine: Machine, copy: Copy, 
 
 
 def states(init: Booted) -> dict[str, str]:
-    """What systemd says of each unit."""
-    return {unit: init.says("systemctl", "is-active", unit) for unit in UNITS}
+    """The state of each unit."""
+    return {unit: init.try_to_run("systemctl", "is-active", unit) for unit in UNITS}
 
 
 def users(init: Booted) -> dict[str, str]:
-    """As which users the processes of some units run."""
-    pids = {name: init.says("systemctl", "show", "-P", "MainPID", f"agent-workspace-{name}") for name in USERS}
-    return {name: init.says("ps", "-o", "user:20=", "-p", pid) for name, pid in pids.items()}
+    """The users of the processes of some units."""
+    pids = {name: init.try_to_run("systemctl", "show", "-P", "MainPID", f"agent-workspace-{name}") for name in USERS}
+    return {name: init.try_to_run("ps", "-o", "user:20=", "-p", pid) for name, pid in pids.items()}
 
 
 def is_ready(init: Booted) -> bool:
-    """Whether the node takes sandboxes."""
+    """Whether the node accepts sandboxes."""
     return "READY" in command(init, "nodes", "list")
 
 
 def command(init: Booted, *words: str) -> str:
-    """The output of a command as the pages say it: as root, in a folder with a link to the settings."""
-    return init.says("sh", "-c", *COMMAND, *words)
+    """Run a command as documented, as root in a folder with a link to the settings; return its output."""
+    return init.try_to_run("sh", "-c", *COMMAND, *words)
 
 
 def start_talk(init: Booted, machine: Machine) -> Talk:
-    """A conversation in a sandbox with a disk."""
+    """Start a conversation in a sandbox with a disk."""
     said = command(init, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
     assert "added" in said, said
     command(init, "users", "create", "alice")
@@ -111,7 +111,7 @@ def start_talk(init: Booted, machine: Machine) -> Talk:
 
 
 def update(init: Booted, talk: Talk) -> list[str]:
-    """Restart all units as the page says it; the requests that failed meanwhile."""
+    """Restart all units as documented; return the requests that failed meanwhile."""
     with reading(talk.machine, f"http://{talk.machine.address}:3000", talk.key) as reader:
         init.run("systemctl", "restart", "agent-workspace-migrate")
         init.run("systemctl", "restart", "agent-workspace-worker")
@@ -123,7 +123,7 @@ def update(init: Booted, talk: Talk) -> list[str]:
 
 
 def boot_again(talk: Talk) -> None:
-    """Stop the conversation's sandbox and boot it: the engine mounts its disk once more."""
+    """Stop and resume the conversation's sandbox, so that the engine mounts its disk again."""
     talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped"})
     talk.await_sandbox("PAUSED")
     talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")

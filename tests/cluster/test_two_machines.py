@@ -1,7 +1,7 @@
-"""From nothing to a cluster of two machines, and a conversation on the second through the API of the first.
+"""The setup of a cluster of two machines, and a conversation on the second through the API of the first.
 
-The machines are network namespaces: their addresses, routes, firewalls and engines are their own. Their kernel, disk
-and clock are not.
+The machines are network namespaces with separate addresses, routes, firewalls and engines. They share the kernel, the
+disk and the clock.
 """
 
 from collections.abc import Iterator

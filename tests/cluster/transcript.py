@@ -1,4 +1,4 @@
-"""What an operator types, and what it prints, with the time it takes."""
+"""The commands of an operator, with their output and duration."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ class Transcript:
     """The commands so far."""
 
     lines: list[str] = field(default_factory=list)
-    # What processes have logged, by their machine.
+    # The logs of processes, by machine.
     logs: dict[str, str] = field(default_factory=dict)
 
     def run(
@@ -28,10 +28,10 @@ class Transcript:
         environment: Mapping[str, str] | None = None,
         text: str | None = None,
     ) -> str:
-        """Run a command to its end, and return its output.
+        """Run a command; return its output.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the command failed.
         """
         began = time.monotonic()
         done = subprocess.run(
@@ -43,18 +43,18 @@ class Transcript:
         return done.stdout
 
     def add(self, shown: str, output: str, seconds: float) -> None:
-        """Write down a command with its output."""
+        """Record a command with its output."""
         lines = [f"  {line[:SHOWN_COLUMNS]}" for line in SECRET.sub("…", output).splitlines() if line.strip()]
         if len(lines) > SHOWN_LINES:
             lines = [*lines[: SHOWN_LINES // 2], "  …", *lines[-SHOWN_LINES // 2 :]]
         self.lines += [f"[{seconds:6.1f} s] {SECRET.sub('…', shown)}", *lines]
 
     def keep_log(self, name: str, text: str) -> None:
-        """Add what the processes of a machine have logged."""
+        """Add a log of a machine's processes."""
         self.logs[name] = self.logs.get(name, "") + SECRET.sub("…", text)
 
     def write(self, file: Path) -> None:
-        """Keep it in a file, and the logs in files beside it."""
+        """Write the transcript to a file, and the logs to files beside it."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(self.lines) + "\n")
         for name, text in self.logs.items():

@@ -59,7 +59,7 @@ def describe(connection: Connection) -> dict[str, list[str]]:
 
 
 def _describe(value: Any) -> str:
-    """The same text for the same thing: an expression's own would be its address."""
+    """A comparable text of a default; the repr of an expression would contain its address."""
     return str({key: str(item) for key, item in value.items()} if isinstance(value, dict) else value)
 
 

@@ -158,6 +158,6 @@ class Done:
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         self.status = process.returncode
         self.said = re.sub(r"(?m)^\[ *\d+s\] ", "", process.stdout)
-        # Without the line that leads to the troubleshooting page, and the entry that it names.
+        # The error without its link to the troubleshooting page, and the entry that the link names.
         self.complaint, _, entry = process.stderr.partition("More: docs/operate/troubleshooting.md#")
         self.entry = entry.rstrip("\n")

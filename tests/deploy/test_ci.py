@@ -9,7 +9,7 @@ import pytest
 
 from tests.services.directories import REPOSITORY
 
-# Each `make test` reads one line of `outcomes`: the file of its output, and its status. Afterwards it succeeds.
+# Each `make test` reads one line of `outcomes`: the file with its output, and its status. Without a line, it succeeds.
 MAKE = """#!/usr/bin/env bash
 echo "make $*" >> made
 [ "$1" = test ] || exit 0

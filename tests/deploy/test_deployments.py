@@ -47,7 +47,7 @@ def test_only_the_engine_filter_keeps_root_s_rights_and_the_engine_s_socket(file
     services = yaml.safe_load((DEPLOY / file).read_text())["services"]
     own = {name: service for name, service in services.items() if "service" in service["image"]}
     rights = {name: service.get("cap_add") for name, service in own.items() if service.get("user")}
-    # The egress proxy gives up its rights before it listens.
+    # The egress proxy drops its privileges before it listens.
     assert rights == {"engine-filter": ["NET_ADMIN", "CHOWN"], "egress-proxy": ["SETUID", "SETGID"]}
     assert not [name for name, service in own.items() if service.get("cap_add") and name not in rights]
     assert {name for name, service in own.items() if "docker.sock" in str(service)} == {"engine-filter"}
@@ -55,7 +55,7 @@ def test_only_the_engine_filter_keeps_root_s_rights_and_the_engine_s_socket(file
 
 
 def test_memory_of_containers_in_a_swarm_is_open_to_their_user() -> None:
-    """Swarm's file has no mode: memory is root's, with the mode of the folder that the image has there."""
+    """Swarm's file has no mode, so a tmpfs belongs to root and has the mode of the image's folder."""
     services = yaml.safe_load((DEPLOY / "swarm" / "stack.yaml").read_text())["services"].values()
     mounts = [mount for service in services for mount in service["volumes"] if isinstance(mount, dict)]
     targets = {mount["target"] for mount in mounts if mount["type"] == "tmpfs"} - {"/tmp"}

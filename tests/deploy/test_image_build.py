@@ -119,7 +119,7 @@ def test_builds_run_one_after_the_other(machine: Machine) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_lock_of_another_kind_stops_the_build_with_an_error(machine: Machine, kind: str) -> None:
-    """Another user of the machine can make it: opening a pipe waits without an end."""
+    """Another user of the machine can create the pipe, and opening one waits without an end."""
     lock = machine.elsewhere(LOCK)
     if kind == "pipe":
         os.mkfifo(lock)

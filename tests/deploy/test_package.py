@@ -1,4 +1,4 @@
-"""The package: a wheel has all of the service, and runs it outside of the repository."""
+"""The package: a wheel contains the whole service, and runs it outside the repository."""
 
 import os
 import re

@@ -111,7 +111,7 @@ class TestInstallPackages:
         file = machine.elsewhere("/etc/postgresql-common") / "createcluster.conf"
         assert file.read_text() == "create_main_cluster = false\n"
 
-    def test_squid_of_the_machine_is_not_started_if_it_comes_with_the_service(self, machine: Machine) -> None:
+    def test_squid_unit_is_masked_if_setup_installs_squid(self, machine: Machine) -> None:
         unit = machine.elsewhere("/etc/systemd/system") / "squid.service"
         assert machine.run("install-packages", "postgresql", root=True).status == 0
         assert not unit.exists()

@@ -3,5 +3,5 @@
 from tests.docs.command_reference import PAGE, reference
 
 
-def test_reference_of_the_command_line_is_what_the_code_says() -> None:
+def test_reference_of_the_command_line_matches_the_code() -> None:
     assert PAGE.read_text() == reference(), "write it again: python -m tests.docs.command_reference"

@@ -62,7 +62,7 @@ def test_lines_of_documents_are_short() -> None:
         ("x" * 121, "long_lines"),
     ],
 )
-def test_what_is_wrong_with_a_document_is_found(text: str, find: str, tmp_path: Path) -> None:
+def test_errors_in_a_document_are_found(text: str, find: str, tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text(f"# A document\n\n[here](document.md#a-document) and `shared/states.py`\n{text}\n")
     found = {check.__name__: check(document) for check in (dead_links, missing_files, long_lines)}

@@ -1,1 +1,1 @@
-"""Drills that kill and break real processes, and the oracle that says whether the promise was kept."""
+"""Drills: kill real processes, inject faults, and check the promise (docs/concepts/reliability.md) afterwards."""

@@ -1,4 +1,4 @@
-"""Whose the containers and volumes of an engine are, where several installations share it."""
+"""The attribution of containers and volumes to the installations that share an engine."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from tests.drills.engine_listing import (
 
 @dataclass(frozen=True)
 class Attributed:
-    """What is one installation's.
+    """The containers and volumes of one installation.
 
     Args:
-        strays: what carries no installation's label, or lacks the labels that it must have, in words. Each is a
-            violation: nothing that the service makes may escape a search by label.
+        strays: a message for each container or volume without an installation's label or with wrong labels. Each is a
+            violation: a search by label must find everything that the service creates.
     """
 
     containers: Sequence[Container]
@@ -30,7 +30,7 @@ class Attributed:
 def attribute(
     held: Holdings, installation: str, sandbox_ids: Collection[str], *, neighbours: Collection[str] = ()
 ) -> Attributed:
-    """Find one installation's containers and volumes: by their label, or by the name of one of its sandboxes.
+    """Find one installation's containers and volumes, by their labels or by the names of its sandboxes.
 
     Args:
         neighbours: the labels of the other installations that use or have used the engine.
@@ -61,6 +61,6 @@ def _strays(
         if label not in {installation, *neighbours}:
             yield f"{kind} {item.name} has the label of no installation here: {label}"
         elif label != installation and item.name in names:
-            yield f"{kind} {item.name} is named for a sandbox of {installation} and has the label of {label}"
+            yield f"{kind} {item.name} has the name of a sandbox of {installation} and the label of {label}"
         elif label == installation and item.name != sandbox_name(sandbox_id or ""):
             yield f"{kind} {item.name} has the label of sandbox {sandbox_id}"

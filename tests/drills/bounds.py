@@ -1,8 +1,8 @@
-"""What keeps sandboxes apart at rest: firewall rules, disks and doors, by `nft`, the engine, Linux and the wire."""
+"""Checks of the isolation between sandboxes: firewall rules, disks and doors, read by `nft`, the engine and HTTP."""
 
 import json
 import subprocess
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
@@ -29,28 +29,30 @@ DELETED = " (deleted)"
 
 
 def read_from_image(image: Path, path: str) -> str:
-    """A file of a disk that is not mounted, empty if there is none."""
+    """The contents of a file on an unmounted disk; empty if there is no such file."""
     command = ["/usr/sbin/debugfs", "-R", f"cat /{path}", str(image)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What keeps the sandboxes of one node apart."""
+    """The isolation between the sandboxes of one node."""
 
     engine: PrivateEngine
     installation: str
     node: str
-    # Of the sandboxes.
+    # The sandboxes' network.
     network: IPv4Network
     door_port: int
-    # The var directory of the worker.
+    # The worker's var directory.
     var: Path
     egress_port: int = 3003
+    # The volumes whose records Docker may keep without a disk.
+    miscounted: Collection[str] = ()
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of the node's worker and door from which these follow."""
+        """The settings of the node's worker and door that produce this isolation."""
         return BOUNDED | {"AW_SANDBOX_ADDRESSES": str(self.network), "AW_EGRESS_PORT": str(self.egress_port)}
 
     @cached_property
@@ -64,17 +66,17 @@ class Bounds:
 
     @property
     def images(self) -> Path:
-        """The folder of the sandboxes' disks."""
+        """The directory of the sandboxes' disks."""
         return self.engine.data / "agent-workspace" / self.installation
 
     def disk_image(self, sandbox_id: str) -> Path:
-        """The file with a sandbox's disk."""
+        """The image file of a sandbox's disk."""
         return self.images / f"{sandbox_name(sandbox_id)}.img"
 
     def read_file(self, sandbox_id: str, path: str) -> str:
-        """A file of a sandbox, empty if there is none.
+        """The contents of a sandbox's file; empty if there is no such file.
 
-        The engine mounts a disk while a container runs: else the file is read from the image.
+        The engine mounts a disk only while the container runs. Otherwise read the file from the image.
         """
         mounted = self.engine.data / "volumes" / sandbox_name(sandbox_id) / "_data" / path
         if mounted.exists():
@@ -83,10 +85,10 @@ class Bounds:
         return read_from_image(image, path) if image.exists() else ""
 
     def flush_rules(self) -> None:
-        """Remove the firewall tables: only the service writes them again.
+        """Remove the firewall tables; only the service restores them.
 
         Raises:
-            AssertionError: they are not there.
+            AssertionError: the tables do not exist.
         """
         for family in ("inet", "bridge"):
             command = ["nft", "delete", "table", family, self.place.bridge]
@@ -94,10 +96,10 @@ class Bounds:
             assert done.returncode == 0, done.stderr
 
     def violations(self, database: Database) -> list[str]:
-        """What is not as it must be, in words.
+        """Every violation of the isolation, as a message.
 
         Raises:
-            TransportError, HTTPStatusError: the engine does not answer.
+            TransportError, HTTPStatusError: the engine does not respond.
         """
         quarantined = _quarantined(database)
         return [
@@ -109,7 +111,7 @@ class Bounds:
         ]
 
     def _wrong_rules(self, quarantined: Container[str]) -> Iterator[str]:
-        """The sandboxes that the rules know are those whose containers have an address: the others reach nothing."""
+        """The rules list exactly the addresses of running containers."""
         known = self._known_to_rules()
         if known is None:
             yield "its firewall rules are gone"
@@ -117,10 +119,10 @@ class Bounds:
         addresses = self._addresses(quarantined)
         if known != addresses:
             missing = sorted(addresses - known)
-            yield f"its firewall rules know {sorted(known - addresses)} too much and {missing} too little"
+            yield f"its firewall rules list {sorted(known - addresses)} wrongly and lack {missing}"
 
     def _known_to_rules(self) -> set[str] | None:
-        """The addresses in the set of sandboxes; None: a table is not there."""
+        """The addresses in the rules' set of sandboxes; None: a table is missing."""
         for family in ("bridge", "inet"):
             command = ["nft", "--json", "list", "table", family, self.place.bridge]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -134,7 +136,7 @@ class Bounds:
         return set(sets["sandboxes"])
 
     def _wrong_names(self, quarantined: Container[str]) -> Iterator[str]:
-        """The egress proxy has a file for each sandbox whose programs use it, and for no other."""
+        """The egress proxy has a file for exactly the sandboxes that may use it."""
         folder = self.var / "run" / "egress" / self.place.gateway
         listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
         addresses = self._addresses(quarantined, PROXY_LABEL)
@@ -146,45 +148,46 @@ class Bounds:
         return {address for name, address in found.items() if name not in quarantined}
 
     def _wrong_disks(self) -> Iterator[str]:
-        """Each sandbox's volume has its disk, and each disk its volume; no removed disk has a loop device."""
+        """Each volume has a disk, each disk has a volume, and no removed disk has a loop device."""
         files = {path.name for path in self.images.glob("aw-*")}
         held = self._socket.holdings()
         own = [volume for volume in held.volumes if self.installation in volume.labels.values()]
         wanted = {f"{volume.name}.img" for volume in own if volume.name.startswith(NAME_PREFIX)}
+        wanted -= {f"{name}.img" for name in self.miscounted} - files
         if files != wanted:
             yield f"disks without a volume: {sorted(files - wanted)}; volumes without one: {sorted(wanted - files)}"
         for loop in LOOPS.glob("loop*/loop/backing_file"):
             backing = _read(loop)
             if backing.startswith(f"{self.images}/") and backing.endswith(DELETED):
-                yield f"{loop.parts[3]} holds a disk that is removed: {backing}"
+                yield f"{loop.parts[3]} is attached to a removed disk: {backing}"
 
     def _shut_door(self) -> Iterator[str]:
-        """The door answers, and refuses requests without its token."""
+        """The door responds, and refuses requests without its token."""
         address = f"http://{self.engine.address}:{self.door_port}"
         try:
             status = http.get(f"{address}/{self.network[2]}/8000/alive", timeout=5).status_code
         except httpx.TransportError as error:
-            yield f"its door does not answer: {error!r}"
+            yield f"its door does not respond: {error!r}"
             return
         if status != 403:
-            yield f"its door answers {status} without a token"
+            yield f"its door responds with {status} to a request without a token"
 
     def _closed(self, database: Database) -> Iterator[str]:
         with database.reading() as session:
             found = session.get_one(Node, self.node).closed_reason
         if found:
-            yield f"it is closed: {found}"
+            yield f"the node accepts no work: {found}"
 
 
 def _quarantined(database: Database) -> set[str]:
-    """The names of containers that their rows do not explain, if there are any (decision 47)."""
+    """The names of the quarantined containers (decision 47)."""
     disowned = select(Sandbox.id).where(Sandbox.status == Status.DELETED, Sandbox.reason == Reason.ALREADY_USED)
     with database.reading() as session:
         return {sandbox_name(each) for each in session.exec(disowned)}
 
 
 def _read(path: Path) -> str:
-    """A file of the kernel's; empty: the device went away just now."""
+    """The contents of a file of the kernel; empty if the device has just been removed."""
     try:
         return path.read_text().rstrip("\n")
     except OSError:

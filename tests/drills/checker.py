@@ -1,4 +1,4 @@
-"""Was the promise kept? A pure comparison of what clients were told with what the store and the engine hold at rest."""
+"""The checker: compares the responses that clients got with the store and the engines once everything has settled."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ FULFILLED = {
 
 
 def check(evidence: Evidence) -> list[str]:
-    """Every violation of the promise, in words; none: it was kept."""
+    """Every violation of the promise, as a message."""
     return [
         *_lost_desired_states(evidence),
         *_lost_starts(evidence),
@@ -47,35 +47,35 @@ def _lost_desired_states(evidence: Evidence) -> Iterator[str]:
             yield f"sandbox {sandbox_id}: the last desired states were {sorted(allowed)}, the row has {row.desired}"
     for row in evidence.sandboxes:
         if not _is_fulfilled(row) and not _has_excuse(row, evidence):
-            yield f"sandbox {row.id} was to be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
+            yield f"sandbox {row.id} should be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
 
 
 def _is_fulfilled(row: Sandbox) -> bool:
-    frozen = row.pause_kind == PauseKind.FROZEN  # its memory is not freed
+    frozen = row.pause_kind == PauseKind.FROZEN  # the container's memory is not freed
     return row.status == FULFILLED[Desired(row.desired)] and not (row.desired == Desired.STOPPED and frozen)
 
 
 def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
-    """DELETED, if the service itself deletes the sandbox: its start failed, or it has no conversation left."""
+    """DELETED if the service itself deletes the sandbox: its start failed, or it has no conversation left."""
     failed = {task.sandbox_id for task in evidence.start_tasks if task.made_sandbox and task.stage == Stage.ERROR}
     return {Desired.DELETED} if row.id in failed | _emptied(evidence) else set()
 
 
 def _emptied(evidence: Evidence) -> set[str]:
-    """The sandboxes that had conversations, all of which were deleted."""
+    """The sandboxes whose conversations were all deleted."""
     deleted = {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is not None}
     return deleted - {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is None}
 
 
 def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
-    """A delete has none, and neither has a failure that does not say why."""
+    """Whether a fault excuses the row. Nothing excuses an unfinished delete, or a failure without a reason."""
     known = row.reason is not None and row.reason != Reason.INTERNAL_ERROR
     at_rest = row.status in (Status.RUNNING, Status.PAUSED, Status.ERROR)
     return at_rest and row.desired != Desired.DELETED and known and evidence.excused(row)
 
 
 def _made_twice(evidence: Evidence) -> Iterator[str]:
-    """A sandbox that no client knows must be that of a request that was not answered."""
+    """A sandbox that no client knows must belong to a request without a response."""
     known = {entry.subject for entry in evidence.history}
     for_starts = {task.sandbox_id for task in evidence.start_tasks}
     for_conversations = for_starts | {talk.sandbox_id for talk in evidence.conversations}
@@ -84,11 +84,11 @@ def _made_twice(evidence: Evidence) -> Iterator[str]:
     calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
     answered = {entry.call for entry in evidence.history if entry.outcome in (Outcome.OK, Outcome.FAILED)}
     if len(unknown) > len(calls - answered):
-        yield f"{len(unknown)} sandboxes that no client was told of, and {len(calls - answered)} unanswered requests"
+        yield f"{len(unknown)} sandboxes that no client knows, and {len(calls - answered)} requests without a response"
 
 
 def _is_pooled(row: Sandbox) -> bool:
-    """Whether it waits in a warm pool: no user has claimed it yet."""
+    """Whether the sandbox is in a warm pool: no user has claimed it yet."""
     return row.owner_id is None and row.boot_key is not None
 
 
@@ -110,9 +110,9 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
         task = tasks.get(entry.subject or "")
         if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
             yield f"start task {task.id} was cancelled, and is {task.stage}"
-        # To delete a conversation that is still being started cancels its start, unless that fails at the same time.
+        # The delete of a conversation that is still starting cancels the start, unless that fails at the same time.
         if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
-            yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
+            yield f"the conversation of start task {entry.subject} was deleted, and its task still exists"
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for task in evidence.start_tasks:
         if task.stage not in FINAL_STAGES:
@@ -135,4 +135,4 @@ def _brought_back(evidence: Evidence) -> Iterator[str]:
             yield f"conversation {row.id} was deleted and has events"
         sandbox = sandboxes.get(row.sandbox_id)
         if row.awaits_sandbox and sandbox is not None and sandbox.status == Status.RUNNING:
-            yield f"conversation {row.id} was deleted, its sandbox runs and has not forgotten it"
+            yield f"conversation {row.id} was deleted, its sandbox runs and still has it"

@@ -1,4 +1,4 @@
-"""What the engines hold, compared with the rows."""
+"""Comparisons of the engines' containers and volumes with the rows."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from shared.states import PauseKind, Reason, Status
 from tests.drills.engine_listing import SANDBOX_LABEL, sandbox_name
 from tests.drills.evidence import Evidence
 
-# Docker's words; the checker does not learn from the product what they mean.
+# Docker's names of states, defined again so that the checker does not depend on the product.
 ABSENT, RUNNING, FROZEN = "absent", "running", "paused"
 STOPPED = frozenset({"created", "exited"})
 
@@ -22,7 +22,7 @@ def doubles(evidence: Evidence) -> Iterator[str]:
 
 
 def orphans(evidence: Evidence) -> Iterator[str]:
-    """What no row owns, and what no search by label would find."""
+    """Containers and volumes that no row owns, or that a search by label would miss."""
     yield from evidence.strays
     owned = {sandbox_name(row.id) for row in evidence.sandboxes if _may_own(row) or _is_quarantined(row, evidence)}
     for item in evidence.containers:
@@ -35,12 +35,12 @@ def orphans(evidence: Evidence) -> Iterator[str]:
 
 
 def _keeps_volume(row: Sandbox) -> bool:
-    """Whether the volume of a warm sandbox whose container was removed from outside is in quarantine (decision 47)."""
+    """Whether the volume is quarantined: its warm sandbox's container was removed from outside (decision 47)."""
     return row.owner_id is None and _is_disowned(row)
 
 
 def _is_quarantined(row: Sandbox, evidence: Evidence) -> bool:
-    """Whether the container of a stopped sandbox was resumed from outside before its idle deadline (decision 47)."""
+    """Whether the container is quarantined: it was resumed from outside before the idle deadline (decision 47)."""
     return row.owner_id is not None and _is_disowned(row) and row.id in evidence.resumed
 
 
@@ -54,15 +54,15 @@ def _may_own(row: Sandbox) -> bool:
 
 
 def untrue(evidence: Evidence) -> Iterator[str]:
-    """Rows whose status is not that of their container and their volume."""
+    """Rows whose status does not match their container and volume."""
     states: Mapping[str, str] = {item.name: item.state for item in evidence.containers}
     for row in evidence.sandboxes:
         state = states.get(sandbox_name(row.id), ABSENT)
         in_quarantine = {FROZEN, *STOPPED} if _is_quarantined(row, evidence) else set()
         if state not in _true_states(row) | in_quarantine:
-            yield f"sandbox {row.id} is said to be {row.status} ({row.pause_kind}); its container is {state}"
+            yield f"sandbox {row.id} has the status {row.status} ({row.pause_kind}); its container is {state}"
         if row.status in (Status.RUNNING, Status.PAUSED) and sandbox_name(row.id) not in evidence.volumes:
-            yield f"sandbox {row.id} is said to be {row.status}; its volume is gone"
+            yield f"sandbox {row.id} has the status {row.status}; its volume does not exist"
 
 
 def _true_states(row: Sandbox) -> set[str]:
@@ -76,4 +76,4 @@ def _true_states(row: Sandbox) -> set[str]:
         case Status.DELETED:
             return {ABSENT}
         case _:
-            return set()  # on its way, and that it must not be at rest
+            return set()  # a transitional status, which is never settled

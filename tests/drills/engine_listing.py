@@ -1,7 +1,7 @@
-"""What an engine holds, in the words of its own command line: every container and volume, of any origin.
+"""Listings of every container and volume of an engine, whatever created it, by the docker command.
 
-Nothing of the product is used here. A container that the product made without its label, or under a wrong name, is
-listed like any other.
+The module uses no code of the product, so a container that the product created without its label, or with a wrong
+name, is listed too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,16 +20,16 @@ class CommandLine(Protocol):
     """An engine's command line."""
 
     def docker(self, *arguments: str) -> str:
-        """The output of a command.
+        """Run a docker command; return its output.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the command failed.
         """
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container: `state` is Docker's word (`created`, `running`, `paused`, `exited`, `removing`, `dead`)."""
+    """A container. `state` is Docker's (`created`, `running`, `paused`, `exited`, `removing`, `dead`)."""
 
     name: str
     state: str
@@ -46,30 +46,30 @@ class Volume:
 
 @dataclass(frozen=True)
 class Holdings:
-    """All that an engine held at one moment."""
+    """The containers and volumes of an engine at one moment."""
 
     containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
 
     def __add__(self, other: "Holdings") -> "Holdings":
-        """Those of two engines."""
+        """The union with another engine's."""
         return Holdings(self.containers + other.containers, self.volumes + other.volumes)
 
 
 def sandbox_name(sandbox_id: str) -> str:
-    """What a sandbox's container and its volume are called."""
+    """The name of a sandbox's container and volume."""
     return NAME_PREFIX + sandbox_id
 
 
 def list_holdings(engine: CommandLine, *, inspect: bool = False) -> Holdings:
-    """Every container and volume of an engine.
+    """List every container and volume of an engine.
 
     Args:
-        inspect: ask for the state of each container by itself. An engine whose disk was full lists states as they were
-            before; only `inspect` tells how they are.
+        inspect: read the state of each container with `docker inspect`. An engine whose disk was full lists outdated
+            states.
 
     Raises:
-        AssertionError: the engine does not answer, or a container went away in between.
+        AssertionError: the engine does not respond, or a container was removed in between.
     """
     containers = list_containers(engine, "--all")
     if inspect and containers:
@@ -79,10 +79,10 @@ def list_holdings(engine: CommandLine, *, inspect: bool = False) -> Holdings:
 
 
 def list_containers(engine: CommandLine, *filters: str) -> list[Container]:
-    """The containers that `docker ps` lists with these arguments.
+    """List the containers that `docker ps` shows with these arguments.
 
     Raises:
-        AssertionError: the engine does not answer.
+        AssertionError: the engine does not respond.
     """
     output = engine.docker("ps", "--no-trunc", *filters, "--format", f"{{{{.Names}}}}\t{{{{.State}}}}\t{_LABEL_FIELDS}")
     rows = [line.split("\t") for line in output.splitlines()]

@@ -1,6 +1,6 @@
-"""What an engine holds, by the Engine API on its socket: a poll by the docker command takes 17 ms of processor.
+"""Listings of an engine's containers and volumes by its API, because a poll by the docker command costs 17 ms of CPU.
 
-The verdict that all is well rests on the command line: `engine_listing`.
+The final check uses the docker command (`engine_listing`).
 """
 
 from typing import Any
@@ -12,33 +12,33 @@ from tests.services import http
 
 
 class EngineSocket:
-    """An engine's own interface.
+    """A client of the Engine API.
 
     Args:
-        host: its address, `unix://` and the socket's path.
+        host: the engine's address, `unix://` and the socket's path.
     """
 
     def __init__(self, host: str) -> None:
-        # Keep no connection open between requests: none is left for the caller to close.
+        # Keep no connection open between requests, so the caller need not close the client.
         limits = httpx.Limits(max_keepalive_connections=0)
         transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"), limits=limits, verify=http.NO_CERTIFICATES)
         self._client = httpx.Client(transport=transport, base_url="http://engine", timeout=30, trust_env=False)
 
     def holdings(self) -> Holdings:
-        """Every container and volume.
+        """List every container and volume.
 
         Raises:
-            TransportError, HTTPStatusError: the engine does not answer.
+            TransportError, HTTPStatusError: the engine does not respond.
         """
         containers = [_container(found) for found in self._get("/containers/json?all=1")]
         volumes = [Volume(found["Name"], _labels(found)) for found in self._get("/volumes")["Volumes"] or ()]
         return Holdings(tuple(containers), tuple(volumes))
 
     def addresses(self, network: str, label: str = "") -> dict[str, str]:
-        """The address of each running container in that network, by its name; `label`: of those with that label alone.
+        """The address of each running container in a network, by name; `label`: only of containers with this label.
 
         Raises:
-            TransportError, HTTPStatusError: the engine does not answer.
+            TransportError, HTTPStatusError: the engine does not respond.
         """
         found = [each for each in self._get("/containers/json") if not label or label in each["Labels"]]
         places = {_container(each).name: each["NetworkSettings"]["Networks"].get(network, {}) for each in found}
@@ -49,7 +49,7 @@ class EngineSocket:
 
 
 def _container(found: dict[str, Any]) -> Container:
-    # A container that is being removed may have lost its name.
+    # A container that is being removed may have no name.
     name = next(iter(found["Names"] or ()), "")
     return Container(name.removeprefix("/"), found["State"], _labels(found))
 

@@ -1,4 +1,4 @@
-"""All that the checker compares: what clients were told, what the store holds, what the engines hold, what is shown."""
+"""The input of the checker: the clients' history, the store's rows, the engines' holdings and the API's lists."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tests.drills.requests import Entry
 
 
 class SeenContainer(Protocol):
-    """A container as an observer saw it; `state` is Docker's word for it."""
+    """A container as an observer saw it. `state` is Docker's."""
 
     @property
     def name(self) -> str: ...
@@ -24,17 +24,17 @@ class SeenContainer(Protocol):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was found once the service was given time to settle.
+    """The state of everything after the service had time to settle.
 
     Args:
-        excused: whether a sandbox has good reason not to be in its desired state: it can't start, or an outside change
-            hit its container. All others must be.
-        strays: what the engines hold that is attributable to no installation, in words.
-        listed: the status of each sandbox that the service lists for its owner over the wire; None: it was not asked.
-        reported: the events, as (conversation, event), that were acknowledged.
-        events: those that are stored.
+        excused: whether a sandbox may miss its desired state, because it cannot start, or because of an outside
+            change to its container.
+        strays: a message for each container or volume that belongs to no installation.
+        listed: the status of each sandbox as the API lists it for its owner; None: the API was not read.
+        reported: the acknowledged events, as (conversation, event).
+        events: the stored events.
         resumed: the sandboxes whose containers were started or unpaused from outside.
-        deadlines: what each sandbox with deadlines of its own may become without a request.
+        deadlines: the desired states that each sandbox's own deadlines may set without a request.
     """
 
     history: Sequence[Entry] = ()

@@ -1,4 +1,4 @@
-"""Which faults excuse a sandbox that is not in its desired state: those of its node that outlasted the last request."""
+"""The faults that excuse a sandbox for missing its desired state: those on its node that outlast the last request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from datetime import datetime
 from shared.models import Sandbox
 from shared.states import Reason
 
-# By an outside change to the sandbox's own container.
+# Reasons, and the outside changes to the sandbox's own container that explain them.
 TOUCHES: Mapping[Reason, frozenset[str]] = {
-    # Who removes one ends it first, and it may be seen in between.
+    # A removal stops the container first, and a check may come in between.
     Reason.EXIT_CODE: frozenset({"container killed", "container stopped", "container removed"}),
     Reason.CONTAINER_MISSING: frozenset({"container removed"}),
     Reason.PAUSED_OUTSIDE: frozenset({"container paused", "container stopped", "container killed"}),
@@ -20,7 +20,7 @@ TOUCHES: Mapping[Reason, frozenset[str]] = {
     Reason.START_FAILED: frozenset({"container removed"}),
     Reason.ENGINE_ERROR: frozenset({"container removed"}),
 }
-# An engine that is in trouble, whatever its trouble, ends nothing: it is asked again until it is well.
+# An engine's failing responses end no sandbox: the service retries until the engine recovers.
 ANSWERS = frozenset(
     {
         "reads fail",
@@ -45,26 +45,26 @@ SILENCE = frozenset(
         "database partitioned",
     }
 )
-# By what happened to a part that any sandbox may need.
+# Reasons, and the faults of shared parts that explain them.
 TROUBLES: Mapping[Reason, frozenset[str]] = {
     Reason.EXIT_CODE: ENGINE,
     Reason.NODE_LOST: ENGINE | SILENCE | ANSWERS | {"disk full"},
     Reason.IMAGE_PULL_FAILED: ENGINE | {"pull fails", "pull slow", "disk full"},
     Reason.HEALTH_TIMEOUT: ENGINE | {"engine stalled", "disk full"},
 }
-# A fault is over before its last consequence is.
+# The time for which consequences may follow a fault.
 ECHO_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Inflicted:
-    """A fault that was: times are seconds of the monotonic clock, `at` is what processes' logs call its beginning.
+class InjectedFault:
+    """A fault of a run. Times are seconds of the monotonic clock; `at` is the beginning by the clock of the logs.
 
     Args:
-        subject: what it hit: a process, a node, the sandbox of a container.
-        node: the only node that it could harm; None: any.
-        landed: whether it was done. One that failed is no fault; it may have had an effect all the same, so it does
-            excuse.
+        subject: the target: a process, a node, or the sandbox of a container.
+        node: the only node that the fault could affect; None: any.
+        landed: whether the fault was injected. One that was not is not counted. It excuses nevertheless, because it
+            may have had an effect.
     """
 
     kind: str
@@ -76,11 +76,11 @@ class Inflicted:
     landed: bool = True
 
 
-def is_excused(row: Sandbox, requested_at: float, log: Sequence[Inflicted]) -> bool:
-    """Whether a fault that was there after the last request, and could harm the row's node, explains the row's reason.
+def is_excused(row: Sandbox, requested_at: float, log: Sequence[InjectedFault]) -> bool:
+    """Whether a fault after the last request that could affect the row's node explains the row's reason.
 
     Args:
-        requested_at: when that request was sent, by the monotonic clock; 0: unknown.
+        requested_at: when the last request was sent, by the monotonic clock; 0: unknown.
     """
     if row.reason is None:
         return False
@@ -88,7 +88,7 @@ def is_excused(row: Sandbox, requested_at: float, log: Sequence[Inflicted]) -> b
     return any(_explains(fault, row, Reason(row.reason)) for fault in late)
 
 
-def _explains(fault: Inflicted, row: Sandbox, reason: Reason) -> bool:
+def _explains(fault: InjectedFault, row: Sandbox, reason: Reason) -> bool:
     if fault.node not in (None, row.node_id):
         return False
     touched = fault.kind in TOUCHES.get(reason, frozenset()) and fault.subject == row.id

@@ -1,4 +1,4 @@
-"""Evidence from the store: all its rows, beside what was found at the engines before."""
+"""Evidence for the checker: the store's rows, together with the engines' holdings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -27,13 +27,13 @@ def gather(
     resumed: Collection[str] = (),
     deadlines: Mapping[str, set[Desired]] = MappingProxyType({}),
 ) -> Evidence:
-    """Read the rows, last: a container's row is always older than the container.
+    """Read the rows after the engines, because a sandbox's row is created before its container.
 
     Args:
-        held: everything that the engines hold, the other installations' too.
-        installation: whose evidence this is.
+        held: the containers and volumes of the engines, including other installations'.
+        installation: the installation to check.
         neighbours: the other installations that use or have used the engines.
-        listed: what the service lists over the wire, if it was asked.
+        listed: what the API lists, if it was read.
     """
     with database.reading() as session:
         sandboxes = session.exec(select(Sandbox)).all()

@@ -1,4 +1,4 @@
-"""Clients that write down what they ask for and what they are told, all in one history."""
+"""Clients that record their requests and responses in a shared history."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 class History:
-    """What was asked and answered, in the order in which it happened; any number of threads write."""
+    """Requests and responses, in order. Threads may write concurrently."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
@@ -28,22 +28,22 @@ class History:
 
     @property
     def entries(self) -> list[Entry]:
-        """All of it so far."""
+        """The entries so far."""
         with self._lock:
             return list(self._entries)
 
     def invoke(self, verb: Verb, subject: str | None) -> int:
-        """Write down that something is asked for; the number of the call."""
+        """Record a request; return its number."""
         call = next(self._calls)
         self._append(Entry(call, Outcome.INVOKED, verb, subject))
         return call
 
     def answer(self, call: int, outcome: Outcome, verb: Verb, subject: str | None) -> None:
-        """Write down what was answered."""
+        """Record a response."""
         self._append(Entry(call, outcome, verb, subject))
 
     def settle(self) -> None:
-        """Write down that nothing is on its way any more: what was not answered has happened by now, or never will."""
+        """Record that no request is pending: those without a response have taken effect by now, or never will."""
         entries = self.entries
         answered = {entry.call for entry in entries if entry.outcome != Outcome.INVOKED}
         for entry in entries:
@@ -56,11 +56,11 @@ class History:
 
 
 class RecordingClient:
-    """One person's requests, each on a connection of its own.
+    """Sends one user's requests, each on its own connection, and records them.
 
     Args:
-        tries: how often a request that makes something is sent, under one idempotency key, until it is answered.
-        timeout: how long to wait for an answer, seconds.
+        tries: how often to send a create request, with one idempotency key, until there is a response.
+        timeout: the timeout of a request, in seconds.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class RecordingClient:
 
     @property
     def entries(self) -> list[Entry]:
-        """What this client and those that share its history have asked and were told."""
+        """The requests and responses of all clients that share the history."""
         return self.history.entries
 
     def start(self, image: str, deadlines: Mapping[str, int] | None = None, *, replay: bool = False) -> str | None:
         """Start a sandbox.
 
         Args:
-            deadlines: its own, in seconds; None: those of its spec.
-            replay: send an answered request again under its idempotency key, which must give the same answer.
+            deadlines: the sandbox's own, in seconds; None: those of its spec.
+            replay: repeat an answered request with its idempotency key, which must get the same response.
 
         Returns:
-            Its id, if there was an answer.
+            The sandbox's id, or None without a response.
         """
         content = {"params": {"sandbox_spec_id": image}} | ({"json": dict(deadlines)} if deadlines else {})
         return self._ask(Verb.START, None, lambda: self._make(SANDBOXES, replay=replay, **content))
@@ -103,9 +103,9 @@ class RecordingClient:
         self._change(Verb.DELETE, sandbox_id, "DELETE", "")
 
     def converse(self, sandbox_id: str | None = None, conversation_id: str | None = None) -> str | None:
-        """Start a conversation, under an id of the client's choice or none; its start task's id, if it was answered."""
+        """Start a conversation, optionally with a chosen id; return the start task's id, or None without a response."""
         body = {"initial_message": MESSAGE, "sandbox_id": sandbox_id, "conversation_id": conversation_id}
-        # A sandbox that is paused is resumed for it; one that runs is left as it is.
+        # The start resumes a paused sandbox and does not change a running one.
         resume = self.history.invoke(Verb.RESUME, sandbox_id)
         task_id = self._ask(Verb.CONVERSE, None, lambda: self._make("/api/v1/app-conversations", json=body))
         self.history.answer(resume, Outcome.LOST, Verb.RESUME, sandbox_id)
@@ -121,15 +121,15 @@ class RecordingClient:
             return None
         if answer.is_success:
             subject = subject or str(answer.json()["id"])
-        # A 5xx says nothing of what has happened.
+        # After a 5xx, the request may have taken effect or not.
         if answer.status_code < 500:
             self.history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, subject)
         return subject
 
     def _make(self, path: str, *, replay: bool = False, **content: Any) -> httpx.Response | None:
-        """The answer to a request that makes something; None if it is unknown whether it was made.
+        """Send a create request; return the response, or None if the outcome is unknown.
 
-        A refusal after a try without an answer says nothing of that try: it may be under way still, and succeed.
+        A refusal after a try without a response does not decide that try: it may still be pending, and succeed.
         """
         key = new_id()
         for attempt in range(self._tries):

@@ -1,4 +1,4 @@
-"""What was asked for and answered, and which desired states are therefore possible at the end."""
+"""The history of requests, and the final desired states that it permits."""
 
 import math
 from collections import defaultdict
@@ -10,16 +10,16 @@ from shared.states import Desired
 
 
 class Outcome(StrEnum):
-    """What a client knows of a request."""
+    """What a client knows about a request."""
 
-    INVOKED = "invoke"  # no answer yet: it may have happened or not, or may happen yet
+    INVOKED = "invoke"  # no response yet: the request may have taken effect, or may still do so
     OK = "ok"
-    FAILED = "fail"  # refused: it did not happen
-    LOST = "lost"  # never answered: it has happened by now, or never will
+    FAILED = "fail"  # refused: the request had no effect
+    LOST = "lost"  # no response: the request has taken effect by now, or never will
 
 
 class Verb(StrEnum):
-    """What clients ask for."""
+    """The kinds of requests."""
 
     START = "start"
     PAUSE = "pause"
@@ -27,7 +27,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     DELETE = "delete"
     CONVERSE = "converse"
-    # Of a start task: it is cancelled, its conversation is deleted.
+    # About a start task: cancel it, or delete its conversation.
     CANCEL = "cancel"
     FORGET = "forget"
 
@@ -43,10 +43,10 @@ DESIRED_STATES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a history: request number `call` was sent, or was answered.
+    """One line of a history: request number `call` was sent, or got a response.
 
     Args:
-        subject: the sandbox's id, or the start task's; None as long as the client has not learnt it.
+        subject: the id of the sandbox or the start task; None while the client does not know it.
     """
 
     call: int
@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Request:
-    """One request about one sandbox: the places in the history between which it took effect, if it did."""
+    """A request about a sandbox, with the positions in the history between which it took effect, if it did."""
 
     desired: Desired
     began: float
@@ -66,10 +66,10 @@ class Request:
 
 
 def last_desired_states(history: Iterable[Entry]) -> dict[str, set[Desired]]:
-    """The possible desired states of each acknowledged sandbox at the end of the history.
+    """The possible final desired states of each acknowledged sandbox.
 
-    Of two requests at the same time the order is unknown: either may have come last. One that was not answered counts
-    too, unless another began after it was over. Nothing overtakes an acknowledged delete.
+    The order of two concurrent requests is unknown: either may be the last. A request without a response counts too,
+    unless another began after it was over. No request overrides an acknowledged delete.
     """
     return {
         sandbox_id: _possible(requests)
@@ -79,7 +79,7 @@ def last_desired_states(history: Iterable[Entry]) -> dict[str, set[Desired]]:
 
 
 def requests_by_sandbox(history: Iterable[Entry]) -> dict[str, list[Request]]:
-    """The requests that may have taken effect, by the sandboxes that they were about."""
+    """The requests that may have taken effect, by sandbox."""
     began: dict[int, int] = {}
     found: dict[str, list[Request]] = defaultdict(list)
     unanswered: dict[int, Entry] = {}

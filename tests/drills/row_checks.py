@@ -1,11 +1,11 @@
-"""What the rows say, and what is shown of them, held against what may be so at rest."""
+"""Checks of the rows, and of what the API shows of them, once everything has settled."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from tests.drills.evidence import Evidence
 
-# The legal moves of a status once more: an illegal one that is added to `shared.states.MOVES` stays illegal here.
+# A second copy of the legal moves, so that an illegal one that is added to `shared.states.MOVES` stays illegal here.
 LEGAL_MOVES: Mapping[str, frozenset[str]] = {
     "STARTING": frozenset({"RUNNING", "PAUSED", "ERROR", "DELETING"}),
     "RUNNING": frozenset({"STARTING", "PAUSED", "ERROR", "DELETING"}),
@@ -16,17 +16,17 @@ LEGAL_MOVES: Mapping[str, frozenset[str]] = {
     "DELETED": frozenset(),
 }
 FIRST = "STARTING"
-# What users are not shown.
+# The statuses that the API does not list.
 HIDDEN = frozenset({"DELETING", "DELETED"})
 
 
 def _is_watched(row: Sandbox | StartTask | Conversation) -> bool:
-    """Whether a worker looks at it from time to time, as its agent runs and its model may be silent."""
+    """Whether a worker checks the row periodically: its agent runs, and its model may stop responding."""
     return isinstance(row, Conversation) and row.execution_status == "running"
 
 
 def unsettled(evidence: Evidence) -> Iterator[str]:
-    """Rows that still wait for a worker, or are in the hands of one."""
+    """Rows that are still due, leased, or behind their generation."""
     rows: list[Sandbox | StartTask | Conversation] = [
         *evidence.sandboxes,
         *evidence.start_tasks,
@@ -35,27 +35,27 @@ def unsettled(evidence: Evidence) -> Iterator[str]:
     for row in rows:
         name = f"{type(row).__name__} {row.id}"
         if (row.lease_owner is not None or row.lease_until is not None) and not _is_watched(row):
-            yield f"{name} is still held"
+            yield f"{name} is still leased"
         if row.due_at is not None and not _is_watched(row):
-            yield f"{name} still wants a hand"
+            yield f"{name} is still due"
     for row in evidence.sandboxes:
         if row.generation != row.observed_generation:
             yield f"Sandbox {row.id}: generation {row.generation} is not observed"
 
 
 def misreported(evidence: Evidence) -> Iterator[str]:
-    """Sandboxes that the service lists over the wire otherwise than they are."""
+    """Sandboxes that the API lists with another status than their rows have."""
     if evidence.listed is None:
         return
     shown = {row.id: row.status for row in evidence.sandboxes if row.owner_id and row.status not in HIDDEN}
     for sandbox_id in sorted(shown.keys() | evidence.listed.keys()):
         expected, listed = shown.get(sandbox_id), evidence.listed.get(sandbox_id)
         if expected != listed:
-            yield f"sandbox {sandbox_id} is listed as {listed}, and its row would show {expected}"
+            yield f"sandbox {sandbox_id} is listed as {listed}, expected {expected} from its row"
 
 
 def illegal_histories(evidence: Evidence) -> Iterator[str]:
-    """Moves that no sandbox may make, and histories that do not lead to the status."""
+    """Illegal transitions, and histories that do not end with the row's status."""
     moves: dict[str, list[SandboxTransition]] = {}
     for move in sorted(evidence.transitions, key=lambda move: move.id or 0):
         moves.setdefault(move.sandbox_id, []).append(move)
@@ -71,4 +71,4 @@ def _illegal_moves(row: Sandbox, moves: Sequence[SandboxTransition]) -> Iterator
             yield f"sandbox {row.id}: the move {move.from_status} → {move.to_status} follows {at}"
         at = move.to_status
     if at != row.status:
-        yield f"sandbox {row.id}: its history ends with {at}, its row says {row.status}"
+        yield f"sandbox {row.id}: its history ends with {at}, its row has {row.status}"

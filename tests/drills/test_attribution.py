@@ -1,4 +1,4 @@
-"""Labels attribute everything on a shared engine to an installation; anything else is a violation in every check."""
+"""Labels attribute everything on a shared engine to an installation; what they do not attribute is a violation."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_neighbours_container_and_volume_are_left_out() -> None:
         (Container("aw-s", "running", labels("other")), "container aw-s has the label of no installation here: other"),
         (
             Container("aw-s", "running", labels(THEIRS)),
-            "container aw-s is named for a sandbox of test-lane-1 and has the label of test-lane-2",
+            "container aw-s has the name of a sandbox of test-lane-1 and the label of test-lane-2",
         ),
         (Container("aw-s", "running", labels(sandbox_id="t")), "container aw-s has the label of sandbox t"),
         (Container("aw-s", "running", {INSTALLATION_LABEL: MINE}), "container aw-s has the label of sandbox None"),
@@ -54,7 +54,7 @@ def test_stray_is_a_violation(item: Container | Volume, words: str) -> None:
 
 
 class Recorded:
-    """The answers of an engine's command line, by its first words."""
+    """The recorded outputs of an engine's command line, by the first words of the command."""
 
     def __init__(self, **answers: str) -> None:
         self._answers = answers

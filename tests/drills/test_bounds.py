@@ -1,4 +1,4 @@
-"""The checker of what keeps sandboxes apart, with an engine that lists one container."""
+"""The checker of the isolation between sandboxes, with an engine that lists one container."""
 
 import subprocess
 from ipaddress import IPv4Network

@@ -1,4 +1,4 @@
-"""Each kind of violation, put in by hand, is found; what keeps the promise is let pass."""
+"""The checker finds each kind of violation, and accepts evidence without one."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,7 +32,7 @@ def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: A
 
 
 def quarantined(**columns: Any) -> Sandbox:
-    """A warm sandbox whose container was removed from outside, if it has no owner."""
+    """A sandbox with a quarantined container or volume; without an owner, it is a warm sandbox."""
     return sandbox(status=Status.DELETED, reason=Reason.ALREADY_USED, boot_key="b", spec_id=DOOMED, **columns)
 
 
@@ -100,7 +100,7 @@ ANSWERED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.OK, Verb.PAUSE))
 ANSWERED_STOP = (*STARTED, entry(2, Outcome.INVOKED, Verb.STOP), entry(2, Outcome.OK, Verb.STOP))
 REFUSED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.FAILED, Verb.PAUSE))
 RESUME = (entry(3, Outcome.INVOKED, Verb.RESUME), entry(3, Outcome.OK, Verb.RESUME))
-# Two at the same time; one after the other; one that was never answered, and one after it.
+# Two concurrent requests; two in sequence; one without a response, and one after it.
 SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, entry(2, Outcome.OK, Verb.PAUSE))
 OVERTAKEN_PAUSE = (*ANSWERED_PAUSE, *RESUME)
 FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.LOST, Verb.PAUSE), *RESUME)
@@ -132,9 +132,9 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(GONE, history=DELETED, listed={}),
         replace(GONE, history=(), sandboxes=[quarantined(owner_id=None)], volumes=["aw-s"]),
         replace(GONE, history=DELETED, sandboxes=[quarantined()], resumed={"s"}, **KEPT),
-        # Its own deadline has paused it, without a request.
+        # The sandbox's own deadline paused it, without a request.
         replace(PAUSED, history=STARTED, deadlines={"s": {Desired.PAUSED}}),
-        # To delete a conversation that is being started cancels the start.
+        # The delete of a conversation that is starting cancels the start.
         replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(reason=Reason.CANCELLED)]),
     ],
 )
@@ -155,14 +155,14 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
             replace(FAILED, sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, ready_at=None)]),
             "(None: None)",
         ),
-        (replace(PAUSED, sandboxes=[sandbox(desired=Desired.PAUSED)]), "was to be PAUSED and is RUNNING"),
+        (replace(PAUSED, sandboxes=[sandbox(desired=Desired.PAUSED)]), "should be PAUSED and is RUNNING"),
         (replace(PAUSED, history=OVERTAKEN_PAUSE), "the row has PAUSED"),
         (replace(PAUSED, history=FORGOTTEN_PAUSE), "the row has PAUSED"),
-        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that no client was told of"),
+        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that no client knows"),
         (replace(FINE, reported=[("c", "e")]), "event e of c was acknowledged and is stored 0 times"),
         (replace(FINE, reported=[("c", "e")], events=[("c", "e")] * 2), "stored 2 times"),
         (replace(STOPPED, sandboxes=PAUSED.sandboxes, history=ANSWERED_STOP), "the row has PAUSED"),
-        (replace(STOPPED, sandboxes=[frozen(desired=Desired.STOPPED)]), "was to be STOPPED and is PAUSED"),
+        (replace(STOPPED, sandboxes=[frozen(desired=Desired.STOPPED)]), "should be STOPPED and is PAUSED"),
         (replace(FINE, history=(*STARTED, *CONVERSE)), "start task t was acknowledged and has no row"),
         (replace(FINE, start_tasks=[start_task(Stage.WAITING_FOR_SANDBOX)]), "stuck in WAITING_FOR_SANDBOX"),
         (replace(FINE, start_tasks=[start_task(reason=None)]), "without a reason"),
@@ -177,16 +177,16 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
             "container aw-s belongs to no row",
         ),
         (replace(GONE, history=(), sandboxes=[quarantined()], resumed={"s"}, **RUNS), "its container is running"),
-        (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still held"),
-        (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
-        (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),
+        (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still leased"),
+        (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s is still due"),
+        (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t is still due"),
         (replace(FINE, sandboxes=[sandbox(generation=2)]), "generation 2 is not observed"),
         (replace(FINE, containers=[container("exited")]), "its container is exited"),
         (replace(FINE, containers=[]), "its container is absent"),
-        (replace(FINE, volumes=[]), "its volume is gone"),
+        (replace(FINE, volumes=[]), "its volume does not exist"),
         (replace(PAUSED, containers=[container("exited")]), "PAUSED (FROZEN); its container is exited"),
-        (replace(FINE, sandboxes=[sandbox(status=Status.STARTING)]), "said to be STARTING"),
-        (replace(FINE, transitions=path(Status.STARTING)), "ends with STARTING, its row says RUNNING"),
+        (replace(FINE, sandboxes=[sandbox(status=Status.STARTING)]), "has the status STARTING"),
+        (replace(FINE, transitions=path(Status.STARTING)), "ends with STARTING, its row has RUNNING"),
         (replace(FINE, transitions=path(Status.RUNNING)), "the move None → RUNNING follows None"),
         (
             replace(GONE, transitions=path(Status.STARTING, Status.DELETED)),
@@ -199,16 +199,16 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(PAUSED, history=STARTED, deadlines={"s": {Desired.DELETED}}), "the row has PAUSED"),
         (
             replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(Stage.READY, reason=None)]),
-            "was deleted, and its task is there",
+            "was deleted, and its task still exists",
         ),
         (replace(FINE, strays=["container aw-s has the label of no installation here: None"]), "no installation here"),
-        (replace(FINE, listed={"s": "PAUSED"}), "sandbox s is listed as PAUSED, and its row would show RUNNING"),
-        (replace(FINE, listed={}), "sandbox s is listed as None, and its row would show RUNNING"),
-        (replace(GONE, listed={"s": "RUNNING"}), "sandbox s is listed as RUNNING, and its row would show None"),
+        (replace(FINE, listed={"s": "PAUSED"}), "sandbox s is listed as PAUSED, expected RUNNING from its row"),
+        (replace(FINE, listed={}), "sandbox s is listed as None, expected RUNNING from its row"),
+        (replace(GONE, listed={"s": "RUNNING"}), "sandbox s is listed as RUNNING, expected None from its row"),
         (replace(FINE, listed={"s": "RUNNING", "t": "RUNNING"}), "sandbox t is listed as RUNNING"),
         (
             replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={"s": "RUNNING"}),
-            "sandbox s is listed as RUNNING, and its row would show None",
+            "sandbox s is listed as RUNNING, expected None from its row",
         ),
         (
             replace(FINE, transitions=[*path(Status.STARTING), *path(Status.STARTING, Status.RUNNING)]),
@@ -222,10 +222,10 @@ def test_violation_is_found(evidence: Evidence, words: str) -> None:
 
 
 def test_legal_moves_of_the_checker_are_those_of_the_product() -> None:
-    """The checker has a table of its own, so that a change of what is legal needs an edit in both places."""
+    """The checker has its own table, so a change of the legal moves needs an edit in both places."""
     product = {status.value: {move.value for move in moves} for status, moves in MOVES.items()}
     checker = {status: set(moves) for status, moves in LEGAL_MOVES.items()}
     assert product == checker, (
         "`shared.states.MOVES` (the product) and `tests.drills.row_checks.LEGAL_MOVES` (the checker) differ. "
-        "If the design's states have changed, change both; if not, mend `shared.states.MOVES`."
+        "If the states have changed on purpose, change both; if not, fix `shared.states.MOVES`."
     )

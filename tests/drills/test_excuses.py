@@ -7,12 +7,12 @@ import pytest
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Reason, Status
-from tests.drills.excuses import ECHO_SECONDS, Inflicted, is_excused
+from tests.drills.excuses import ECHO_SECONDS, InjectedFault, is_excused
 
 REQUESTED_AT = 1000.0
 
 
-def fault(kind: str = "engine killed", **columns: Any) -> Inflicted:
+def fault(kind: str = "engine killed", **columns: Any) -> InjectedFault:
     known: dict[str, Any] = {
         "subject": "node-a",
         "node": "node-a",
@@ -20,7 +20,7 @@ def fault(kind: str = "engine killed", **columns: Any) -> Inflicted:
         "ended": REQUESTED_AT + 1,
         "at": now(),
     }
-    return Inflicted(kind=kind, **(known | columns))
+    return InjectedFault(kind=kind, **(known | columns))
 
 
 def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
@@ -29,22 +29,22 @@ def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
 
 
 @pytest.mark.parametrize(
-    ("row", "inflicted"),
+    ("row", "injected"),
     [
         (sandbox(), fault()),
         (sandbox(), fault("database restarted", subject="", node=None)),
         (sandbox(), fault(ended=REQUESTED_AT - ECHO_SECONDS + 1)),
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s")),
-        # It failed, and may have had its effect before it did.
+        # The fault was not injected completely, and may have had an effect.
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", landed=False)),
     ],
 )
-def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicted) -> None:
-    assert is_excused(row, REQUESTED_AT, [inflicted])
+def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, injected: InjectedFault) -> None:
+    assert is_excused(row, REQUESTED_AT, [injected])
 
 
 @pytest.mark.parametrize(
-    ("row", "inflicted"),
+    ("row", "injected"),
     [
         (sandbox(), fault(subject="node-b", node="node-b")),
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", node="node-b")),
@@ -52,11 +52,11 @@ def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicte
         (sandbox(), fault("process killed", subject="api-1", node="")),
         (sandbox(), fault(ended=REQUESTED_AT - ECHO_SECONDS - 1)),
         (sandbox(), fault("pull slow", node=None)),
-        # An engine in trouble is asked again.
+        # The service retries an engine whose responses fail.
         (sandbox(Reason.CREATE_FAILED), fault("writes fail")),
         (sandbox(Reason.ENGINE_ERROR), fault("disk full")),
         (sandbox(None), fault()),
     ],
 )
-def test_fault_elsewhere_or_of_another_kind_excuses_nothing(row: Sandbox, inflicted: Inflicted) -> None:
-    assert not is_excused(row, REQUESTED_AT, [inflicted])
+def test_fault_elsewhere_or_of_another_kind_excuses_nothing(row: Sandbox, injected: InjectedFault) -> None:
+    assert not is_excused(row, REQUESTED_AT, [injected])

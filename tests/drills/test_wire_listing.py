@@ -1,4 +1,4 @@
-"""All pages of all people are read, and what a page must not hold is noticed."""
+"""The listing reads all pages of all users, and detects a sandbox that is listed twice or for the wrong user."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ PEOPLE = [Person("a", "alice", "key-a"), Person("b", "bob", "key-b")]
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, *pages: dict[str, Any], status: int = 200) -> list[tuple[str, Any]]:
-    """Answer with these pages, one after the other; what was asked for by whom."""
+    """Respond with these pages in turn; return the requests, each with its sender."""
     asked: list[tuple[str, Any]] = []
     left: Iterator[dict[str, Any]] = iter(pages)
 
@@ -30,7 +30,7 @@ def page(*ids: str, following: str | None = None, status: str = "RUNNING") -> di
     return {"items": [{"id": one, "status": status} for one in ids], "next_page_id": following}
 
 
-def test_all_pages_of_all_people_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_of_all_users_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = serve(monkeypatch, page("1", "2", following="p"), page("3"), page("4", status="PAUSED"))
     assert list_statuses("http://api", PEOPLE) == {"1": "RUNNING", "2": "RUNNING", "3": "RUNNING", "4": "PAUSED"}
     assert asked == [("Bearer key-a", None), ("Bearer key-a", "p"), ("Bearer key-b", None)]
@@ -51,7 +51,7 @@ def test_sandbox_that_is_listed_twice_is_an_error(monkeypatch: pytest.MonkeyPatc
         list_statuses("http://api", PEOPLE)
 
 
-def test_answer_that_is_no_success_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_that_is_not_a_success_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, {"detail": "away"}, status=503)
     with pytest.raises(AssertionError, match="away"):
         list_statuses("http://api", PEOPLE)

@@ -1,4 +1,4 @@
-"""What the service tells its users over the wire of their sandboxes."""
+"""The sandboxes as the API lists them for their owners."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ LIMIT = 100
 
 
 def list_statuses(url: str, people: Iterable[Person], *, timeout: float = 30) -> dict[str, str]:
-    """The status of each sandbox that is listed for one of these people, by its id.
+    """The status of each sandbox that the API lists for these users, by id.
 
     Args:
-        timeout: for each page, seconds.
+        timeout: the timeout of each page, in seconds.
 
     Raises:
-        httpx.TransportError: the service does not answer.
-        AssertionError: it answers with an error, or lists a sandbox twice.
+        httpx.TransportError: the API does not respond.
+        AssertionError: the API responds with an error, or lists a sandbox twice.
     """
     found: dict[str, str] = {}
     for person in people:

@@ -44,7 +44,7 @@ def urls(kind: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]
         server.drop(name)
 
 
-@pytest.mark.nightly  # for a change, tests of `shared/backup` and `worker/backup` show each part
+@pytest.mark.nightly  # tests of `shared/backup` and `worker/backup` cover each part for each change
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("disk_bytes", [DISK, 0], ids=["disks", "volumes"])
 def test_restored_installation_goes_on_where_the_backup_was(

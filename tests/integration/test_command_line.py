@@ -44,7 +44,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def logged_in(
     cli: Cli, service: Deployment, alice: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """Runs commands that must succeed, after a login by the device flow; gives what they print."""
+    """Log in by the device flow; return a function that runs a command, which must succeed, and returns its output."""
 
     def approve(_seconds: float) -> None:
         found = re.search(r"user_code=([A-Z-]+)", capsys.readouterr().err)

@@ -131,7 +131,7 @@ def test_large_log_delays_nothing(alice: Client, engine: PrivateEngine) -> None:
     assert sum(len(line["text"]) for line in log["lines"]) <= MAX_BYTES
 
 
-def test_worker_that_is_away_is_said_to_be(alice: Client, service: Deployment) -> None:
+def test_worker_that_is_down_is_reported(alice: Client, service: Deployment) -> None:
     sandbox_id = alice.start_sandbox()
     alice.await_sandbox(sandbox_id, "RUNNING")
     live = logs_of(alice, sandbox_id)

@@ -45,7 +45,7 @@ def configured(alice: Client, model: ScriptedModel, git_server: GitServer) -> Cl
 class TestStarts:
     """Starts on SQLite; other tests cover the store on both databases."""
 
-    def test_repository_is_cloned_and_its_token_stays_nowhere(
+    def test_repository_is_cloned_and_its_token_is_not_stored(
         self, configured: Client, service: Deployment, engine: PrivateEngine
     ) -> None:
         request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}
@@ -70,7 +70,7 @@ class TestStarts:
         assert inside(f"grep -rIl {TOKEN} / --exclude-dir=proc --exclude-dir=sys 2>/dev/null; true") == ""
         assert TOKEN not in engine.docker("logs", container) + engine.docker("inspect", container) + service.log()
 
-    @pytest.mark.nightly  # for a change, tests of the worker's clones show it with git and a shell
+    @pytest.mark.nightly  # tests of the worker's clones cover this for each change, with git and a shell
     @pytest.mark.parametrize(
         ("repository", "reason", "words"),
         [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
@@ -85,7 +85,7 @@ class TestStarts:
         assert TOKEN not in str(task) + service.log()
         eventually(lambda: engine.containers() == engine.volumes() == [])
 
-    @pytest.mark.nightly  # for a change, tests of starts show it with a fake agent server
+    @pytest.mark.nightly  # tests of starts cover this for each change, with a fake agent server
     def test_paused_sandbox_of_the_request_is_resumed(self, configured: Client, engine: PrivateEngine) -> None:
         first = configured.await_start(configured.start_conversation(**REQUEST))
         sandbox_id = str(first["sandbox_id"])
@@ -97,7 +97,7 @@ class TestStarts:
         eventually(lambda: conversation(configured, second).get("execution_status") == "finished")
         assert engine.containers() == [f"aw-{sandbox_id}"]
 
-    @pytest.mark.nightly  # for a change, `test_secrets` and tests of starts show it
+    @pytest.mark.nightly  # `test_secrets` and tests of starts cover this for each change
     def test_secrets_and_settings_reach_the_agent(self, configured: Client) -> None:
         changes = {"max_iterations": 77, "confirmation_mode": True, "security_analyzer": "llm"}
         assert configured.post("/api/settings", json=changes).status_code == 200

@@ -91,7 +91,7 @@ def test_idle_sandbox_is_paused_stopped_and_deleted(alice: Client, engine: Priva
     ]
 
 
-@pytest.mark.nightly  # for a change, tests of deadlines show it
+@pytest.mark.nightly  # tests of deadlines cover this for each change
 def test_activity_postpones_the_deadline(alice: Client) -> None:
     sandbox_id = start(alice, freeze_after_seconds=6)
     found = alice.sandbox(sandbox_id)
@@ -115,7 +115,7 @@ def test_activity_postpones_the_deadline(alice: Client) -> None:
     assert datetime.fromisoformat(pause["at"]) > first
 
 
-@pytest.mark.nightly  # for a change, tests of deadlines show it
+@pytest.mark.nightly  # tests of deadlines cover this for each change
 def test_deadline_outlives_the_worker(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     sandbox_id = start(alice, max_age_seconds=3600)
     service.kill("worker")

@@ -169,7 +169,7 @@ def go_on(loads: list[Load], intervals: int) -> None:
     )
 
 
-@pytest.mark.nightly  # for a change, tests of migrations show that rows and earlier statements survive
+@pytest.mark.nightly  # tests of migrations cover rows and earlier statements for each change
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, Code], engine: PrivateEngine) -> None:
     earlier, today = both

@@ -9,7 +9,7 @@ import pytest
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
 from tests.services.engine import TINY_IMAGE
-from tests.services.faulty_engine import FaultyEngine, Trouble, Way, running_faulty_engine
+from tests.services.faulty_engine import Failure, FailureMode, FaultyEngine, running_faulty_engine
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.registry import Registry, running_registry
 from tests.services.stores import SqliteStores
@@ -18,9 +18,9 @@ from tests.waiting import eventually
 
 ATTEMPTS = 2
 # More than the attempts at a rejected request before the sandbox ends in ERROR.
-SPOILED = ATTEMPTS + 1
+FAILURES = ATTEMPTS + 1
 PULL, CREATE = b"/images/create", b"/containers/create"
-READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
+READS, WRITES = Failure(FailureMode.FAIL, writes=False), Failure(FailureMode.FAIL, reads=False)
 
 
 @pytest.fixture(scope="module")
@@ -77,74 +77,74 @@ def history(alice: Client, sandbox_id: str) -> list[str]:
 
 
 def suffer(engine: FaultyEngine) -> None:
-    """Wait until `SPOILED` more responses of the engine have failed."""
-    before = engine.spoiled.total()
-    eventually(lambda: engine.spoiled.total() >= before + SPOILED, deadline_seconds=60)
+    """Wait until `FAILURES` more responses of the engine have failed."""
+    before = engine.injected.total()
+    eventually(lambda: engine.injected.total() >= before + FAILURES, deadline_seconds=60)
 
 
-@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
-@pytest.mark.parametrize(("trouble", "kind"), [(READS, "frozen"), (WRITES, "stopped")])
+@pytest.mark.nightly  # tests of starts and of lost responses to pauses cover this for each change
+@pytest.mark.parametrize(("failure", "kind"), [(READS, "frozen"), (WRITES, "stopped")])
 def test_pause_is_executed_after_the_recovery_of_the_engine(
-    alice: Client, engine: FaultyEngine, sandbox_id: str, trouble: Trouble, kind: str
+    alice: Client, engine: FaultyEngine, sandbox_id: str, failure: Failure, kind: str
 ) -> None:
-    engine.trouble = trouble
+    engine.failure = failure
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": kind}).status_code == 200
     eventually(lambda: state_of(alice, sandbox_id) == ("RUNNING", "engine_error"))
     suffer(engine)
     assert state_of(alice, sandbox_id) == ("RUNNING", "engine_error")
-    engine.trouble = None
+    engine.failure = None
     eventually(lambda: state_of(alice, sandbox_id) == ("PAUSED", None))
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
 
 
 def test_start_is_executed_after_the_recovery_of_the_engine(alice: Client, engine: FaultyEngine) -> None:
-    engine.trouble = WRITES
+    engine.failure = WRITES
     sandbox_id = alice.start_sandbox()
     suffer(engine)
     assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
-    engine.trouble = None
+    engine.failure = None
     alice.await_sandbox(sandbox_id, "RUNNING")
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
+@pytest.mark.nightly  # tests of starts and of lost responses to pauses cover this for each change
 def test_pull_is_executed_after_the_recovery_of_the_engine(
     service: Deployment, alice: Client, engine: FaultyEngine, registry: Registry
 ) -> None:
     image = f"{registry.address}/failed:1"
     service.add_spec(image, {})
-    engine.trouble = Trouble(Way.FAIL, path=PULL)
+    engine.failure = Failure(FailureMode.FAIL, path=PULL)
     sandbox_id = alice.start_sandbox(image)
     suffer(engine)
     assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
-    engine.trouble = None
+    engine.failure = None
     alice.await_sandbox(sandbox_id, "RUNNING")
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
+@pytest.mark.nightly  # tests of starts and of lost responses to pauses cover this for each change
 def test_lost_response_to_a_pull_does_not_block_a_delete(
     service: Deployment, alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, registry: Registry
 ) -> None:
     image = f"{registry.address}/lost:1"
     service.add_spec(image, {})
-    engine.trouble = Trouble(Way.SWALLOW, path=PULL)
+    engine.failure = Failure(FailureMode.SWALLOW, path=PULL)
     sandbox_id = alice.start_sandbox(image)
-    eventually(lambda: engine.spoiled.total() > 0)
-    engine.trouble = None
+    eventually(lambda: engine.injected.total() > 0)
+    engine.failure = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
     eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=60)
     eventually(lambda: not private_engine.containers() and not private_engine.volumes())
 
 
-@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
+@pytest.mark.nightly  # tests of starts and of lost responses to pauses cover this for each change
 def test_lost_response_to_a_create_does_not_block_a_delete(
     alice: Client, engine: FaultyEngine, private_engine: PrivateEngine
 ) -> None:
-    engine.trouble = Trouble(Way.SWALLOW, path=CREATE)
+    engine.failure = Failure(FailureMode.SWALLOW, path=CREATE)
     sandbox_id = alice.start_sandbox()
-    eventually(lambda: engine.spoiled.total() > 0)
-    engine.trouble = None
+    eventually(lambda: engine.injected.total() > 0)
+    engine.failure = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
     eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=60)
     eventually(lambda: not private_engine.containers() and not private_engine.volumes(), deadline_seconds=60)
@@ -153,10 +153,10 @@ def test_lost_response_to_a_create_does_not_block_a_delete(
 def test_lost_response_to_a_pause_does_not_block_a_delete(
     alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, sandbox_id: str
 ) -> None:
-    engine.trouble = Trouble(Way.SWALLOW, reads=False)
+    engine.failure = Failure(FailureMode.SWALLOW, reads=False)
     alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause")
-    eventually(lambda: engine.spoiled.total() > 0)
-    engine.trouble = None
+    eventually(lambda: engine.injected.total() > 0)
+    engine.failure = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
     eventually(lambda: not private_engine.containers(), deadline_seconds=60)
     eventually(lambda: not private_engine.volumes())

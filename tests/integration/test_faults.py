@@ -89,7 +89,7 @@ class TestKilledWorker:
         eventually(lambda: engine.containers() == engine.volumes() == [], deadline_seconds=180)
 
 
-@pytest.mark.nightly  # for a change, drills kill workers at such points, with the tiny agent server
+@pytest.mark.nightly  # drills kill workers at such points for each change, with the tiny agent server
 class TestKilledWorkerOfAConversation:
     """A worker killed during a start with the real agent server."""
 

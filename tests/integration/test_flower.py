@@ -106,7 +106,7 @@ def installation(engine: PrivateEngine) -> Iterator[Installation]:
             sys.stdout.write(found.log())  # shown with a failure
 
 
-@pytest.mark.nightly  # for a change, `tests/deploy/service/test_flower.py` starts it
+@pytest.mark.nightly  # `tests/deploy/service/test_flower.py` starts Flower for each change
 def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Installation) -> None:
     # Other processes may use the port on other addresses of the machine; Flower's processes must not.
     assert addresses_of(installation) == {("127.0.0.1", installation.flower_port)}

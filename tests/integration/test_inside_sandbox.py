@@ -93,7 +93,7 @@ def run(sandbox: dict[str, Any], url: str) -> Run:
     return run
 
 
-@pytest.mark.nightly  # for a change, `tests/isolation` attacks from inside
+@pytest.mark.nightly  # `tests/isolation` covers this for each change
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_agent_is_confined_to_its_sandbox(sandbox: dict[str, Any], url: str, run: Run, engine: PrivateEngine) -> None:
     """Check all limits in one sandbox, whose boot takes longer than the checks."""

@@ -1,6 +1,6 @@
-"""The service as root starts it: the API and the worker run as users of their own.
+"""The service, started by root: the API and the worker run as separate users.
 
-What each of them is denied, root is allowed in the same test.
+Each denied access is allowed to root in the same test.
 """
 
 import os
@@ -40,7 +40,7 @@ def var() -> Iterator[Path]:
 
 @pytest.fixture
 def as_root(engine: PrivateEngine, var: Path) -> str:
-    """The id of a sandbox of a service that ran as root in the same folder before."""
+    """The id of a sandbox of a service that ran entirely as root in the same directory before."""
     engine.docker("tag", TINY_IMAGE, IMAGE)
     with running_supervised(engine, "flower=0", var=var, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as service:
         with service.client() as client:
@@ -74,7 +74,7 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
                 yield service
 
 
-def test_processes_run_as_users_of_their_own(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
+def test_processes_run_as_separate_users(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
     words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API, "haproxy": DOOR}
     eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=180)
     assert {word: owner_of(service, word) for word in words} == {word: {user} for word, user in words.items()}
@@ -88,7 +88,7 @@ def test_processes_run_as_users_of_their_own(service: SupervisedService, engine:
 
 
 def check_sandboxes(service: SupervisedService, before: str) -> None:
-    """The sandbox from before, and a new one, obey."""
+    """Assert that the earlier sandbox and a new one can be paused and resumed."""
     with service.client() as client:
         after = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
         for sandbox_id in (before, after):
@@ -105,9 +105,9 @@ def metrics_login(service: SupervisedService) -> dict[str, str]:
 
 
 def check_engine(service: SupervisedService, engine: PrivateEngine) -> None:
-    """The worker has the filter's socket only, and the API has none."""
+    """Assert that the worker may open the filter's socket only, and the API neither socket."""
     filtered, straight = str(service.var / "run" / "engine.sock"), engine.host.removeprefix("unix://")
-    Path(straight).parent.chmod(0o755)  # else its folder would keep both away
+    Path(straight).parent.chmod(0o755)  # otherwise both would be denied by the directory alone
     reached = {
         (user, path): run_as(user, "test", "-w", path).returncode == 0
         for user in (0, API, WORKER)
@@ -125,7 +125,7 @@ def check_engine(service: SupervisedService, engine: PrivateEngine) -> None:
 
 
 def check_files(service: SupervisedService) -> None:
-    """Both read the key and write the database; neither writes what root reads, and others do neither."""
+    """Assert that both users read the key and write the database, and that neither writes the files that root reads."""
     var = service.var
     allowed = {
         ("-r", var / "secret.key"): {API, WORKER},
@@ -148,7 +148,7 @@ def check_files(service: SupervisedService) -> None:
 
 
 def check_egress_proxy(service: SupervisedService, engine: PrivateEngine) -> None:
-    """Its user reads what the worker tells it, though it may not enter the folders above; programs use it unasked."""
+    """Assert that the proxy's user reads the worker's files below closed directories, and programs use the proxy."""
     command = str(Path(sys.executable).with_name("agent-workspace"))
     subprocess.run(
         [command, "specs", "set", IMAGE, "--egress", "allowed.invalid"],
@@ -164,7 +164,7 @@ def check_egress_proxy(service: SupervisedService, engine: PrivateEngine) -> Non
         def response(host: str) -> str:
             return engine.docker("exec", f"aw-{sandbox_id}", "sh", "-c", f"wget -O- http://{host}/ 2>&1 || true")
 
-        # Allowed, and there is no such name.
+        # An allowed name that does not exist.
         eventually(lambda: "HTTP/1.1 50" in response("allowed.invalid"))
         assert "HTTP/1.1 403" in response("other.invalid")
         assert run_as(EGRESS, "test", "-r", str(service.var / "run" / "egress")).returncode != 0
@@ -172,7 +172,7 @@ def check_egress_proxy(service: SupervisedService, engine: PrivateEngine) -> Non
 
 
 def check_restart(service: SupervisedService, sandbox_id: str) -> None:
-    """`make restart` replaces the API and the worker, by the same users."""
+    """Assert that `make restart` replaces the API and the worker, with the same users."""
     before = {word: pids_of(service, word) for word in ("-m api", "-m worker")}
     command = ["nsenter", "--mount", f"--target={service.pid}", f"--wdns={REPOSITORY}"]
     done = subprocess.run(
@@ -192,7 +192,7 @@ def check_restart(service: SupervisedService, sandbox_id: str) -> None:
 
 
 def pids_of(service: SupervisedService, words: str) -> list[int]:
-    """The processes of the service, and not their launchers, with these words in their command line."""
+    """The pids of the service's processes, without their launchers, with these words in their command lines."""
     found = []
     for pid in family(service.pid):
         command = command_line_of(pid).replace("\0", " ")
@@ -204,6 +204,6 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
 def owner_of(service: SupervisedService, words: str) -> set[int]:
     found = set()
     for pid in pids_of(service, words):
-        with suppress(FileNotFoundError):  # it has ended meanwhile
+        with suppress(FileNotFoundError):  # the process has ended meanwhile
             found.add(Path(f"/proc/{pid}").stat().st_uid)
     return found

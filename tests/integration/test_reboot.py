@@ -56,7 +56,7 @@ def test_reboot_during_pending_requests_reaches_the_desired_state(
     assert alice.post(f"/api/v1/sandboxes/{untouched_pause}/pause").status_code == 200
     alice.await_sandbox(untouched_pause, "PAUSED")
 
-    installed.freeze_between_writes("worker")  # otherwise it might have executed all of them already
+    installed.freeze_between_writes("worker")  # otherwise the worker might have executed all of them already
     started, written = write_concurrently(alice, paused, deleted)
     installed.wake("worker")
     eventually(lambda: has_begun(engine, deleted + started), interval_seconds=0.005)

@@ -25,9 +25,9 @@ IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
 # Processes of each kind. Of two, one runs while the other one restarts; with one, requests and jobs wait for it.
 COUNT = effort.choose(quick=1, change=1, thorough=2)
-# Whether each user keeps connections. More users keep the processor busy, and so the restart waiting.
+# Whether each user keeps connections. More users would keep the processor busy and delay the restart.
 KEEPING = effort.choose(quick=(True, False), change=(True, False), thorough=(True, True, False, False))
-# The longest that a request may take while one of two processes restarts.
+# The maximum duration of a request while one of two processes restarts.
 NOTICED_SECONDS = 1.0
 PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
 
@@ -94,7 +94,7 @@ def test_restart_of_every_process_fails_no_request(supervised: SupervisedService
         assert [failure for load in loads for failure in load.failures] == []
         assert all(load.requests > 20 for load in loads)
         if COUNT > 1:
-            # On a machine with other work, requests are slow without a restart, too.
+            # On a busy machine, requests are also slow without a restart.
             assert max(load.slowest for load in loads) <= max(NOTICED_SECONDS, 2 * quiet), quiet
         assert {name: supervised.spawned(name) for name in PROCESSES} == dict.fromkeys(PROCESSES, 2)
         names = sorted(f"aw-{name}" for name in kept)

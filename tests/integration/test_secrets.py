@@ -106,7 +106,7 @@ def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
     for place in processes:  # the encryption key may be in their environment
         assert_hidden(planted.by_name, place)
     shown = "\n".join(answer.text for answer in planted.answers)
-    assert_hidden(planted.hidden_from_owners(), Place("answers of the API", shown, control=planted["session key"]))
+    assert_hidden(planted.hidden_from_owners(), Place("responses of the API", shown, control=planted["session key"]))
 
 
 def test_search_finds_base64_in_every_alignment() -> None:
@@ -115,7 +115,7 @@ def test_search_finds_base64_in_every_alignment() -> None:
     )
 
 
-# --- what is planted ------------------------------------------------------------------------------------------------
+# --- planting -------------------------------------------------------------------------------------------------------
 
 
 def store_secrets(alice: Client, planted: Planted, model_url: str) -> None:
@@ -171,7 +171,7 @@ def record(planted: Planted, answer: httpx.Response) -> None:
     planted.answers.append(answer)
 
 
-# --- what fails -----------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------------------------
 
 
 def fail_in_every_way(
@@ -236,7 +236,7 @@ def send_bad_requests(alice: Client, planted: Planted) -> None:
     assert alice.get("/api/v1/sandboxes/search", headers=wrong).status_code == 401
 
 
-# --- where it is searched -------------------------------------------------------------------------------------------
+# --- places to search -----------------------------------------------------------------------------------------------
 
 
 def processes_of(service: Deployment, engine: PrivateEngine, sandbox_id: str) -> list[Place]:

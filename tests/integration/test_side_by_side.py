@@ -1,4 +1,4 @@
-"""Concurrent test runs on one machine: they share nothing, and sweep only the remains of killed runs."""
+"""Concurrent test runs on one machine share nothing, and remove only what killed runs left behind."""
 
 import subprocess
 from pathlib import Path
@@ -34,22 +34,22 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.nightly  # the suite runs beside itself at night
+@pytest.mark.nightly  # at night, the suite itself runs concurrently
 def test_concurrent_engines_share_nothing() -> None:
     with running_private_engine([]) as first, running_private_engine([]) as second:
         for what in ("host", "gateway", "address", "data"):
             assert getattr(first, what) != getattr(second, what)
 
 
-@pytest.mark.nightly  # the suite runs beside itself at night
-def test_engine_borrows_only_the_requested_images() -> None:
-    """Borrow one image: other test runs and builds may remove other images meanwhile."""
+@pytest.mark.nightly  # at night, the suite itself runs concurrently
+def test_engine_links_only_the_requested_images() -> None:
+    """Link one image only, because other test runs and builds may remove other images meanwhile."""
     with running_private_engine([TINY_IMAGE]) as engine:
         assert engine.docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split() == [TINY_IMAGE]
         assert engine.docker("run", "--rm", "--entrypoint", "echo", TINY_IMAGE, "it runs").strip() == "it runs"
 
 
-@pytest.mark.nightly  # the suite runs beside itself at night
+@pytest.mark.nightly  # at night, the suite itself runs concurrently
 def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
@@ -73,7 +73,7 @@ def test_directory_of_a_live_process_in_another_pid_namespace_is_kept_until_its_
         eventually(is_swept)
 
 
-@pytest.mark.nightly  # the suite runs beside itself at night
+@pytest.mark.nightly  # at night, the suite itself runs concurrently
 def test_containers_of_a_live_process_in_another_pid_namespace_are_kept_until_its_end() -> None:
     with programs.running(MAKER, prefix=ELSEWHERE) as maker:
         installation = maker.read()

@@ -89,7 +89,7 @@ def is_idle(service: Deployment, sandbox_id: str) -> bool:
 
 
 def impairment(service: Deployment, node: str) -> str | None:
-    """What does not work on the node."""
+    """The impairment of the node."""
     with service.database.reading() as session:
         return session.get_one(Node, node).impaired_reason
 
@@ -120,11 +120,11 @@ def test_changes_are_observed_without_events(
     follow(service, AW_RESYNC_SECONDS="1")
     sandbox_id = run(alice)
     proxy.cut() if how == "cut" else proxy.stall()
-    assert proxy.harmed
+    assert proxy.interrupted
     assert_observed(alice, engine, sandbox_id)
 
 
-@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
+@pytest.mark.nightly  # tests of the resync cover this for each change, with an engine in memory
 def test_changes_without_a_subscriber_are_observed_later(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy
 ) -> None:
@@ -133,14 +133,14 @@ def test_changes_without_a_subscriber_are_observed_later(
     eventually(lambda: is_idle(service, sandbox_id))
     proxy.cut()
     engine.docker("kill", f"aw-{sandbox_id}")
-    harmed = proxy.harmed
-    eventually(lambda: proxy.harmed > harmed)  # the worker has tried to reconnect
+    interrupted = proxy.interrupted
+    eventually(lambda: proxy.interrupted > interrupted)  # the worker has tried to reconnect
     assert state_of(alice, sandbox_id) == ("RUNNING", None)
     proxy.mend()
     eventually(lambda: state_of(alice, sandbox_id) == ("ERROR", "exit_code"))
 
 
-@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
+@pytest.mark.nightly  # tests of the resync cover this for each change, with an engine in memory
 @pytest.mark.parametrize("resync", [NEVER, "1"])
 def test_change_is_observed_while_every_thread_is_busy(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, resync: str
@@ -159,7 +159,7 @@ def test_change_is_observed_while_every_thread_is_busy(
     eventually(lambda: f"aw-{deaf}" not in engine.containers())
 
 
-@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
+@pytest.mark.nightly  # tests of the resync cover this for each change, with an engine in memory
 def test_change_is_observed_while_the_broker_is_down(
     service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
@@ -203,7 +203,7 @@ def test_door_that_is_down_ends_no_sandbox(service: Deployment, alice: Client, e
     started = alice.start_sandbox()
     eventually(lambda: state_of(alice, started) == ("STARTING", "door_unavailable"))
     eventually(lambda: "its door at" in str(impairment(service, node)))
-    eventually(lambda: time.monotonic() - began > 3)  # three times what a silent agent server is given
+    eventually(lambda: time.monotonic() - began > 3)  # three times the timeout of an agent server
     assert state_of(alice, well) == ("RUNNING", None)
     assert len(engine.docker("ps", "--quiet").split()) == 2
     service.start_door(node)

@@ -118,7 +118,7 @@ def test_claimed_sandbox_has_the_usual_lifecycle(service: Deployment, alice: Cli
     eventually(lambda: f"aw-{sandbox_id}" not in engine.containers())
 
 
-@pytest.mark.nightly  # for a change, tests of the pool show it with an engine in memory
+@pytest.mark.nightly  # tests of the pool cover this for each change, with an engine in memory
 def test_warm_sandboxes_of_a_changed_spec_are_replaced(service: Deployment, engine: PrivateEngine) -> None:
     pool = await_pool(service)
     change(service, memory_bytes=256 * 1024**2)
@@ -129,7 +129,7 @@ def test_warm_sandboxes_of_a_changed_spec_are_replaced(service: Deployment, engi
     assert json.loads(engine.docker("inspect", first))[0]["HostConfig"]["Memory"] == 256 * 1024**2
 
 
-@pytest.mark.nightly  # for a change, tests of the pool show it with an engine in memory
+@pytest.mark.nightly  # tests of the pool cover this for each change, with an engine in memory
 def test_warm_sandboxes_of_a_changed_image_are_replaced(service: Deployment, engine: PrivateEngine) -> None:
     change(service, warm_target=0, warm_most=0)
     await_no_pool(service)
@@ -151,7 +151,7 @@ def test_pool_follows_its_target(service: Deployment, engine: PrivateEngine) -> 
     eventually(lambda: engine.containers() == [])
 
 
-@pytest.mark.nightly  # for a change, tests of the pool show it with an engine in memory
+@pytest.mark.nightly  # tests of the pool cover this for each change, with an engine in memory
 def test_failed_warm_sandbox_is_replaced(service: Deployment, engine: PrivateEngine) -> None:
     pool = await_pool(service)
     dead = pool.pop()
@@ -208,7 +208,7 @@ def test_real_agent_server_awaits_its_owner_and_converses(
         assert second["sandbox_id"] == warm_id
 
 
-@pytest.mark.nightly  # for a change, tests of the pool show it with an engine in memory
+@pytest.mark.nightly  # tests of the pool cover this for each change, with an engine in memory
 def test_specs_without_deferred_init_start_cold(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     with installed.database.transaction() as session:

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 SEARCH = "/api/conversations/{id}/events/search"
 
 
-@pytest.mark.nightly  # for a change, `test_main_job` sees the events
+@pytest.mark.nightly  # `test_main_job` checks the events for each change
 def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, model: ScriptedModel) -> None:
     settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200

@@ -1,34 +1,34 @@
-"""One attack: what is tried, where, what must come of it, and the control that shows that the probe works."""
+"""The description of an attack, and of the control that proves that its probe works."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# A place and a file of probes.
+# The place and the probe file of attempts that run together.
 Batch = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Try:
-    """A function of a probe file, run at a place.
+class Attempt:
+    """A run of a probe function at a place.
 
     Args:
         place: `A`, `A2` (sandboxes of alice), `B` (of bob): inside, as the image's user; `plain`, `peer`: containers of
             the same image on the engine's default network, as root, without the service's options; `host`: this
-            machine, as root; `other user`: this machine, as a user without rights; `lan`: another machine.
+            machine, as root; `other user`: this machine, as an unprivileged user; `lan`: another machine.
         function: `file.function` of `tests/isolation/probes`.
-        arguments: of the function; `$name` in a text stands for a fact of the scene.
-        then: decides in this one's place, once it has run, for example whether a datagram has arrived.
+        arguments: the function's arguments, in which `$name` stands for a fact of the scene.
+        then: another attempt, which runs afterwards and decides, for example whether a datagram arrived.
     """
 
     place: str
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    then: "Try | None" = None
+    then: "Attempt | None" = None
 
     @property
     def batch(self) -> Batch:
-        """The tries of one batch are run by one program."""
+        """The batch of the attempt. One program runs all attempts of a batch."""
         return self.place, self.function.partition(".")[0]
 
     def __str__(self) -> str:
@@ -41,16 +41,16 @@ class Attack:
     """An attack that must be blocked.
 
     Args:
-        group: of the report.
-        name: what the attacker does.
-        probe: reaches its aim only if the boundary has a hole.
-        control: the same where it is allowed; it must reach its aim in the same run.
+        group: the group in the report.
+        name: the attacker's action.
+        probe: succeeds only if the boundary has a hole.
+        control: the same probe where it is allowed, which must succeed in the same run.
     """
 
     group: str
     name: str
-    probe: Try
-    control: Try
+    probe: Attempt
+    control: Attempt
 
     @property
     def id(self) -> str:
@@ -60,12 +60,12 @@ class Attack:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a try reached its aim."""
+    """Whether an attempt succeeded."""
 
     reached: bool
     evidence: str
 
 
-def at(place: str, function: str, then: Try | None = None, /, **arguments: Any) -> Try:
-    """A try, with its arguments by name."""
-    return Try(place, function, arguments, then)
+def at(place: str, function: str, then: Attempt | None = None, /, **arguments: Any) -> Attempt:
+    """An attempt, with its arguments by name."""
+    return Attempt(place, function, arguments, then)

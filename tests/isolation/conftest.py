@@ -1,4 +1,4 @@
-"""The scene of the attacks, once for the folder."""
+"""The scene of the attacks, shared by the module."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,6 +39,6 @@ def scene(
 
 
 def _selected(items: Sequence[pytest.Item]) -> list[Attack]:
-    """The attacks whose tests are selected, and those that one test is about."""
+    """The attacks of the selected tests, and the undecidable ones, which have a common test."""
     found = [item.callspec.params.get("attack") for item in items if hasattr(item, "callspec")]
     return [one for one in ATTACKS if one in found or one.id in UNDECIDABLE]

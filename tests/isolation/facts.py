@@ -1,4 +1,4 @@
-"""What attackers know or guess: addresses, ids and keys, by the names that arguments of probes have."""
+"""The facts that attackers know or guess: addresses, ids and keys, by their names in the arguments of probes."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ KEY_PREFIX = 3
 
 
 def facts_of_service(service: Deployment, engine: PrivateEngine) -> dict[str, str]:
-    """Its addresses, files and processes."""
+    """The addresses, files and processes of the service."""
     database = Path(urlsplit(service.environment["AW_DATABASE_URL"]).path)
     return {
         "api": service.url,
@@ -53,7 +53,7 @@ def facts_of_service(service: Deployment, engine: PrivateEngine) -> dict[str, st
 
 
 def facts_of_sandboxes(service: Deployment, engine: PrivateEngine, ids: Mapping[str, str]) -> dict[str, str]:
-    """Their addresses, ids and keys, and the service as they see it."""
+    """The addresses, ids and keys of sandboxes, and the service's addresses for them."""
     facts: dict[str, str] = {}
     with service.database.reading() as session:
         for name, sandbox_id in ids.items():
@@ -67,7 +67,7 @@ def facts_of_sandboxes(service: Deployment, engine: PrivateEngine, ids: Mapping[
         address = str(network["IPAddress"])
         facts |= {f"{name}_ip": address, f"{name}_gateway": network["Gateway"]}
         facts[f"{name}_broadcast"] = f"{address.rpartition('.')[0]}.255"
-    # The hostile server leaves its configuration where it was.
+    # The hostile server does not move its configuration.
     config = json.loads(engine.docker("exec", "--user=0", facts["H_container"], "cat", CONFIG_PATH))
     listener = urlsplit(config["webhooks"][0]["base_url"])
     host, port = str(listener.hostname), str(listener.port or 80)
@@ -81,7 +81,7 @@ def facts_of_sandboxes(service: Deployment, engine: PrivateEngine, ids: Mapping[
 
 
 def store_work(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client, facts: Facts) -> dict[str, str]:
-    """Secrets, conversations and files of both users; two sandboxes are paused and deleted."""
+    """Store secrets, conversations and files of both users; pause one sandbox and delete another."""
     stored = {"cookie": _sign_in(service, alice)}
     for name, client in (("alice", alice), ("bob", bob)):
         secret = f"secret-of-{name}-{secrets.token_hex(8)}"
@@ -103,7 +103,7 @@ def store_work(service: Deployment, engine: PrivateEngine, alice: Client, bob: C
 
 
 def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) -> dict[str, str]:
-    """Listeners on this machine, in sandboxes and beside them."""
+    """Start listeners on this machine, in sandboxes and beside them."""
     names = ("any_port", "loopback_port", "gateway_port", "ipv6_port", "silent_port")
     ports = {name: stack.enter_context(Port()) for name in names}
     bridge = str(route_to(facts["A_ip"])["dev"])
@@ -138,7 +138,7 @@ def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) ->
 
 
 def _sign_in(service: Deployment, alice: Client) -> str:
-    """A browser's login."""
+    """Log in as a browser does; return the cookie."""
     answer = http.post(f"{service.url}/login", data={"api_key": alice.person.key}, headers={"Origin": service.url})
     return answer.headers["Set-Cookie"].partition(";")[0]
 
@@ -148,7 +148,7 @@ def _report(conversation_id: str) -> str:
 
 
 def _link_local(device: str) -> str:
-    """The device's own IPv6 address; one of nothing if it has none."""
+    """The IPv6 link-local address of a device, or an unused one if it has none."""
     command = ["ip", "-6", "-json", "address", "show", "dev", device, "scope", "link"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     addresses = [entry["local"] for link in found for entry in link.get("addr_info", [])]

@@ -1,4 +1,4 @@
-"""Runs the tries of a batch at their place, by one program, and reads their outcomes."""
+"""Runs batches of attempts at their places, one program for each batch, and reads the outcomes."""
 
 import json
 import subprocess
@@ -11,73 +11,75 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from tests.isolation.attack import Attack, Batch, Outcome, Try
+from tests.isolation.attack import Attack, Attempt, Batch, Outcome
 
 PROBES = Path(__file__).parent / "probes"
-# A program that runs longer than all its probes may has a defect.
+# Longer than all probes of a program may take.
 BATCH_SECONDS = 600
-# The id of a user without rights.
+# The uid of an unprivileged user.
 OTHER_USER = 65_534
-# Places that are no containers.
+# Places that are not containers.
 OUTSIDE = ("host", "other user", "lan")
-# Reads what all others have left: in logs, in the database.
+# The batch that searches logs and the database for traces of all others.
 LAST = ("host", "host")
 
 
 class Batches:
-    """Outcomes of tries, whose batches run side by side: most of their time they wait for an answer that must not come.
+    """The outcomes of attempts. Batches run in parallel, because they mostly wait for responses that must not arrive.
 
-    Those of one container run one after the other: a probe of limits takes what another one needs. A batch with a
-    `then` begins after those that come before it.
+    The batches of one container run in sequence, because a probe of limits takes resources that another needs. The
+    batch of a `then` begins after those that it decides.
 
     Args:
-        tries: all of the table.
-        facts: values for the `$names` of arguments.
-        commands: by place, the command that runs Python there, before its arguments.
+        attempts: all attempts of the table.
+        facts: the values of `$names` in arguments.
+        commands: the command that runs Python at each place, without its arguments.
     """
 
-    def __init__(self, tries: Sequence[Try], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, attempts: Sequence[Attempt], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]
+    ) -> None:
         self._facts, self._commands = facts, commands
-        self._tries: dict[Batch, list[Try]] = defaultdict(list)
-        for one in dict.fromkeys(tries):  # many attacks have the same control
-            self._tries[one.batch].append(one)
-        self._outcomes: dict[Batch, Future[dict[Try, Outcome]]] = {batch: Future() for batch in self._tries}
+        self._attempts: dict[Batch, list[Attempt]] = defaultdict(list)
+        for one in dict.fromkeys(attempts):  # many attacks have the same control
+            self._attempts[one.batch].append(one)
+        self._outcomes: dict[Batch, Future[dict[Attempt, Outcome]]] = {batch: Future() for batch in self._attempts}
 
-    def outcome(self, one: Try) -> Outcome:
-        """What came of a try, once its batch has ended.
+    def outcome(self, one: Attempt) -> Outcome:
+        """Wait for the batch of an attempt; return the attempt's outcome.
 
         Raises:
-            AssertionError: its probe has a defect.
+            AssertionError: the probe has a defect.
         """
         found = self._outcomes[one.batch].result()[one]
         return self.outcome(one.then) if one.then and found.reached else found
 
     def lanes(self) -> list[list[Batch]]:
-        """Batches that run one after the other, each: those of a container; on the machine each by itself."""
+        """The sequences of batches: all of a container in one, and each of the machine in its own."""
         found: dict[str | Batch, list[Batch]] = defaultdict(list)
-        for batch in self._tries:
+        for batch in self._attempts:
             found[batch if batch[0] in OUTSIDE else batch[0]].append(batch)
         return list(found.values())
 
     def run(self, batches: Sequence[Batch]) -> None:
-        """Run these batches, one after the other."""
+        """Run these batches in sequence."""
         for batch in batches:
             outcomes = self._outcomes[batch]
             try:
                 wait([self._outcomes[before] for before in self.before(batch)], BATCH_SECONDS)
-                tries = self._tries[batch]
-                outcomes.set_result(dict(zip(tries, self._run(tries), strict=True)))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of each test of the batch
+                attempts = self._attempts[batch]
+                outcomes.set_result(dict(zip(attempts, self._run(attempts), strict=True)))
+            except Exception as error:  # noqa: BLE001 - any error is the outcome of each test of the batch
                 outcomes.set_exception(error)
 
     def before(self, batch: Batch) -> set[Batch]:
-        """The batches that must have ended when this one begins."""
+        """The batches that must end before this one begins."""
         if batch == LAST:
-            return set(self._tries) - {LAST}
-        all_tries = [one for tries in self._tries.values() for one in tries]
-        return {one.batch for one in all_tries if one.then and one.then.batch == batch}
+            return set(self._attempts) - {LAST}
+        all_attempts = [one for attempts in self._attempts.values() for one in attempts]
+        return {one.batch for one in all_attempts if one.then and one.then.batch == batch}
 
-    def _run(self, batch: Sequence[Try]) -> list[Outcome]:
+    def _run(self, batch: Sequence[Attempt]) -> list[Outcome]:
         place, file = batch[0].batch
         jobs = [[one.function.partition(".")[2], fill(one.arguments, self._facts)] for one in batch]
         done = subprocess.run(
@@ -97,10 +99,10 @@ class Batches:
 
 @contextmanager
 def running_batches(
-    tries: Sequence[Try], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]
+    attempts: Sequence[Attempt], facts: Mapping[str, str], commands: Mapping[str, Sequence[str]]
 ) -> Iterator[Batches]:
-    """All batches of these tries, which have ended at the end of the block."""
-    batches = Batches(tries, facts, commands)
+    """Run all batches of these attempts, and wait for their ends after the block."""
+    batches = Batches(attempts, facts, commands)
     lanes = batches.lanes()
     with ThreadPoolExecutor(max(len(lanes), 1)) as threads:
         for lane in lanes:
@@ -109,14 +111,14 @@ def running_batches(
 
 
 def program(file: str, jobs: Sequence[Any]) -> str:
-    """The text of a probe file, with that which runs it."""
+    """The source of a program that runs jobs of a probe file."""
     base, probes = ((PROBES / f"{name}.py").read_text() for name in ("base", file))
     lines = [line for line in probes.splitlines() if not line.startswith("from tests.")]
     return "\n".join([base, *lines, f"run_jobs(json.loads({json.dumps(jobs)!r}))", ""])
 
 
 def fill(value: Any, facts: Mapping[str, str]) -> Any:
-    """The value with facts in the place of `$names`."""
+    """Replace the `$names` in a value by facts."""
     if isinstance(value, str):
         return Template(value).substitute(facts) if "$" in value else value
     if isinstance(value, Mapping):
@@ -125,14 +127,14 @@ def fill(value: Any, facts: Mapping[str, str]) -> Any:
 
 
 def commands_of_machine(lan: str) -> dict[str, list[str]]:
-    """The commands of places outside containers; `lan` is a network namespace."""
+    """The commands of the places outside containers; `lan` is a network namespace."""
     host = [sys.executable, "-I"]
-    # Python of the system: other users can't read the developers' own.
+    # The system's Python, because other users cannot read the developer's.
     return {"host": host, "other user": ["/usr/bin/python3", "-I"], "lan": [*inside_namespace(lan), *host]}
 
 
 def inside_namespace(name: str) -> list[str]:
-    """The beginning of a command that runs in a network namespace."""
+    """The prefix of a command that runs in a network namespace."""
     return ["nsenter", f"--net=/run/netns/{name}"]
 
 
@@ -141,10 +143,10 @@ def _read(report: Mapping[str, Any], job: Any) -> Outcome:
     return Outcome(report["reached"], report["evidence"])
 
 
-def all_tries(attacks: Sequence[Attack]) -> list[Try]:
-    """The probes and controls of these attacks, with those that decide for them."""
+def all_attempts(attacks: Sequence[Attack]) -> list[Attempt]:
+    """The probes and controls of these attacks, with the attempts that decide for them."""
     return [one for attack in attacks for first in (attack.probe, attack.control) for one in _with_next(first)]
 
 
-def _with_next(one: Try) -> list[Try]:
+def _with_next(one: Attempt) -> list[Attempt]:
     return [one, *(_with_next(one.then) if one.then else [])]

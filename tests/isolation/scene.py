@@ -1,4 +1,4 @@
-"""The service with two users, their sandboxes of the real image, and all that they could attack."""
+"""The service with two users, their sandboxes of the real image, and the targets that these could attack."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from shared.sandboxes import specs
 from tests.isolation.attack import Attack, Outcome
 from tests.isolation.facts import facts_of_sandboxes, facts_of_service, store_work, surround
-from tests.isolation.places import PROBES, Batches, all_tries, commands_of_machine, running_batches
+from tests.isolation.places import PROBES, Batches, all_attempts, commands_of_machine, running_batches
 from tests.isolation.surroundings import PUBLIC, other_machine, route_to
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -16,20 +16,20 @@ from tests.services.private_engine import PrivateEngine
 from tests.services.slots import is_unused, taken_slot
 
 HOSTILE_IMAGE = "agent-workspace/hostile:test"
-# The real image; its spec gives no egress.
+# The real image, with a spec without egress.
 CLOSED_IMAGE = "agent-workspace/closed:test"
-# Small enough that an attack on a limit is quick.
+# Small, so that attacks on limits are fast.
 LIMITS = {"memory_bytes": 1024**3, "pids": 256}
-# Small enough that a flood is short.
+# Small, so that floods are short.
 SETTINGS = {
-    "AW_HEALTH_TIMEOUT": "600",  # of a busy machine
+    "AW_HEALTH_TIMEOUT": "600",  # the machine is busy
     "AW_HEAD_SECONDS": "3",
     "AW_BODY_SECONDS": "3",
     "AW_RATE_WEBHOOKS": "100",
     "AW_RATE_WRONG_KEYS": "100",
     "AW_QUOTA_EVENT_BYTES": "20000000",
 }
-# The network and the disks of an installation as it is by default; the name server is one of the tests.
+# The default network and disks, with a name server of the tests.
 RULES = {"AW_NETWORK_ISOLATION": "on", "AW_SANDBOX_DNS": PUBLIC, "AW_SANDBOX_DISK_BYTES": str(512 * 1024**2)}
 BOOT_SECONDS = 600
 PLAIN = ("plain", "peer")
@@ -42,13 +42,13 @@ class Scene:
         self._batches = batches
 
     def outcomes(self, attack: Attack) -> tuple[Outcome, Outcome]:
-        """What came of the attack, and of its control."""
+        """The outcomes of the attack and of its control."""
         return self._batches.outcome(attack.probe), self._batches.outcome(attack.control)
 
 
 @contextmanager
 def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attack]) -> Iterator[Scene]:
-    """The scene, for the length of the block."""
+    """Start the scene, for the length of the block."""
     with ExitStack() as stack:
         alice, bob = (stack.enter_context(service.user(name)) for name in ("alice", "bob"))
         metrics_key = service.make_metrics_key()
@@ -68,11 +68,11 @@ def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attac
             name: ["docker", "--host", engine.host, "exec", "-i", container, "python3"]
             for name, container in containers.items()
         }
-        yield Scene(stack.enter_context(running_batches(all_tries(attacks), facts, commands)))
+        yield Scene(stack.enter_context(running_batches(all_attempts(attacks), facts, commands)))
 
 
 def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client) -> dict[str, str]:
-    """The ids of all sandboxes by their names; beside them are two containers as anyone starts them."""
+    """Start all sandboxes, and two plain containers beside them; return the sandboxes' ids by their names."""
     options = ["--detach", "--user=0", "--security-opt=seccomp=unconfined", f"--dns={PUBLIC}"]
     for name in PLAIN:
         port = [f"--publish={engine.address}::5000"] if name == "peer" else []

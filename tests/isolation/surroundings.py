@@ -1,7 +1,7 @@
 """The networks around the sandboxes: another machine, a metadata service, a public address. Nothing leaves the machine.
 
-They are a network namespace behind a pair of virtual interfaces. Only packets that come from the sandboxes' bridges are
-routed there, by a table of their own: this machine's own metadata service stays reachable for its programs.
+They are in a network namespace behind a pair of virtual interfaces. A separate routing table sends only packets from
+the sandboxes' bridges there, so this machine's own metadata service stays reachable for its programs.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.isolation.places import PROBES, inside_namespace
 from tests.services.slots import Slot, is_unused, taken_slot
 
 METADATA = "169.254.169.254"
-# A public address: only the sandboxes' packets to it come here.
+# A public address, which is simulated only for the sandboxes' packets.
 PUBLIC = "25.25.25.25"
 PREFIX, TABLE = "awlan", 21_000
 STREAMS = (80, 443, 8080)
@@ -25,12 +25,12 @@ STREAMS = (80, 443, 8080)
 
 @dataclass(frozen=True)
 class Lan:
-    """Another machine of the node's network, and what is behind it.
+    """Another machine of the node's network, and the networks behind it.
 
     Args:
-        namespace: its name.
-        address: of the other machine.
-        host: of this machine, in the same network.
+        namespace: the name of its network namespace.
+        address: its address.
+        host: this machine's address in the same network.
     """
 
     namespace: str
@@ -40,10 +40,10 @@ class Lan:
 
 @contextmanager
 def other_machine(bridges: Sequence[str]) -> Iterator[Lan]:
-    """The other machine, for the length of the block; packets from these bridges pass this machine's firewall.
+    """Start the other machine for the length of the block, and let packets from these bridges pass the firewall.
 
-    The engine of the tests makes no firewall rules. These are as an engine would make them: whatever keeps a sandbox
-    from its neighbours and from networks must be the service's own.
+    The tests' engine writes no firewall rules. These rules are like an engine's, so only the service's own rules can
+    keep a sandbox from its neighbours and from networks.
     """
     with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
         lan = Lan(f"aw-lan-{slot.number}", str(slot.network[2]), str(slot.network[1]))
@@ -65,7 +65,7 @@ def other_machine(bridges: Sequence[str]) -> Iterator[Lan]:
 
 @contextmanager
 def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]], heard: Path) -> Iterator[None]:
-    """Listeners that run by that command, for the length of the block."""
+    """Run listeners by a command, for the length of the block."""
     program = (PROBES / "listen.py").read_text()
     arguments = [*command, "/usr/bin/python3", "-c", program, json.dumps(listeners), str(heard)]
     with subprocess.Popen(
@@ -82,7 +82,7 @@ def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]],
 
 
 def route_to(address: str) -> dict[str, Any]:
-    """The device and the source of packets from this machine to that address."""
+    """The route from this machine to an address: its device and source address."""
     text = subprocess.run(["ip", "-json", "route", "get", address], check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = json.loads(text)[0]
     return found
@@ -115,7 +115,7 @@ def _route_from(bridge: str, link: str, lan: Lan, table: int) -> None:
 
 def _listeners() -> list[tuple[str, str, int]]:
     streams = [("tcp", "0.0.0.0", port) for port in STREAMS]
-    # Answers have the address that was asked as their source only from sockets that are bound to it.
+    # A response has the right source address only if the socket is bound to that address.
     datagrams = [(kind, host, port) for kind, port in (("dns", 53), ("udp", 5001)) for host in (METADATA, PUBLIC)]
     return [*streams, *datagrams, ("dns", "0.0.0.0", 53), ("udp", "0.0.0.0", 5001)]
 

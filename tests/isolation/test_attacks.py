@@ -1,4 +1,4 @@
-"""Each attack from inside the real sandbox image, as the agent's own user, beside its control."""
+"""Each attack from inside the real sandbox image, as the agent's user, with its control."""
 
 import pytest
 
@@ -13,12 +13,12 @@ DECIDED = [one for one in ATTACKS if one.id not in UNDECIDABLE]
 @pytest.mark.parametrize("attack", DECIDED, ids=lambda attack: attack.id)
 def test_attack(scene: Scene, attack: Attack) -> None:
     probe, control = scene.outcomes(attack)
-    assert control.reached, f"the control shows nothing: {attack.control}: {control.evidence}"
+    assert control.reached, f"the control failed: {attack.control}: {control.evidence}"
     assert probe.reached == (attack.id in OPEN), f"{attack.probe}: {probe.evidence}"
 
 
 def test_undecidable_attacks_have_controls_that_fail(scene: Scene) -> None:
-    """Where a machine can decide one of them, it must be blocked there."""
+    """If a machine can decide one of them, it must be blocked there."""
     undecidable = [one for one in ATTACKS if one.id in UNDECIDABLE]
     outcomes = {one.id: scene.outcomes(one) for one in undecidable}
     assert {name for name, (probe, control) in outcomes.items() if control.reached and probe.reached} == set()

@@ -1,10 +1,10 @@
-"""The order in which the batches of attacks run, and what is run once for several attacks."""
+"""The order of batches, and the single run of a control of several attacks."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from tests.isolation.attack import Outcome, Try, at
+from tests.isolation.attack import Attempt, Outcome, at
 from tests.isolation.places import LAST, Batches
 
 REACHED = Outcome(reached=True, evidence="")
@@ -13,17 +13,17 @@ SENT = at("A", "network.send_only", HEARD, token="t")
 
 
 class Noted(Batches):
-    """Runs nothing, and notes what it would have run."""
+    """Records what it would run, and runs nothing."""
 
-    def __init__(self, *tries: Try) -> None:
-        super().__init__(tries, {}, {})
-        self.ran: list[Try] = []
+    def __init__(self, *attempts: Attempt) -> None:
+        super().__init__(attempts, {}, {})
+        self.ran: list[Attempt] = []
 
     def run_all(self) -> None:
         for lane in self.lanes():
             self.run(lane)
 
-    def _run(self, batch: Sequence[Try]) -> list[Outcome]:
+    def _run(self, batch: Sequence[Attempt]) -> list[Outcome]:
         if batch[0].function.startswith("broken"):
             raise AssertionError("a defect")
         self.ran += batch
@@ -44,7 +44,7 @@ def test_batches_of_a_container_are_one_lane_and_those_of_the_machine_are_severa
     assert sorted(lanes) == [["A", "A"], ["B", "B"], ["host"], ["host"]]
 
 
-def test_what_decides_for_another_runs_after_it() -> None:
+def test_deciding_attempt_runs_after_the_one_it_decides() -> None:
     batches = Noted(SENT, HEARD)
     assert batches.before(HEARD.batch) == {SENT.batch}
     assert batches.before(SENT.batch) == set()

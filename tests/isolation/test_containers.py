@@ -1,7 +1,7 @@
-"""What an agent's program can do to its kernel, its root and its agent server, from inside the real image.
+"""Attacks of an agent's program on its kernel, its root and its agent server, from inside the real image.
 
-Each blocked attack succeeds in a control: a container of the same image as the engine makes it without our options, or
-the agent's own child in the agent server's place.
+Each blocked attack succeeds in a control: in a container of the same image without the service's options, or against
+the agent's own child instead of the agent server.
 """
 
 import json
@@ -22,8 +22,8 @@ from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
 KEY = "key-of-the-session"
 CONFIG = json.dumps({"session_api_keys": [KEY], "secret_key": "s"}).encode()
 FIND_SERVER = "server=$(ps -eo pid,args | awk '/[s]erver-python .*launch/ && !/init/ {print $1; exit}')"
-# Whether the system call or socket of each expression among the arguments is possible. Each is tried in a process of
-# its own, because some change theirs.
+# Evaluates each expression among the arguments, a system call or a socket, and prints whether it is possible. Each runs
+# in its own process, because some change their process.
 CALL = """
 import ctypes, json, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,7 @@ NEEDED = {
     "asynchronous files": "call(206, 1, ctypes.byref(ctypes.c_ulong(0)))",
 }
 SEIZE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0) != 0)"
-# Each fails at the agent server and at the init, and succeeds at a child of the agent's own.
+# Each fails for the agent server and the init process, and succeeds for a child of the agent.
 ON_PROCESSES = {
     "trace": f'python3 -c "{SEIZE}" $pid',
     "read the environment": "head -c 1 /proc/$pid/environ",
@@ -106,7 +106,7 @@ def sandbox() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def unconfined() -> Iterator[str]:
-    """The control: a container that the engine confines less."""
+    """The control: a container with fewer restrictions."""
     options = ["--user", "0", "--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--entrypoint", "sleep"]
     done = subprocess.run(
         ["docker", "run", "--detach", "--rm", *options, SANDBOX_IMAGE, "3600"],
@@ -128,7 +128,7 @@ def shell(name: str, script: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def interfaces(sandbox: str, unconfined: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Which kernel interfaces are open, in the sandbox and in the control."""
+    """Whether each kernel interface is open in the sandbox and in the control."""
     return decide(sandbox), decide(unconfined)
 
 
@@ -152,7 +152,7 @@ def test_kernel_interface_that_agents_need_is_open(
 
 @pytest.fixture(scope="module")
 def outputs(sandbox: str) -> dict[tuple[str, str], str]:
-    """What each attack on a process printed: on the agent server, the init, and a child of the attacker's own."""
+    """The output of each attack on a process: the agent server, the init process, and an own child."""
     targets = {"server": "$server", "init": "1", "own": "$own"}
     tried = list(product(ON_PROCESSES, targets))
     lines = [

@@ -1,4 +1,4 @@
-"""Attacks on a node's door, from inside a sandbox: of the service, it reaches webhooks and its own secrets only."""
+"""Attacks on a node's door from inside a sandbox, which reaches only webhooks and its own secrets."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -37,7 +37,7 @@ def test_sandbox_reaches_nothing_else(
     key, other_key = ((alice.sandbox(one) or {})["session_api_key"] for one in sandbox_ids)
 
     def ask(target: str, *headers: str, host: str = engine.gateway) -> int:
-        """The status of a request from inside; the target is sent unchanged."""
+        """Send a request from inside with an unchanged target; return the status."""
         request = "".join(f"{line}\\r\\n" for line in (f"GET {target} HTTP/1.0", "Host: api", *headers, ""))
         script = f"printf '{request}' | busybox nc -w 10 {host} {service.door_port} | head -n 1"
         return int(engine.docker("exec", f"aw-{mine}", "sh", "-c", script).split()[1])
@@ -46,7 +46,7 @@ def test_sandbox_reaches_nothing_else(
     assert ask(secrets, f"X-Session-API-Key: {key}") == 200
     assert ask(secrets) == 401
     assert ask(f"/api/v1/sandboxes/{other}/settings/secrets", f"X-Session-API-Key: {key}") == 403
-    assert ask("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # it is for POST
+    assert ask("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # the route accepts only POST
 
     bearer = f"Authorization: Bearer {alice.person.key}"
     refused = [
@@ -69,9 +69,9 @@ def test_sandbox_reaches_nothing_else(
     ]
     for target in refused:
         assert ask(target, bearer) in (400, 404), target
-    assert alice.get("/api/v1/users/me").status_code == 200, "the control: the key opens it elsewhere"
+    assert alice.get("/api/v1/users/me").status_code == 200, "the control: the key is accepted elsewhere"
 
-    # The side for the service is not for sandboxes: they reach neither its address, nor, without its token, a sandbox.
+    # Sandboxes must not use the service's side: they do not reach its address, and without the token no other sandbox.
     with http.open_client(f"http://{engine.address}:{service.door_port}") as client:
         place = next(iter(_places(service, other)))
         assert client.get(f"{place}/server_info", headers={"X-Session-API-Key": other_key}).status_code == 403

@@ -1,6 +1,6 @@
 """Hostile agent servers in real containers harm their own sandboxes only.
 
-Whatever they respond, each operation on them settles in time, other users' operations take as long as before, and the
+Whatever these respond, each operation on them settles in time, other users' operations take as long as before, and the
 worker's memory does not grow.
 """
 
@@ -27,8 +27,8 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
-# Replaces the program that the image's server runs for each connection. In the modes `redirect` and `refuse`, the
-# server still looks healthy.
+# The program that replaces the one that the image's server runs for each connection. In the modes `redirect` and
+# `refuse`, the server still looks healthy.
 ANSWER = r"""
 CR=$(printf '\r')
 key=
@@ -58,10 +58,10 @@ esac
 """
 MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect")
 DEADLINE_SECONDS = 90
-# The promise; for a change, the machine is busy with other tests.
+# The promised time at night. During the tests of a change, the machine is busy with other tests.
 SETTLED_SECONDS = effort.choose(quick=DEADLINE_SECONDS, change=DEADLINE_SECONDS, thorough=30)
-# Of an operation on another user's sandbox: so long, or so many times as long as beside honest servers. The first is
-# what a busy machine may take, where only a few were measured; at night it is noise.
+# An operation on another user's sandbox may take these seconds, or this many times as long as beside honest servers.
+# For a change, the seconds allow for a busy machine and few samples; at night they are noise.
 OTHERS_SECONDS = effort.choose(quick=10, change=10, thorough=1)
 OTHERS_TIMES = effort.choose(quick=5, change=5, thorough=2)
 MIN_USES = effort.choose(quick=1, change=1, thorough=20)
@@ -74,7 +74,7 @@ SETTINGS = {
     "AW_MAX_ATTEMPTS": "2",
     "AW_STOP_SECONDS": "1",
 }
-# For a change, every second of all pairs of a mode and a plan: a sandbox costs two seconds of processor time.
+# A change is tested with every second pair of a mode and a plan, because a sandbox costs two seconds of processor time.
 STEP = effort.choose(quick=2, change=2, thorough=1)
 MODEL = {"llm_model": "openai/demo", "llm_base_url": "http://127.0.0.1:9"}
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
@@ -97,16 +97,16 @@ def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey, 
         yield service
 
 
-class Siege:
-    """A user's sandboxes with hostile agent servers, and the operations on them. Each returns when it has settled."""
+class HostileSandboxes:
+    """A user's sandboxes with hostile agent servers. Each operation on them returns when it has settled."""
 
     def __init__(self, service: Deployment, engine: PrivateEngine, alice: Client) -> None:
         self._service, self._engine, self._alice = service, engine, alice
-        # How long each operation on a hostile server took.
+        # The durations of operations on hostile servers.
         self.durations: Durations = defaultdict(list)
 
     def boot(self, _number: int) -> str:
-        """Start a sandbox with an honest server. A conversation in it has its id."""
+        """Start a sandbox with an honest server, and a conversation with the sandbox's id."""
         sandbox_id = self._alice.start_sandbox()
         self._alice.await_sandbox(sandbox_id, "RUNNING", deadline_seconds=120)
         with self._service.database.reading() as session:
@@ -115,13 +115,13 @@ class Siege:
         return sandbox_id
 
     def replace_server(self, sandbox_id: str, mode: str) -> None:
-        """Replace the agent server, and wait until the hostile one got a request."""
+        """Replace the agent server, and wait until the hostile one has received a request."""
         self._inside(sandbox_id, 'printf %s "$1" >/tmp/mode', mode)
         self._inside(sandbox_id, 'printf %s "$1" >/tmp/answer', ANSWER)
         eventually(lambda: self._inside(sandbox_id, "cat /tmp/asked || true"))
 
     def run(self, operation: Operation, sandbox_id: str) -> None:
-        """Let an operation settle, and keep how long that took."""
+        """Run an operation until it settles, and record its duration."""
         began = time.monotonic()
         operation(sandbox_id)
         self.durations[operation.__name__].append(time.monotonic() - began)
@@ -173,7 +173,7 @@ class Siege:
 
 
 def use(client: Client, durations: Durations) -> None:
-    """Start, use, pause, resume and delete a sandbox; keep how long each operation took."""
+    """Start, use, pause, resume and delete a sandbox; record the duration of each operation."""
     sandbox_id = conversation_id = ""
 
     def start() -> None:
@@ -210,7 +210,7 @@ def use(client: Client, durations: Durations) -> None:
 
 
 def use_repeatedly(client: Client, is_enough: Callable[[], bool] = lambda: True) -> Durations:
-    """Do that at least `MIN_USES` times, and until it is enough."""
+    """Call `use` at least `MIN_USES` times, and until it is enough."""
     durations: Durations = defaultdict(list)
     while len(durations["start"]) < MIN_USES or not is_enough():
         use(client, durations)
@@ -218,7 +218,7 @@ def use_repeatedly(client: Client, is_enough: Callable[[], bool] = lambda: True)
 
 
 def use_beside(client: Client, work: Callable[[Event], Collection[Future[None]]]) -> Durations:
-    """Do that at least `MIN_USES` times beside work that continues until its event is set."""
+    """Call `use` at least `MIN_USES` times beside work that continues until its event is set."""
     ended = Event()
     others = work(ended)
     try:
@@ -231,7 +231,7 @@ def use_beside(client: Client, work: Callable[[Event], Collection[Future[None]]]
 
 
 def p99(seconds: Sequence[float]) -> float:
-    """The duration that one of a hundred exceeds."""
+    """The 99th percentile of durations."""
     return sorted(seconds)[math.ceil(0.99 * len(seconds)) - 1]
 
 
@@ -247,30 +247,34 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(
     with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
         for person in (alice, bob):
             assert person.post("/api/settings", json=MODEL).status_code == 200
-        siege = Siege(service, engine, alice)
-        plans = ((siege.converse, siege.list_files), (siege.pause, siege.resume), (siege.stop, siege.resume))
+        hostile = HostileSandboxes(service, engine, alice)
+        plans = (
+            (hostile.converse, hostile.list_files),
+            (hostile.pause, hostile.resume),
+            (hostile.stop, hostile.resume),
+        )
         cells = list(product(MODES, plans))[::STEP]
-        sandboxes = list(threads.map(siege.boot, range(len(cells))))
+        sandboxes = list(threads.map(hostile.boot, range(len(cells))))
 
         def operate(sandbox_id: str, plan: tuple[Operation, ...]) -> None:
             for operation in plan:
-                siege.run(operation, sandbox_id)
+                hostile.run(operation, sandbox_id)
 
         def operate_until(ended: Event, sandbox_id: str, plan: tuple[Operation, ...]) -> None:
             while not ended.is_set():
                 operate(sandbox_id, plan)
 
         def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
-            siege.replace_server(sandbox_id, mode)
+            hostile.replace_server(sandbox_id, mode)
             in_place.wait()
-            operate(sandbox_id, (*plan, siege.delete))
+            operate(sandbox_id, (*plan, hostile.delete))
 
-        # The control, at night: the same operations on the same sandboxes, with honest servers, for as long.
+        # The nightly control: the same operations on the same sandboxes with honest servers, for the same time.
         honest = list(zip(sandboxes, cells, strict=True)) if effort.is_thorough() else []
         before = use_beside(
             bob, lambda ended: [threads.submit(operate_until, ended, one, plan) for one, (_, plan) in honest]
         )
-        siege.durations.clear()
+        hostile.durations.clear()
         in_place = Barrier(len(cells) + 1, timeout=DEADLINE_SECONDS)
         worker = service.pid("worker")
         at_rest = memory(worker, "VmRSS")
@@ -281,7 +285,7 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(
         for one in attacks:
             one.result()
         growth = memory(worker, "VmHWM") - at_rest
-    settled = {name: round(max(seconds), 2) for name, seconds in siege.durations.items()}
+    settled = {name: round(max(seconds), 2) for name, seconds in hostile.durations.items()}
     others = {name: (round(p99(before[name]), 2), round(p99(during[name]), 2)) for name in during}
     counts = (len(before["start"]), len(during["start"]))
     figures = f"settled: {settled}; others' p99 before and during: {others} of {counts}; growth: {growth} KB"

@@ -1,4 +1,4 @@
-"""The report of attacks is that of the table."""
+"""The report of attacks is up to date."""
 
 from tests.isolation.attacks import ATTACKS
 from tests.isolation.report import PATH, make_report

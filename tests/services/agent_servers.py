@@ -1,7 +1,7 @@
-"""Agent servers in their own containers, as the worker creates them, without a service.
+"""Agent servers in their own containers, as the worker creates them, without the service.
 
-`AW_TEST_SANDBOX_IMAGE` names another image for the real one: the tests of its contract then say what an upgrade would
-break. `AW_AGENT_SERVER_VERSION=1.59.0 deploy/image/build next` makes one.
+`AW_TEST_SANDBOX_IMAGE` replaces the real image, so that the contract tests show what an upgrade would break.
+`AW_AGENT_SERVER_VERSION=1.59.0 deploy/image/build next` builds such an image.
 """
 
 import os
@@ -22,22 +22,22 @@ from worker.conversations.agent_request import AgentInputs, build_request
 from worker.sandboxes.container_spec import CONFIG_PATH, container_request
 
 KEY = "the-session-key"
-# A boot takes 5 s of a processor, which may have much else to do.
+# A boot takes 5 s of processor time, on processors with other work.
 BOOT_SECONDS = 240
 FOLDER = "/workspace/project"
 HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
-# Read when this module is imported: each test takes the service's variables out of its environment.
+# Read at import time, because each test removes the service's variables from its environment.
 REAL_IMAGE = os.environ.get("AW_TEST_SANDBOX_IMAGE", SANDBOX_IMAGE)
 
 
 @dataclass(frozen=True)
 class Place:
-    """An agent server under test, which takes `KEY`.
+    """An agent server under test, which accepts `KEY`.
 
     Args:
         kind: `fake` (in memory), `tiny` (the tiny image) or `real` (the sandbox image).
-        url: its address.
-        client: reaches it.
+        url: its URL.
+        client: an HTTP client that reaches it.
     """
 
     kind: str
@@ -46,11 +46,11 @@ class Place:
 
     @property
     def server(self) -> AgentServer:
-        """The worker's client of it."""
+        """The worker's client of this agent server."""
         return AgentServer(self.url, KEY, self.client)
 
     def request(self, method: str, path: str, key: str = KEY, **content: Any) -> httpx.Response:
-        """The answer to a request below `/api`, whatever its status."""
+        """Send a request below `/api`; return the response, whatever its status."""
         headers = {"X-Session-API-Key": key}
         return self.client.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **content)
 
@@ -66,13 +66,13 @@ class Place:
             params["page_id"] = page["next_page_id"]
 
     def forget_conversations(self) -> None:
-        """Delete all: it runs a few at a time, and those of the model `held` never end."""
+        """Delete all conversations: the server runs a few at a time, and those with the model `held` never end."""
         for found in self.request("GET", "/conversations/search", params={"limit": 100}).json()["items"]:
             assert self.request("DELETE", f"/conversations/{found['id']}").is_success
 
 
 def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
-    """The body that creates a conversation; its model is `held` unless `llm_model` names another."""
+    """The body of a request that creates a conversation, with the model `held` unless `llm_model` names another."""
     values: dict[str, Any] = {"llm_model": "openai/held", "llm_base_url": model.base_url, "llm_api_key": "sk-1"}
     values |= inputs
     settings = StoredSettings(**{name: values.pop(name) for name in StoredSettings.model_fields if name in values})
@@ -82,7 +82,7 @@ def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
 
 @contextmanager
 def booted(config: bytes, image: str = REAL_IMAGE, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Where the agent server of a new sandbox will listen."""
+    """Start a container; yield the URL at which its agent server will listen."""
     installation = name_installation()
     columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
     sandbox = Sandbox(**columns)

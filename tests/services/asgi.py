@@ -16,7 +16,7 @@ GRACE_SECONDS = 0.2
 
 
 class PromptServer(uvicorn.Server):
-    """uvicorn, which stops as it would, but looks whether it is time 200 times a second instead of ten times."""
+    """A uvicorn server that checks for its end 200 times a second instead of ten times."""
 
     async def main_loop(self) -> None:
         """Serve until the server is told to stop."""
@@ -25,7 +25,7 @@ class PromptServer(uvicorn.Server):
             await asyncio.sleep(STEP_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests, wait for those that run, cancel what takes too long, and stop the application."""
+        """Accept no more requests, wait for running ones, cancel those that take too long, and stop the application."""
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
@@ -45,13 +45,13 @@ class PromptServer(uvicorn.Server):
 
 @contextmanager
 def serving(app: Any, **options: Any) -> Iterator[str]:
-    """The server's address, for the length of the block."""
+    """Serve an application for the length of the block; yield its URL."""
     config = uvicorn.Config(
         app,
         port=0,
         log_config=None,
         access_log=False,
-        # What a test's client says of itself is not a proxy's word.
+        # A test's client is not a trusted proxy.
         **{"proxy_headers": False, **options},
     )
     server = PromptServer(config)

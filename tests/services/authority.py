@@ -1,4 +1,4 @@
-"""An authority of the tests' own, and a server that speaks TLS before one that does not."""
+"""A certificate authority for tests, and a TLS proxy in front of a plain server."""
 
 import socket
 import ssl
@@ -18,7 +18,7 @@ CHUNK = 65536
 
 
 class Authority:
-    """Signs certificates of servers; its own is `file`."""
+    """A certificate authority; `file` is its own certificate."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory, self._name = directory, name
@@ -27,7 +27,7 @@ class Authority:
         self.file.write_bytes(_pem(self._sign(name, self._key, x509.BasicConstraints(ca=True, path_length=None))))
 
     def issue(self, address: str) -> tuple[Path, Path]:
-        """The files of a certificate for this IP address, and of its key."""
+        """Issue a certificate for an IP address; return the files of the certificate and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
         certificate_file, key_file = (self._directory / f"{self._name}-{address}.{kind}" for kind in ("crt", "key"))
@@ -59,7 +59,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 @contextmanager
 def speaking_tls(server: Path, certificate: Path, key: Path) -> Iterator[int]:
-    """The port at 127.0.0.1 where a server on a unix socket is reached by TLS, for the length of the block."""
+    """Run a TLS proxy in front of a server on a unix socket, for the length of the block; yield its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,4 +1,4 @@
-"""A PostgreSQL database that is cleared between tests: a copy for each of them takes five times as long."""
+"""A PostgreSQL database that is cleared between tests. A new copy for each test takes five times as long."""
 
 import psycopg
 from psycopg import sql
@@ -7,12 +7,12 @@ from psycopg.rows import scalar_row
 from tests.services.postgres import Postgres
 from tests.waiting import eventually
 
-# Nothing vacuums it: the rows that were deleted stay in its files.
+# The database is not vacuumed, so deleted rows stay in its files.
 MAX_TESTS = 500
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY relname"
 SEQUENCES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S'"
-# A new table, column, index or trigger changes it, and so do statistics, by which plans are made.
+# A new table, column, index or trigger changes this digest, and so do the planner's statistics.
 SCHEMA = """
     SELECT md5(string_agg(described, '' ORDER BY described)) FROM (
         SELECT pg_class::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
@@ -28,10 +28,10 @@ DISCONNECT = """
 
 
 class ClearedDatabase:
-    """A copy of a migrated database. `clear` brings back the rows that the copy began with, and no others.
+    """A copy of a migrated database. `clear` restores exactly its initial rows.
 
-    What a test leaves connected is disconnected first. Its connection stays open: one that is new needs ten times as
-    long for the same statements. A database whose schema or statistics a test has changed is replaced.
+    It first ends the connections that a test left open. Its own connection stays open, because the statements take ten
+    times as long on a new one. A database whose schema or statistics a test changed is replaced.
     """
 
     def __init__(self, server: Postgres, template: str) -> None:
@@ -43,22 +43,22 @@ class ClearedDatabase:
         self._tests = 0
 
     def clear(self) -> bool:
-        """Make it ready for the next test; False: it can't be, and another has to take its place."""
+        """Clear the database for the next test; return False if it must be replaced."""
         self._tests += 1
         try:
             eventually(self._is_alone, interval_seconds=0.001)
             self._connection.execute(self._clearing)
             return self._tests < MAX_TESTS and self._read_schema() == self._schema
         except psycopg.OperationalError:
-            return False  # tests of lost connections end this one, too
+            return False  # tests of lost connections also end this one
 
     def drop(self) -> None:
-        """Remove it."""
+        """Drop the database."""
         self._connection.close()
         self._server.drop(self.name)
 
     def _is_alone(self) -> bool:
-        """Disconnect everything else; whether nothing else was connected."""
+        """End all other connections; return whether there were none."""
         return self._connection.execute(DISCONNECT).fetchone() == (0,)
 
     def _read_schema(self) -> tuple[object, ...] | None:
@@ -66,7 +66,7 @@ class ClearedDatabase:
 
 
 def _make_clearing(connection: psycopg.Connection) -> sql.Composed:
-    """One statement that removes every row, past triggers and foreign keys, and inserts those that are there now."""
+    """A statement that restores the current rows, without triggers and foreign keys."""
     names = connection.cursor(row_factory=scalar_row)
     tables = [sql.Identifier(name) for name in names.execute(TABLES).fetchall()]
     sequences = [f'public."{name}"' for name in names.execute(SEQUENCES).fetchall()]

@@ -1,4 +1,4 @@
-"""A user's HTTP client of a service, with the operations that tests use."""
+"""A user's HTTP client of the service, with the operations that tests use."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.factories import Person
 from tests.services import http
 from tests.waiting import eventually
 
-# With fewer, httpcore closes an idle connection that it has just given to another thread.
+# With fewer, httpcore closes an idle connection that it has just assigned to another thread.
 KEEP_ALL = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None)
 
 
@@ -27,18 +27,18 @@ class Client(httpx.Client):
         self.person = person
 
     def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:
-        """A sandbox as the batch get shows it."""
+        """A sandbox as the batch get returns it."""
         found: dict[str, Any] | None = self.read("/api/v1/sandboxes", id=sandbox_id)[0]
         return found
 
     def start_sandbox(self, spec_id: str | None = None) -> str:
-        """Start a sandbox; its id."""
+        """Start a sandbox; return its id."""
         answer = self.post("/api/v1/sandboxes", params={"sandbox_spec_id": spec_id} if spec_id else None)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
     def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 180) -> dict[str, Any]:
-        """The sandbox once it has that status; an ERROR that is not waited for fails."""
+        """Wait until a sandbox has a status, and fail at an unexpected ERROR; return the sandbox."""
 
         def there() -> dict[str, Any] | None:
             found = self.sandbox(sandbox_id)
@@ -49,25 +49,25 @@ class Client(httpx.Client):
         return eventually(there, deadline_seconds=deadline_seconds) or {}
 
     def start_conversation(self, **request: object) -> str:
-        """Ask for a conversation; the start task's id."""
+        """Start a conversation; return the start task's id."""
         answer = self.post("/api/v1/app-conversations", json=request)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
     def start_task(self, task_id: str) -> dict[str, Any]:
-        """A start task as the batch get shows it."""
+        """A start task as the batch get returns it."""
         found: dict[str, Any] = self.read("/api/v1/app-conversations/start-tasks", ids=task_id)[0]
         return found
 
     def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 240) -> dict[str, Any]:
-        """The start task once it is final, which must be so in that status."""
+        """Wait until a start task is final, and assert its status; return the task."""
         eventually(lambda: self.start_task(task_id)["status"] in ("READY", "ERROR"), deadline_seconds=deadline_seconds)
         task = self.start_task(task_id)
         assert task["status"] == status, task
         return task
 
     def read(self, path: str, **params: Any) -> Any:
-        """What a GET answers."""
+        """The body of the response to a GET."""
         answer = self.get(path, params=params)
         assert answer.status_code == 200, answer.text
         return answer.json()

@@ -1,8 +1,8 @@
-"""Compiled SQL shared by a test process: each test has its own database, and so its own SQLAlchemy engines.
+"""Compiled SQL that the tests of a process share, although each has its own database and SQLAlchemy engines.
 
-SQLAlchemy keeps what it compiles, and how types are converted, with an engine and its dialect; what a session writes,
-with the mapper, but for each dialect. A process of the service has these for as long as it lives. Tests would compile
-the same statements again: a quarter of their processor time.
+SQLAlchemy caches compiled statements and the conversions of types with the engine and its dialect, and a session's
+writes with the mapper, for each dialect. A process of the service has these caches for its whole life. Tests would
+compile the same statements again and again, which took a quarter of their processor time.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from shared.db import database
 
 
 class SharedCache(dict[Any, Any]):
-    """What SQLAlchemy keeps compiled statements in, found whichever engine of one configuration asks."""
+    """A cache of compiled statements for all engines of one configuration."""
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """What is kept for a statement; its key begins with the dialect, a new one for each engine."""
+        """The cached value of a statement, whose key begins with the dialect, which each engine has of its own."""
         return super().get(_of_any_engine(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Keep it."""
+        """Cache a value."""
         super().__setitem__(_of_any_engine(key), value)
 
 
@@ -35,7 +35,7 @@ def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def compiled_once() -> Iterator[None]:
-    """Let all engines that the product makes in the block share what they compile."""
+    """Let all engines that the product creates in the block share compiled statements."""
     cache = SharedCache()
     memos: dict[str, Any] = {}
 
@@ -47,6 +47,6 @@ def compiled_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "create_engine", create)
-        # A mapper that has written something already keeps its own.
+        # A mapper that has already written keeps its own cache.
         patch.setattr(Mapper, "_compiled_cache", cache)
         yield

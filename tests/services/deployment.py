@@ -1,4 +1,4 @@
-"""Deployments: the service's processes with the tests' own servers, which a test starts, stops and kills.
+"""Deployments: the service's processes with the servers of a test, which starts, stops and kills them.
 
 A deployment needs a store, a broker, and at least one engine. Its processes write their logs to its directory.
 """
@@ -27,44 +27,44 @@ from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
 
-# The beginning of the names of doors.
+# The prefix of doors' process names.
 DOOR = "door-"
 Process = Fork | subprocess.Popen[bytes]
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Process]
 
 
 class Engine(Protocol):
-    """A Docker Engine, as a deployment's processes are told of it."""
+    """The addresses of a Docker Engine for a deployment's processes."""
 
     @property
     def host(self) -> str:
-        """Its socket's URL."""
+        """The URL of the engine's socket."""
 
     @property
     def gateway(self) -> str:
-        """The address at which its containers reach this machine."""
+        """The address at which the engine's containers reach this machine."""
 
     @property
     def address(self) -> str:
-        """The address of this machine on which the door beside it listens; no other engine's door listens there."""
+        """The address of this machine at which only this engine's door listens."""
 
     @property
     def network(self) -> str:
-        """The network of its containers, as a CIDR; empty: docker0's."""
+        """The network of the engine's containers, as a CIDR; empty: docker0's."""
 
 
 class Deployment:
-    """One installation of the service. Settings of its processes are in `environment`: change them before a start.
+    """One installation of the service. `environment` has the settings of its processes; change them before a start.
 
     Args:
-        directory: of its logs and its var directory.
-        engines: one, or several by the names of their nodes.
-        database_url: of a migrated database.
-        broker_url: as Kombu writes it.
-        installation: the label of its containers; several on one engine and one broker need one each.
-        settings: environment variables of every process, beside those that connect it with the parts.
-        launcher: a module that is given the name of the one to run, and prepares the process for it.
-        start: how a process is started; `processes.start_module` starts it as people do, which takes longer.
+        directory: the directory of the logs, and the var directory.
+        engines: one engine, or several by the names of their nodes.
+        database_url: the URL of a migrated database.
+        broker_url: Kombu's URL of the broker.
+        installation: the label of its containers; each installation on an engine and a broker needs its own.
+        settings: environment variables of every process, in addition to the addresses of the servers.
+        launcher: a module that prepares the process, and runs the module that its first argument names.
+        start: how to start a process; `processes.start_module` starts a new interpreter, which takes longer.
     """
 
     def __init__(
@@ -106,40 +106,40 @@ class Deployment:
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def prepare(self, *images: str) -> None:
-        """Make specs for these images, the first the default, and an installation whose label tests may sweep."""
+        """Create specs of these images, the first of which is the default, and the row of the installation."""
         with self.database.transaction() as session:
             session.add(Installation(id=self.installation))
             for image in images:
                 specs.add_spec(session, SandboxSpec(id=image, position=0))
 
     def add_spec(self, image: str, env: dict[str, str]) -> None:
-        """Another spec, with this environment."""
+        """Add a spec with this environment."""
         with self.database.transaction() as session:
             specs.add_spec(session, SandboxSpec(id=image, position=0, env=env))
 
     def make_default(self, image: str) -> None:
-        """Make new sandboxes from this spec."""
+        """Make a spec the default."""
         with self.database.transaction() as session:
             spec = specs.get_spec(session, image)
             spec.position = -1
             session.add(spec)
 
     def make_metrics_key(self) -> str:
-        """The key of the metrics, which `migrate` makes elsewhere."""
+        """Create the key of the metrics, as `migrate` does in other installations."""
         key = new_api_key()
         (self._directory / "metrics.key").write_text(key)
         return key
 
     def user(self, name: str) -> Client:
-        """The client of a new user with a key."""
+        """Create a user with a key; return the user's client."""
         return Client(self.url, make_person(self.database, name))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def start(self, *, apis: int = 1, workers: int = 1) -> None:
-        """Start so many API processes, and so many workers beside each engine; wait until the API is ready.
+        """Start API processes, and workers beside each engine; wait until the API is ready.
 
-        They are named `api`, `api-2`, …; and `worker`, `worker-2`, … or by their nodes, where there are several.
+        API processes are named `api`, `api-2`, …; workers `worker`, `worker-2`, …, or by their nodes if several.
         """
         for name in _numbered("api", apis):
             self.start_api(name)
@@ -148,44 +148,44 @@ class Deployment:
                 self.start_worker(name, node)
 
     def start_api(self, name: str = "api", **environment: str) -> None:
-        """Start an API process and wait until the service is ready; several share the port."""
+        """Start an API process and wait until the service is ready. Several processes share the port."""
         self._start("api", name, environment)
         eventually(lambda: self._is_ready(name), deadline_seconds=120)
 
     def start_worker(self, name: str = "worker", node: str | None = None, **environment: str) -> None:
-        """Start a worker beside the engine of a node, by default the first; `environment` is this worker's alone.
+        """Start a worker beside the engine of a node, by default the first, with additional variables.
 
-        The first worker of a node comes with the node's door.
+        The first worker of a node also starts the node's door.
         """
         self.start_door(node or next(iter(self.engines)), **environment)
         self._start("worker", name, (self._settings_of_node(node) if node else {}) | environment)
 
     def start_door(self, node: str, **environment: str) -> None:
-        """Start a node's door, `door-` and the node's name, unless it runs."""
+        """Start a node's door, named `door-` and the node's name, unless it runs."""
         if (name := f"{DOOR}{node}") not in self._processes:
             own = self.environment | self._settings_of_node(node) | environment
             self._processes[name] = start_door(own, self._directory / f"{name}.log")
 
     def adopt(self, name: str, process: Process) -> None:
-        """Let a process that was started elsewhere end with the others."""
+        """Add a process that was started elsewhere, so that it ends with the others."""
         self._processes[name] = process
 
     def kill(self, name: str) -> None:
-        """Kill a process in the middle of whatever it does (`kill -9`)."""
+        """Kill a process (`kill -9`)."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def ask_to_end(self, name: str) -> None:
-        """Ask a process to end in an orderly way, and don't wait for it."""
+        """Ask a process to shut down, and do not wait for its end."""
         self._processes[name].send_signal(signal.SIGTERM)
 
     def pid(self, name: str) -> int:
-        """A process's number."""
+        """The pid of a process."""
         return self._processes[name].pid
 
     def exit_code(self, name: str) -> int | None:
-        """How a process ended; None while it runs."""
+        """The exit code of a process; None while it runs."""
         return self._processes[name].poll()
 
     def has_ended(self, name: str) -> bool:
@@ -194,27 +194,27 @@ class Deployment:
         return process is not None and process.poll() is not None
 
     def freeze(self, name: str) -> None:
-        """Stop a process (`kill -STOP`), whatever it is doing, until `wake`."""
+        """Suspend a process (`kill -STOP`) until `wake`."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def freeze_between_writes(self, name: str) -> None:
-        """Stop a process that does not hold SQLite's one lock: all others would wait for it.
+        """Suspend a process while it does not hold SQLite's write lock, for which all others would wait.
 
-        PostgreSQL rolls back what stops in the middle of a transaction (`database.IDLE_SECONDS`).
+        PostgreSQL rolls back the transaction of a suspended process (`database.IDLE_SECONDS`).
         """
         with self.database.transaction() as session:
             session.connection()  # takes the lock
             self.freeze(name)
 
     def wake(self, name: str) -> None:
-        """Continue a frozen process."""
+        """Continue a suspended process."""
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop every process in an orderly way, and give the ports up.
+        """Shut down every process, and release the ports.
 
-        Doors are the last: what a worker finishes goes through them, and without one it waits for each agent server
-        until it is killed.
+        Doors stop last, because workers finish their jobs through them. Without its door, a worker would wait for each
+        agent server until it is killed.
         """
         doors = [process for name, process in self._processes.items() if name.startswith(DOOR)]
         _stop([process for name, process in self._processes.items() if not name.startswith(DOOR)])
@@ -225,7 +225,7 @@ class Deployment:
             port.release()
 
     def log(self) -> str:
-        """Everything the processes have printed."""
+        """The output of all processes."""
         return "".join(path.read_text() for path in sorted(self._directory.glob("*.log")))
 
     def _settings_of_node(self, node: str) -> dict[str, str]:
@@ -249,13 +249,13 @@ class Deployment:
 def deployed(
     engines: Engine | Mapping[str, Engine], *images: str, prints_log: bool = True, **options: Any
 ) -> Iterator[Deployment]:
-    """A deployment with specs of these images, not started; its processes end with the block.
+    """Create a deployment with specs of these images, without starting it; stop its processes after the block.
 
     Args:
-        engines: as `Deployment` takes them.
-        images: the first is the default.
-        prints_log: print the processes' logs at the end: pytest shows them with a failure.
-        options: of `Deployment`.
+        engines: the engines of `Deployment`.
+        images: the images, the first of which is the default.
+        prints_log: print the processes' logs at the end, because pytest shows them with a failure.
+        options: the other arguments of `Deployment`.
     """
     with short_directory("service") as directory:
         deployment = Deployment(directory, engines, **options)
@@ -270,14 +270,14 @@ def deployed(
 
 
 def engine_settings(engine: Engine) -> dict[str, str]:
-    """The environment variables that connect processes with an engine."""
+    """The environment variables with the addresses of an engine."""
     return {
         "AW_DOCKER_HOST": engine.host,
         "AW_NODE_ADDRESS": engine.address,
         "AW_SANDBOX_ADDRESSES": engine.network,
-        # Several deployments share an engine, and all engines the machine's addresses: tests of rules turn them on.
+        # Deployments share engines, and engines share the machine's addresses. Tests of firewall rules turn them on.
         "AW_NETWORK_ISOLATION": "off",
-        # Tests of disks set a size; a test machine may have little space.
+        # A test machine may have little space. Tests of disks set a size.
         "AW_SANDBOX_DISK_BYTES": "0",
         "AW_MIN_FREE_DISK_BYTES": "0",
     }
@@ -285,7 +285,7 @@ def engine_settings(engine: Engine) -> dict[str, str]:
 
 def _stop(processes: Sequence[Process]) -> None:
     for process in processes:
-        process.send_signal(signal.SIGCONT)  # a frozen one would not notice the next signal
+        process.send_signal(signal.SIGCONT)  # a suspended process would not receive the next signal
         process.send_signal(signal.SIGTERM)
     for process in processes:
         try:

@@ -1,6 +1,6 @@
-"""Sets of settings for deployments. With `{}` a deployment has the service's own defaults."""
+"""Sets of settings for deployments. With `{}`, a deployment has the service's defaults."""
 
-# For tests: leases expire soon, and the intervals between sweeps and between comparisons with the engine are short.
+# For tests: short leases, and short intervals between sweeps and between resyncs.
 SHORTENED = {
     "AW_LEASE_SECONDS": "3",
     "AW_REPUBLISH_SECONDS": "1",
@@ -8,15 +8,15 @@ SHORTENED = {
     "AW_RESYNC_SECONDS": "3",
     "AW_HEARTBEAT_SECONDS": "1",
 }
-# For tests that wait for a node to be LOST. Others keep the default, so that a slow machine loses none.
+# For tests that wait for a LOST node. Others keep the default, so that a slow machine loses no node.
 LOST_SOON = {"AW_NODE_LOST_SECONDS": "3"}
-# Network rules and disks as by default, but for addresses and sizes.
+# Network rules and disks as by default, except addresses and sizes.
 BOUNDED = {
     "AW_NETWORK_ISOLATION": "on",
     "AW_SANDBOX_DNS": "none",
     "AW_SANDBOX_DISK_BYTES": str(16 * 1024 * 1024),
 }
-# For drills that kill a process hundreds of times, and wait for its leases to run out each time.
+# For drills that kill a process hundreds of times, and wait for its leases to expire each time.
 SHORTEST = {
     "AW_LEASE_SECONDS": "1",
     "AW_REPUBLISH_SECONDS": "0.5",
@@ -26,6 +26,6 @@ SHORTEST = {
     "AW_NODE_LOST_SECONDS": "2",
     "AW_STOP_SECONDS": "1",
     "AW_FIRST_MESSAGE_TIMEOUT_SECONDS": "0.2",
-    # They forget deleted sandboxes between two operations: what the engine makes of one late is unknown then.
+    # Drills remove the rows of deleted sandboxes, so a container that the engine creates late is unknown.
     "AW_QUARANTINE_SECONDS": "0",
 }

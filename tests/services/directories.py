@@ -1,4 +1,4 @@
-"""The repository's directory, and some for servers: short enough for a socket's name, open to a server's user."""
+"""The repository's directory, and directories for servers: with short paths for sockets, open to servers' users."""
 
 import os
 import shutil
@@ -12,18 +12,18 @@ from tests.services import leases
 
 REPOSITORY = Path(__file__).parents[2]
 ROOT = Path("/tmp")
-# Where a file costs no disk: what a server makes and removes for each test takes a twentieth of the time.
+# A file system in memory, in which a server creates and removes files in a twentieth of the time.
 MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 2 * 1024**3
 
 
 @contextmanager
 def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
-    """A directory that is gone at the end of the block; what killed processes left behind goes first.
+    """Create a directory for the length of the block; first remove those of killed processes.
 
     Args:
-        kind: what it is for, in its name.
-        in_memory: nothing in it needs a disk; without room in memory it is on one all the same.
+        kind: its purpose, a part of its name.
+        in_memory: put it in memory if there is room.
     """
     root = MEMORY if in_memory and has_room(MEMORY) else ROOT
     for left in root.glob(f"aw-{kind}-*-*"):
@@ -37,12 +37,12 @@ def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
 
 
 def has_room(root: Path) -> bool:
-    """Whether servers can keep their files there."""
+    """Whether there is enough room for servers' files."""
     return os.access(root, os.W_OK) and shutil.disk_usage(root).free >= ENOUGH_BYTES
 
 
 def _remove(left: Path) -> None:
-    with suppress(FileNotFoundError):  # others sweep too
+    with suppress(FileNotFoundError):  # other processes remove it too
         for mounted in filter(Path.is_mount, left.iterdir()):
             subprocess.run(["umount", mounted], check=False)
     shutil.rmtree(left, ignore_errors=True)

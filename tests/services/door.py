@@ -1,4 +1,4 @@
-"""Doors of deployments: HAProxy, as `deploy.door` runs it, without the time of a Python process."""
+"""Doors of deployments: HAProxy as `deploy.door` runs it, without the start of a Python process."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from worker.settings import WorkerSettings
 
 
 def start_door(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start the door of a node whose processes have this environment."""
+    """Start the door of a node with the environment of its processes."""
     values: dict[str, Any] = {
         name.removeprefix("AW_").lower(): value for name, value in environment.items() if name.startswith("AW_")
     }

@@ -15,13 +15,13 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
 TINY_IMAGE = "agent-workspace/tiny:7"
-# Every installation of a test is named so, with the lease of its process: what a killed one left behind is swept.
+# The prefix of tests' installations, before the lease of the process, by which a sweep finds those of killed processes.
 TEST_INSTALLATION = "test-"
 
 
 @contextmanager
 def docker_engine(installation: str) -> Iterator[DiskEngine]:
-    """The engine that `make test` has seen to; what carries the installation's label is gone after the block."""
+    """The machine's engine; everything with the installation's label is removed after the block."""
     engine = DiskEngine(ENGINE, installation)
     _sweep_the_dead()
     try:
@@ -32,7 +32,7 @@ def docker_engine(installation: str) -> Iterator[DiskEngine]:
 
 
 def name_installation() -> str:
-    """A name for an installation of this process."""
+    """A new name for an installation of this process."""
     return f"{TEST_INSTALLATION}{leases.own_lease()}-{new_id()[:8]}"
 
 
@@ -45,7 +45,7 @@ def _sweep(engine: DiskEngine, installation: str) -> None:
 
 @cache
 def _sweep_the_dead() -> None:
-    """Remove what killed processes have left, once: to look takes 50 ms of processor time."""
+    """Remove containers and volumes of killed processes, once, because the listing takes 50 ms of processor time."""
     for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
         lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
@@ -54,6 +54,6 @@ def _sweep_the_dead() -> None:
 
 
 def _listed(*what: str) -> set[str]:
-    """The installations whose containers, or volumes, are there: a volume may be left without its container."""
+    """The installations that have containers or volumes; a volume may be left without its container."""
     command = ["docker", *what, "--format", f'{{{{.Label "{INSTALLATION_LABEL}"}}}}']
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())

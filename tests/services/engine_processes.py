@@ -1,4 +1,4 @@
-"""The processes of one private engine: its daemon, its containerd and shims, and all that runs in its containers."""
+"""The processes of a private engine: its daemon, its containerd and shims, and those in its containers."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ SHIM = "containerd-shim"
 
 
 def kill_all(home: Path, containers: Collection[str]) -> list[int]:
-    """Kill every process of the engine in that directory, and in these containers; the numbers of those found."""
+    """Kill every process of the engine in a directory and of these containers; return their pids."""
     found = [pid for pid in _pids() if _belongs(pid, home, containers)]
     for pid in found:
         _kill(pid)
@@ -19,14 +19,14 @@ def kill_all(home: Path, containers: Collection[str]) -> list[int]:
 
 
 def kill_half_made_shims(home: Path) -> list[int]:
-    """Kill the engine's shims that have no container; the numbers of those found.
+    """Kill the engine's shims without a container; return their pids.
 
-    A daemon that is killed in the middle of a container's start may leave a shim that has made nothing. The next
-    daemon waits for that shim for ever, and holds the container's lock: no `docker start` or `inspect` of it returns.
+    A daemon that is killed during a container's start may leave a shim without a container. The next daemon waits for
+    that shim forever and holds the container's lock, so no `docker start` or `inspect` of the container returns.
     """
     shims = [pid for pid in _pids() if _is_shim(pid, home)]
     parents = {_parent(pid) for pid in _pids()}
-    # A child of a shim that has not become another program yet looks like one, too.
+    # A child of a shim that has not executed its program yet looks like a shim.
     found = [pid for pid in shims if pid not in parents and _parent(pid) not in shims]
     for pid in found:
         _kill(pid)
@@ -40,7 +40,7 @@ def _kill(pid: int) -> None:
 
 
 def _thaw(pid: int) -> None:
-    """Let a killed process end: the first version of control groups keeps what is frozen from dying."""
+    """Unfreeze a killed process, so that it ends: cgroups v1 keep frozen processes from dying."""
     for line in (PROCESSES / str(pid) / "cgroup").read_text().splitlines():
         _, controller, path = line.split(":", 2)
         if controller == "freezer" and "docker" in path:
@@ -58,7 +58,7 @@ def _is_shim(pid: int, home: Path) -> bool:
 
 
 def _belongs(pid: int, home: Path, containers: Collection[str]) -> bool:
-    """Whether a process names the engine's directory as an argument, or is in a container's control group."""
+    """Whether the engine's directory is an argument of the process, or the process is in a container's cgroup."""
     with suppress(OSError):
         if _status(pid)[0] == "Z" or pid == os.getpid():
             return False
@@ -82,5 +82,5 @@ def _parent(pid: int) -> int:
 
 
 def _status(pid: int) -> list[str]:
-    """A process's state, its parent, and so on."""
+    """The fields of a process's status."""
     return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()

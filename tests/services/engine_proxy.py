@@ -1,4 +1,4 @@
-"""A proxy socket of an engine: event streams through it can be closed, or stalled."""
+"""A proxy socket of an engine whose event streams can be closed or stalled."""
 
 import socket
 import threading
@@ -14,13 +14,13 @@ EVENTS = b"/events?"
 
 
 class EngineProxy:
-    """Passes everything on, except what it is told not to: only streams of events are ever harmed."""
+    """Forwards everything. A test can interrupt the event streams, and nothing else."""
 
     def __init__(self, path: Path, engine: Engine) -> None:
         self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
         self.network = engine.network
-        # How many streams were ended or silenced.
-        self.harmed = 0
+        # The number of streams that were closed or stalled.
+        self.interrupted = 0
         self._engine = engine.host.removeprefix("unix://")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -31,37 +31,37 @@ class EngineProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """End every stream of events, and every new one at once."""
+        """Close every event stream, and every new one immediately."""
         self._change("cut")
 
     def stall(self) -> None:
-        """Leave every stream open, old or new, and let no more of it through: the other side can't tell."""
+        """Keep every event stream open, old or new, and forward no more of it, which the client cannot detect."""
         self._change("stall")
 
     def mend(self) -> None:
-        """Let new streams through; what was stalled is ended."""
+        """Forward new streams; close stalled ones."""
         self._change("pass")
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
-    def meet(self, stream: "_Stream") -> None:
-        """A connection has turned into a stream of events."""
+    def add(self, stream: "_Stream") -> None:
+        """Register a connection as an event stream."""
         with self._lock:
             self._streams.append(stream)
-            self._harm(stream)
+            self._interrupt(stream)
 
     def _change(self, mode: str) -> None:
         with self._lock:
             stalled, self._mode = self._mode == "stall", mode
             for stream in self._streams:
-                stream.end() if stalled else self._harm(stream)
+                stream.end() if stalled else self._interrupt(stream)
 
-    def _harm(self, stream: "_Stream") -> None:
+    def _interrupt(self, stream: "_Stream") -> None:
         if self._mode != "pass" and not stream.ended:
-            self.harmed += 1
-            stream.end() if self._mode == "cut" else stream.silenced.set()
+            self.interrupted += 1
+            stream.end() if self._mode == "cut" else stream.stalled.set()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -76,51 +76,51 @@ class _Stream:
     """One connection, until either side ends it."""
 
     def __init__(self, proxy: EngineProxy, client: socket.socket, engine: socket.socket) -> None:
-        self.silenced = threading.Event()
+        self.stalled = threading.Event()
         self.ended = False
         self._proxy, self._client, self._engine = proxy, client, engine
 
     def start(self) -> None:
-        """Pass on what both sides say."""
-        threading.Thread(target=self._carry, daemon=True).start()
+        """Forward bytes in both directions."""
+        threading.Thread(target=self._forward, daemon=True).start()
 
     def end(self) -> None:
-        """Hang up on both sides."""
+        """Close both sides."""
         self.ended = True
         for end in (self._client, self._engine):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def _carry(self) -> None:
-        answers = threading.Thread(target=self._pass_answers, daemon=True)
-        answers.start()
+    def _forward(self) -> None:
+        responses = threading.Thread(target=self._forward_responses, daemon=True)
+        responses.start()
         with self._client, self._engine:
-            self._pass_requests()
-            answers.join()
+            self._forward_requests()
+            responses.join()
 
-    def _pass_requests(self) -> None:
+    def _forward_requests(self) -> None:
         with suppress(OSError):
             while data := self._client.recv(CHUNK):
                 if EVENTS in data.split(b"\r\n", 1)[0]:
-                    self._proxy.meet(self)
+                    self._proxy.add(self)
                 self._engine.sendall(data)
-        self._say_goodbye(self._engine)
+        self._end_writing(self._engine)
 
-    def _pass_answers(self) -> None:
+    def _forward_responses(self) -> None:
         with suppress(OSError):
             while data := self._engine.recv(CHUNK):
-                if not self.silenced.is_set():
+                if not self.stalled.is_set():
                     self._client.sendall(data)
-        self._say_goodbye(self._client)
+        self._end_writing(self._client)
 
-    def _say_goodbye(self, end: socket.socket) -> None:
+    def _end_writing(self, end: socket.socket) -> None:
         with suppress(OSError):
             end.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
 def running_engine_proxy(engine: Engine) -> Iterator[EngineProxy]:
-    """A socket before that engine's, for the length of the block."""
+    """Run a proxy in front of an engine, for the length of the block."""
     with short_directory("proxy") as directory:
         proxy = EngineProxy(directory / "docker.sock", engine)
         try:

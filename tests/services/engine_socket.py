@@ -1,4 +1,4 @@
-"""Plain requests to an engine's socket, and the filter before it."""
+"""Plain requests to an engine's socket, and the filter in front of it."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ OK, NO_CONTENT, NOT_FOUND = 200, 204, 404
 
 @dataclass(frozen=True)
 class Response:
-    """Status and body."""
+    """The status and the body of a response."""
 
     status: int
     body: bytes
@@ -32,13 +32,13 @@ class Response:
 
 
 class EngineSocket:
-    """A client that sends what it likes, as a program in a worker's place would."""
+    """A client that sends any request, as a program with the worker's rights could."""
 
     def __init__(self, host: str) -> None:
         self._path = host.removeprefix("unix://")
 
     def send(self, method: str, target: str, body: Any = None, *, version: str = VERSION) -> Response:
-        """Send a request; `body` is bytes, or an object that is sent as JSON."""
+        """Send a request. `body` is bytes, or an object that is encoded as JSON."""
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         connection = HTTPConnection("engine")
         connection.sock = self.connect()
@@ -50,26 +50,27 @@ class EngineSocket:
             connection.close()
 
     def read(self, target: str) -> Any:
-        """What a GET answers.
+        """The body of the response to a GET.
 
         Raises:
-            AssertionError: the engine refuses it.
+            AssertionError: the engine refuses the request.
         """
         found = self.send("GET", target)
         assert found.status == OK, found.body
         return found.read()
 
-    def remove(self, target: str) -> None:
-        """Send a DELETE; what is not there any more is no error.
+    def remove(self, target: str, *, unless: bytes | None = None) -> None:
+        """Send a DELETE; ignore a 404, and a refusal with the words `unless`.
 
         Raises:
-            AssertionError: the engine refuses it.
+            AssertionError: the engine refuses the request.
         """
         found = self.send("DELETE", target)
-        assert found.status in (OK, NO_CONTENT, NOT_FOUND), found.body
+        is_ignored = unless is not None and unless in found.body
+        assert is_ignored or found.status in (OK, NO_CONTENT, NOT_FOUND), found.body
 
     def connect(self) -> socket.socket:
-        """A connection."""
+        """Open a connection."""
         found = socket.socket(socket.AF_UNIX)
         found.settimeout(SECONDS)
         found.connect(self._path)
@@ -78,7 +79,7 @@ class EngineSocket:
 
 @contextmanager
 def running_engine_filter(engine_host: str, policy: Policy, network: NetworkRoute | None = None) -> Iterator[str]:
-    """The URL of a filter's socket before that engine, for the length of the block."""
+    """Run a filter in front of an engine, for the length of the block; yield its socket's URL."""
     with short_directory("filter") as directory:
         path = directory / "docker.sock"
         with EngineFilter(path, engine_host.removeprefix("unix://"), policy, network) as server:

@@ -1,4 +1,4 @@
-"""A proxy socket of an engine that corrupts selected responses, one request at a time."""
+"""A proxy socket of an engine that fails selected requests in a chosen mode."""
 
 import random
 import socket
@@ -18,37 +18,37 @@ from tests.services.directories import short_directory
 
 CHUNK = 65536
 READS = (b"GET", b"HEAD")
-FAILURE = b'{"message":"spoiled by the test"}'
-# The max wait of any client for a response that does not come.
+BODY_OF_500 = b'{"message":"injected by the test"}'
+# Longer than any client waits for a response.
 SWALLOW_SECONDS = 120.0
 
 
-class Way(StrEnum):
-    """How an answer is spoiled."""
+class FailureMode(StrEnum):
+    """How a request fails."""
 
-    FAIL = "500 instead of the act"
-    FAIL_AFTER = "500 after the act"
-    DROP = "hung up after the act"
-    CUT = "half an answer after the act"
-    DELAY = "late"
-    SWALLOW = "no answer after the act, on an open connection"
+    FAIL = "500, not executed"
+    FAIL_AFTER = "500, although executed"
+    DROP = "executed, connection closed without a response"
+    CUT = "executed, half of the response"
+    DELAY = "executed, late response"
+    SWALLOW = "executed, no response on an open connection"
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What is wrong with an engine.
+class Failure:
+    """The failures of an engine.
 
     Args:
-        way: what happens to an answer.
-        share: of the answers, between 0 and 1.
-        reads: whether it happens to questions.
-        writes: whether it happens to changes.
-        seconds: by how much a late one is late.
-        path: what must be in a request's path.
-        most: so many answers are spoiled, and then none; None: all of that share.
+        mode: how requests fail.
+        share: the share of requests that fail, between 0 and 1.
+        reads: whether reads fail.
+        writes: whether writes fail.
+        seconds: the delay of late responses.
+        path: fail only requests whose path contains this.
+        most: the maximum number of failures; None: no limit.
     """
 
-    way: Way
+    mode: FailureMode
     share: float = 1.0
     reads: bool = True
     writes: bool = True
@@ -58,21 +58,21 @@ class Trouble:
 
 
 class FaultyEngine:
-    """Passes everything on, and spoils what its trouble says.
+    """Forwards requests to an engine, and fails those that `failure` selects.
 
     Args:
-        path: of its socket.
-        engine: the one behind it.
-        seed: decides which answers are spoiled.
+        path: the path of the socket.
+        engine: the engine behind it.
+        seed: determines which requests fail.
     """
 
     def __init__(self, path: Path, engine: Engine, seed: int = 0) -> None:
         self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
         self.network = engine.network
-        self._trouble: Trouble | None = None
+        self._failure: Failure | None = None
         self._since = 0
-        # How many answers were spoiled, by way.
-        self.spoiled: Counter[Way] = Counter()
+        # The number of injected failures, by mode.
+        self.injected: Counter[FailureMode] = Counter()
         self._rng = random.Random(seed)
         self._engine = engine.host.removeprefix("unix://")
         self._closed = threading.Event()
@@ -82,33 +82,33 @@ class FaultyEngine:
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
-    def trouble(self) -> Trouble | None:
-        """What is wrong with it now; None: nothing."""
-        if self._trouble is None or self._trouble.most is None:
-            return self._trouble
-        return self._trouble if self.spoiled.total() - self._since < self._trouble.most else None
+    def failure(self) -> Failure | None:
+        """The current failures; None: requests are only forwarded."""
+        if self._failure is None or self._failure.most is None:
+            return self._failure
+        return self._failure if self.injected.total() - self._since < self._failure.most else None
 
-    @trouble.setter
-    def trouble(self, trouble: Trouble | None) -> None:
-        self._trouble, self._since = trouble, self.spoiled.total()
+    @failure.setter
+    def failure(self, failure: Failure | None) -> None:
+        self._failure, self._since = failure, self.injected.total()
 
     def close(self) -> None:
-        """Take no more connections, and end those whose answers are withheld."""
+        """Accept no more connections, and close those without a response."""
         self._closed.set()
         self._listener.close()
 
-    def choose(self, request: h11.Request) -> Trouble | None:
-        """What happens to the answer to this request."""
-        trouble = self.trouble
-        if trouble is None or not (trouble.reads if request.method in READS else trouble.writes):
+    def choose(self, request: h11.Request) -> Failure | None:
+        """Decide whether a request fails."""
+        failure = self.failure
+        if failure is None or not (failure.reads if request.method in READS else failure.writes):
             return None
-        if trouble.path not in request.target or self._rng.random() >= trouble.share:
+        if failure.path not in request.target or self._rng.random() >= failure.share:
             return None
-        self.spoiled[trouble.way] += 1
-        return trouble
+        self.injected[failure.mode] += 1
+        return failure
 
     def withhold(self, client: socket.socket) -> None:
-        """Say nothing until the other side hangs up."""
+        """Send nothing until the client closes the connection."""
         client.settimeout(0.1)
         ends = time.monotonic() + SWALLOW_SECONDS
         while not self._closed.is_set() and time.monotonic() < ends:
@@ -133,14 +133,14 @@ class FaultyEngine:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with closing(client), suppress(OSError, h11.ProtocolError, _HungUp):
+        with closing(client), suppress(OSError, h11.ProtocolError, _Closed):
             conversation = _Conversation(self, client)
             while conversation.serve_one():
                 pass
 
 
-class _HungUp(Exception):
-    """One side has gone."""
+class _Closed(Exception):
+    """One side closed the connection."""
 
 
 class _Side:
@@ -155,59 +155,59 @@ class _Side:
         while (event := self.http.next_event()) is h11.NEED_DATA:
             self.http.receive_data(self._end.recv(CHUNK))
         if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            raise _HungUp
+            raise _Closed
         return event  # type: ignore[return-value]
 
     def send(self, event: h11.Event) -> None:
-        """Send it."""
+        """Send an event to the other side."""
         self._end.sendall(self.http.send(event) or b"")
 
 
 class _Conversation:
-    """One client's requests, one after the other."""
+    """The requests of one client, in sequence."""
 
     def __init__(self, faulty: FaultyEngine, client: socket.socket) -> None:
         self._faulty, self._client = faulty, client
         self._inbound = _Side(h11.SERVER, client)
 
     def serve_one(self) -> bool:
-        """Pass one request on, and its answer back as far as it is let through; whether there may be another."""
+        """Forward one request and its response, unless it fails; return whether another may follow."""
         request = self._inbound.read()
         assert isinstance(request, h11.Request)
         body = list(self._read_body(self._inbound))
-        trouble = self._faulty.choose(request)
-        if trouble is not None and trouble.way == Way.FAIL:
+        failure = self._faulty.choose(request)
+        if failure is not None and failure.mode == FailureMode.FAIL:
             self._fail()
         else:
             with closing(self._faulty.connect()) as engine:
-                self._pass_on(_Side(h11.CLIENT, engine), request, body, trouble)
+                self._pass_on(_Side(h11.CLIENT, engine), request, body, failure)
         if self._inbound.http.our_state is not h11.DONE:
             return False
         self._inbound.http.start_next_cycle()
         return True
 
-    def _pass_on(self, outbound: _Side, request: h11.Request, body: list[h11.Data], trouble: Trouble | None) -> None:
+    def _pass_on(self, outbound: _Side, request: h11.Request, body: list[h11.Data], failure: Failure | None) -> None:
         for event in (request, *body, h11.EndOfMessage()):
             outbound.send(event)
         answer = outbound.read()
         while isinstance(answer, h11.InformationalResponse):
             answer = outbound.read()
         assert isinstance(answer, h11.Response)
-        if trouble is None:
+        if failure is None:
             self._answer(answer, self._read_body(outbound))
         else:
-            self._spoil(trouble, answer, list(self._read_body(outbound)))
+            self._respond(failure, answer, list(self._read_body(outbound)))
 
-    def _spoil(self, trouble: Trouble, answer: h11.Response, body: list[h11.Data]) -> None:
-        match trouble.way:
-            case Way.FAIL_AFTER:
+    def _respond(self, failure: Failure, answer: h11.Response, body: list[h11.Data]) -> None:
+        match failure.mode:
+            case FailureMode.FAIL_AFTER:
                 self._fail()
-            case Way.DELAY:
-                time.sleep(trouble.seconds)
+            case FailureMode.DELAY:
+                time.sleep(failure.seconds)
                 self._answer(answer, iter(body))
-            case Way.CUT:
+            case FailureMode.CUT:
                 self._cut(answer, body)
-            case Way.SWALLOW:
+            case FailureMode.SWALLOW:
                 self._faulty.withhold(self._client)
 
     def _answer(self, answer: h11.Response, body: Iterator[h11.Data]) -> None:
@@ -217,15 +217,15 @@ class _Conversation:
         self._inbound.send(h11.EndOfMessage())
 
     def _cut(self, answer: h11.Response, body: list[h11.Data]) -> None:
-        """Half of it, head and all, and then nothing."""
+        """Send half of the response, including its head."""
         whole = self._inbound.http.send(answer) or b""
         for data in body:
             whole += self._inbound.http.send(data) or b""
         self._client.sendall(whole[: len(whole) // 2])
 
     def _fail(self) -> None:
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(FAILURE)))]
-        self._answer(h11.Response(status_code=500, headers=headers), iter([h11.Data(data=FAILURE)]))
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(BODY_OF_500)))]
+        self._answer(h11.Response(status_code=500, headers=headers), iter([h11.Data(data=BODY_OF_500)]))
 
     def _read_body(self, side: _Side) -> Iterator[h11.Data]:
         while isinstance(event := side.read(), h11.Data):
@@ -234,11 +234,11 @@ class _Conversation:
 
 @contextmanager
 def running_faulty_engine(engine: Engine, seed: int = 0) -> Iterator[FaultyEngine]:
-    """A socket before that engine's, for the length of the block."""
+    """Run a faulty engine in front of an engine, for the length of the block."""
     with short_directory("faulty") as directory:
         faulty = FaultyEngine(directory / "docker.sock", engine, seed)
         try:
             yield faulty
         finally:
-            faulty.trouble = None
+            faulty.failure = None
             faulty.close()

@@ -10,7 +10,7 @@ from shared.db.database import Database
 
 @contextmanager
 def locked_row(database: Database, table: str, row_id: str) -> Iterator[None]:
-    """A row of a PostgreSQL that stays locked for the length of the block."""
+    """Lock a row in PostgreSQL for the length of the block."""
     engine = create_engine(database.engine.url)
     try:
         with engine.connect() as connection:

@@ -1,7 +1,7 @@
-"""A program that tests run many times: its modules are imported once, and each run is a fork of that process.
+"""A program that tests run many times: one process imports its modules, and each run is a fork of it.
 
-A new interpreter imports for most of a second. `python -m tests.services.forked_program MODULE FD` is the process that
-forks: it takes requests from a socket, and ends with it. The module has `main(arguments)`.
+Imports take most of a second in a new interpreter. `python -m tests.services.forked_program MODULE FD` is the process
+that forks. It takes requests from a socket, and ends with it. The module has `main(arguments)`.
 """
 
 import importlib
@@ -30,7 +30,7 @@ class Run:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
 
     def kill(self) -> None:
-        """Let it die in the middle of whatever it does; once it is gone, its number is free."""
+        """Kill the run, and wait until its pid is free."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         eventually(lambda: not Path(f"/proc/{self.pid}").exists())
@@ -47,7 +47,7 @@ class ForkedProgram:
         self._alone = threading.Lock()  # each request has its response
 
     def run(self, *arguments: str) -> Run:
-        """Run it with these arguments."""
+        """Run the program with these arguments."""
         (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
         with self._alone:
             socket.send_fds(self._requests, [json.dumps(arguments).encode()], [theirs_in, theirs_out])
@@ -59,7 +59,7 @@ class ForkedProgram:
 
 @contextmanager
 def forked_program(module: str) -> Iterator[ForkedProgram]:
-    """The program of that module, ready to run; its runs end with their pipes."""
+    """Prepare the program of a module; its runs end with their pipes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-m", __name__, module, str(theirs.fileno())]
     with ours, subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[theirs.fileno()]) as process:
@@ -71,7 +71,7 @@ def forked_program(module: str) -> Iterator[ForkedProgram]:
 
 
 def _serve(main: Callable[[Sequence[str]], None], requests: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead leave no zombie, whose number would be taken for alive
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended runs leave no zombies, which would look alive
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST, 2)
         if not message:

@@ -1,7 +1,7 @@
-"""The service's processes without the time of imports: forked from a process that has done them.
+"""Processes of the service that are forked from a process with the modules imported.
 
-What a process is made of is imported there, ours as well: each child reads its environment as a new process does. A
-command that forks must be a package's `__main__`, or its children import it first.
+That process imports all modules, including the service's own. Each child reads its environment as a new process does. A
+command that forks must be a package's `__main__`; otherwise its children import it first.
 """
 
 import ctypes
@@ -42,15 +42,15 @@ IMPORTED_BEFOREHAND = [
     "worker.tasks",
 ]
 PR_SET_PDEATHSIG = 1
-# A child's exit status can be read only once. One thread at a time polls a child, or starts one and so polls all.
+# A child's exit status can be read only once, so one thread at a time polls a child, or starts one, which polls all.
 _ALONE = threading.Lock()
 
 
 class Fork:
-    """A running child, with as much of `subprocess.Popen` as our tests want."""
+    """A running child, with the part of `subprocess.Popen`'s interface that tests use."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Run a module as `python -m` does, with arguments, and these variables more; its words go to the log's end."""
+        """Run a module with arguments, as `python -m` does, with additional variables; append its output to the log."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(IMPORTED_BEFOREHAND)
         self._process = context.Process(target=_run, args=(list(command), dict(environment), str(log)), daemon=True)
@@ -59,28 +59,28 @@ class Fork:
 
     @property
     def pid(self) -> int:
-        """Its process's number."""
+        """The child's pid."""
         return self._process.pid or 0
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while the child runs."""
         with _ALONE:
             return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal, unless the child has ended."""
         if self._process.pid is not None and self.poll() is None:
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """Let it die at once."""
+        """Kill the child."""
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """How it ended, once it has.
+        """Wait for the end of the child; return its exit code.
 
         Raises:
-            TimeoutExpired: it did not, in so many seconds.
+            TimeoutExpired: the child did not end in time.
         """
         connection.wait([self._process.sentinel], timeout)
         code = self.poll()
@@ -91,7 +91,7 @@ class Fork:
 
 def _run(command: list[str], environment: dict[str, str], log: str) -> None:
     os.setsid()
-    # Held open by us, it would keep the server, and so us, alive beyond the tests' own process.
+    # If the child held it open, the fork server, and so the child, would outlive the tests' process.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

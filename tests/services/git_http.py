@@ -22,7 +22,7 @@ IDENTITY = {
 
 @dataclass
 class GitServer:
-    """A running server; `requests` are the methods and paths it was asked for with the right password."""
+    """A running server; `requests` are the methods and paths of requests with the right password."""
 
     root: Path
     url: str
@@ -31,7 +31,7 @@ class GitServer:
     requests: list[str] = field(default_factory=list)
 
     def add_repository(self, name: str, commits: list[Mapping[str, str]], branches: tuple[str, ...] = ()) -> None:
-        """Make the repository `name` on branch `main`; each commit maps paths to contents."""
+        """Create the repository `name` with the branch `main`; each commit maps paths to contents."""
         work = self.root / "work" / name
         work.mkdir(parents=True)
         _git(work, "init", "--quiet", "--initial-branch=main")
@@ -48,7 +48,7 @@ class GitServer:
         _git(served, "config", "http.receivepack", "true")
 
     def accepts(self, authorization: str | None) -> bool:
-        """Whether the header carries the user and the password."""
+        """Whether the header has the user and the password."""
         wanted = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         return hmac.compare_digest(authorization or "", f"Basic {wanted}")
 
@@ -57,7 +57,7 @@ class GitServer:
 def running_git_server(
     root: Path, *, user: str = "x-access-token", password: str = "git-token", address: str = "127.0.0.1"
 ) -> Iterator[GitServer]:
-    """Serve the repositories under `root` on a free port of the address."""
+    """Serve the repositories under `root` at a free port of the address."""
     with ThreadingHTTPServer((address, 0), _Handler) as http:
         server = GitServer(root, f"http://{address}:{http.server_address[1]}", user, password)
         http.git = server  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _serve(self, body: bytes) -> None:
         git: GitServer = self.server.git  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""An attacker's agent server over HTTP: it responds to every request according to its mode."""
+"""A malicious agent server, which responds to every request according to its mode."""
 
 import gzip
 import json
@@ -13,18 +13,18 @@ DRIP_SECONDS = 0.05
 PART = b" " * 65_536
 ID = "01234567-89ab-cdef-0123-456789abcdef"
 
-# What is sent, part by part, until the event is set.
+# The parts of a response, sent until the event is set.
 Mode = Callable[[threading.Event], Iterator[bytes]]
 
 
 class HostileServer:
-    """A server of any number of connections; `mode` may be changed at any time."""
+    """A server for any number of connections; `mode` may be changed at any time."""
 
     def __init__(self, listener: socket.socket, mode: Mode) -> None:
         host, self.port = listener.getsockname()
         self.url = f"http://{host}:{self.port}"
         self.mode = mode
-        # The requests, as far as they came at once.
+        # The first part of each request.
         self.asked: list[bytes] = []
         self.ended = threading.Event()
         self._listener = listener
@@ -43,7 +43,7 @@ class HostileServer:
             self.asked.append(connection.recv(65_536))
             for part in self.mode(self.ended):
                 connection.sendall(part)
-            # Closed with something unread, a connection is reset, and its answer is lost.
+            # Closing a connection with unread data resets it, and the response would be lost.
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(65_536):
                 pass
@@ -51,7 +51,7 @@ class HostileServer:
 
 @contextmanager
 def hostile(mode: Mode, host: str = "127.0.0.1") -> Iterator[HostileServer]:
-    """A server in that mode, for the length of the block."""
+    """Run a server in a mode, for the length of the block."""
     with socket.create_server((host, 0), backlog=100) as listener:
         server = HostileServer(listener, mode)
         thread = threading.Thread(target=server.serve)
@@ -65,7 +65,7 @@ def hostile(mode: Mode, host: str = "127.0.0.1") -> Iterator[HostileServer]:
 
 
 def answering(document: Any, status: int = 200, **headers: str) -> Mode:
-    """Say this, as JSON, and hang up."""
+    """Send a document as JSON, and close the connection."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     lines = [f"HTTP/1.1 {status} As told", f"Content-Length: {len(content)}", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -74,20 +74,20 @@ def answering(document: Any, status: int = 200, **headers: str) -> Mode:
 
 
 def never_answering(ended: threading.Event) -> Iterator[bytes]:
-    """Take the request, and say nothing."""
+    """Accept the request, and send nothing."""
     ended.wait(120)
     yield b""
 
 
 def dripping(ended: threading.Event) -> Iterator[bytes]:
-    """Begin an answer that has no end, a byte at a time."""
+    """Send a response without an end, one byte at a time."""
     yield b"HTTP/1.1 200 OK\r\n\r\n"
     while not ended.wait(DRIP_SECONDS):
         yield b" "
 
 
 def dripping_head(ended: threading.Event) -> Iterator[bytes]:
-    """The same, but its headers have no end."""
+    """Send headers without an end, one byte at a time."""
     yield b"HTTP/1.1 200 OK\r\nX-Header: "
     while not ended.wait(DRIP_SECONDS):
         yield b"x"
@@ -102,7 +102,7 @@ def flooding(ended: threading.Event) -> Iterator[bytes]:
 
 
 def inflating(_ended: threading.Event) -> Iterator[bytes]:
-    """Send what inflates to 400 MB, though the client did not ask for an encoding."""
+    """Send a body that decompresses to 400 MB, although the client did not accept an encoding."""
     yield b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
     yield from [gzip.compress(PART * 100)] * (HUGE_BYTES // len(PART) // 100)
 

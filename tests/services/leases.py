@@ -9,14 +9,14 @@ from pathlib import Path
 from uuid import uuid4
 
 LEASES = Path("/tmp/aw-test-leases")
-# Files of processes that ended so long ago are removed: what they left behind was swept by a later run.
+# Older files of ended processes are removed: later runs have removed what those processes left behind.
 KEPT_SECONDS = 7 * 24 * 3600
-# Open until this process ends.
+# The locked files, open until this process ends.
 _held: list[int | None] = []
 
 
 def lock(path: Path) -> int | None:
-    """Lock a file, made if it is missing; its descriptor, which holds the lock, or None if another process holds it."""
+    """Lock a file, created if missing; return the locking descriptor, or None if another process holds the lock."""
     make_shared(path.parent)
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
@@ -28,7 +28,7 @@ def lock(path: Path) -> int | None:
 
 
 def make_shared(directory: Path) -> None:
-    """Make a directory that every user may write to. It is not sticky: users open each other's files in it."""
+    """Create a directory that every user may write to. It is not sticky, because users open each other's files."""
     with suppress(FileExistsError):
         directory.mkdir()
         directory.chmod(0o777)
@@ -36,7 +36,7 @@ def make_shared(directory: Path) -> None:
 
 @cache
 def own_lease() -> str:
-    """The name of this process's lease, held until the process ends: part of the names of what must not outlive it."""
+    """The name of this process's lease, a part of the names of everything that must not outlive the process."""
     _remove_old()
     name = f"p{uuid4().hex[:8]}"
     _held.append(lock(LEASES / name))
@@ -44,7 +44,7 @@ def own_lease() -> str:
 
 
 def has_ended(name: str) -> bool:
-    """Whether the holder of a lease is known to have ended; a lease that is not known here may be held elsewhere."""
+    """Whether the holder of a lease is known to have ended. An unknown lease may be held on another machine."""
     try:
         descriptor = os.open(LEASES / name, os.O_RDONLY)
     except FileNotFoundError:

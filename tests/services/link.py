@@ -1,4 +1,4 @@
-"""A unix socket in front of a server's: the network between one process and that server, which can be partitioned."""
+"""A unix socket in front of a server's, which simulates a network between a process and the server."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ Carry = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, An
 
 
 class Network:
-    """The event loop, in a thread of its own, that carries every link's bytes."""
+    """The event loop of all links, in a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,12 +27,12 @@ class Network:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def listen(self, path: Path, carry: Carry) -> None:
-        """Let a coroutine carry each connection to this socket."""
+        """Accept connections at a socket, and handle each with a coroutine."""
         self.run(self._listen(path, carry)).result(10)
         path.chmod(0o666)
 
     def close(self) -> None:
-        """End the loop and all that runs on it."""
+        """End the loop and all coroutines."""
         self.run(self._end()).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -51,9 +51,9 @@ class Network:
 
 
 class Link:
-    """Passes bytes between the clients of one socket and a server; a partition holds them back in both directions.
+    """Forwards bytes between the clients of a socket and a server; a partition stops them in both directions.
 
-    A partition is half-open: connections stay, new ones are accepted, and not a byte passes. Neither side is told.
+    During a partition, connections stay open and new ones are accepted, but no byte passes. Neither side is notified.
     """
 
     def __init__(self, network: Network, path: Path, server: Path) -> None:
@@ -65,14 +65,15 @@ class Link:
         network.listen(path, self._carry)
 
     def partition(self) -> None:
-        """Let no byte pass from now on."""
+        """Stop forwarding."""
         self._network.run(self._set(passing=False)).result(10)
 
     def heal(self, *, reset: bool) -> None:
-        """Let bytes pass again.
+        """Resume forwarding.
 
         Args:
-            reset: end the connections there are, as a firewall that forgot them does; else what was held back arrives.
+            reset: close the existing connections, as a firewall that lost their state does; otherwise forward the bytes
+                of the partition.
         """
         self._network.run(self._set(passing=True, reset=reset)).result(10)
 
@@ -94,7 +95,7 @@ class Link:
             ends.add(to_server)
             self._writers.add(to_server)
             await asyncio.gather(self._pump(client, to_server), self._pump(server, to_client))
-        except (OSError, asyncio.CancelledError):  # the server is away, or the network ends: so do both sides
+        except (OSError, asyncio.CancelledError):  # the server is down, or the network ends: close both sides
             to_client.transport.abort()
         finally:
             self._writers -= ends
@@ -113,7 +114,7 @@ class Link:
 
 @contextmanager
 def running_network() -> Iterator[Network]:
-    """A loop for links, for the length of the block."""
+    """Run a network for links, for the length of the block."""
     network = Network()
     try:
         yield network

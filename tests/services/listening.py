@@ -1,17 +1,17 @@
-"""A server that takes connections and closes them, at an address that this machine may get later."""
+"""A server that accepts connections and closes them, at an address that this machine may not have yet."""
 
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# Linux's option that binds to an address which is not there yet.
+# Linux's option to bind to an address that does not exist yet.
 IP_FREEBIND = 15
 
 
 @contextmanager
 def listening(address: str) -> Iterator[int]:
-    """Its port, for the length of the block."""
+    """Run the server for the length of the block; yield its port."""
     with socket.socket() as server:
         server.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
         server.bind((address, 0))
@@ -21,7 +21,7 @@ def listening(address: str) -> Iterator[int]:
         try:
             yield int(server.getsockname()[1])
         finally:
-            server.shutdown(socket.SHUT_RDWR)  # ends a call of `accept` as well
+            server.shutdown(socket.SHUT_RDWR)  # also ends a pending `accept`
             thread.join()
 
 

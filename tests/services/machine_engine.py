@@ -1,4 +1,4 @@
-"""The machine's own engine for deployments: several test runs may use it at once, each under labels of its own."""
+"""The machine's engine for deployments. Concurrent test runs share it, each with its own labels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from worker.engine.docker_engine import DockerEngine
 
 @dataclass(frozen=True)
 class MachineEngine:
-    """The machine's engine, with an address of its own for the door beside it.
+    """The machine's engine, with a separate address for the door beside it.
 
     Args:
-        client: the product's client of it.
+        client: the product's client of the engine.
     """
 
     host: str
@@ -27,6 +27,6 @@ class MachineEngine:
 
 @contextmanager
 def machine_engine(installation: str) -> Iterator[MachineEngine]:
-    """The machine's engine; what has the installation's label is removed at the end of the block."""
+    """The machine's engine; everything with the installation's label is removed after the block."""
     with docker_engine(installation) as client, taken_slot() as slot:
         yield MachineEngine(ENGINE, bridge_address(), slot.address, client)

@@ -1,4 +1,4 @@
-"""Network namespaces: machines of their own, as far as addresses, routes and firewalls go. No packet leaves them."""
+"""Network namespaces: separate machines with respect to addresses, routes and firewalls. No packet leaves them."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.services import leases, processes
 
 NAMESPACES = Path("/run/netns")
 PREFIX = "awtest"
-# Accepts connections and echoes datagrams at these addresses and ports, and says so.
+# Accepts connections and echoes datagrams at these addresses and ports; prints a line when it is ready.
 SERVER = """
 import asyncio, sys
 class Echo(asyncio.DatagramProtocol):
@@ -28,7 +28,7 @@ async def main(addresses, ports):
     await asyncio.Event().wait()
 asyncio.run(main(*sys.argv[1:]))
 """
-# Reads `[protocol, address, port]`s, and writes for each whether something answers there.
+# Reads a list of `[protocol, address, port]`; prints for each whether a server responds.
 PROBE = """
 import asyncio, json, socket, sys
 SECONDS = 4
@@ -55,34 +55,34 @@ Target = tuple[str, str, int]
 
 
 class Namespace:
-    """A namespace by its file."""
+    """A network namespace."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def command(self) -> list[str]:
-        """The beginning of a command that runs in it."""
+        """The prefix of a command that runs in the namespace."""
         return ["nsenter", f"--net={self.path}"]
 
     def run(self, *command: str, text: str | None = None) -> str:
-        """The output of a command in it.
+        """Run a command in the namespace; return its output.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the command failed.
         """
         done = subprocess.run([*self.command, *command], input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def probe(self, targets: Sequence[Target]) -> list[bool]:
-        """Whether something answers at each target, asked from here, all at the same time."""
+        """Probe all targets at once from the namespace; return for each whether a server responds."""
         found: list[bool] = json.loads(self.run(sys.executable, "-IS", "-c", PROBE, text=json.dumps(targets)))
         return found
 
     @contextmanager
     def listening(self, log: Path, *ports: int, addresses: Sequence[str] = ("0.0.0.0",)) -> Iterator[None]:
-        """A server at these ports, TCP and UDP. Datagrams are answered from the address only where it is named."""
+        """Run a TCP and UDP server at these ports. Only with a named address do datagrams get responses from it."""
         command = [*self.command, sys.executable, "-IS", "-c", SERVER, ",".join(addresses), ",".join(map(str, ports))]
         server = processes.start(command, log)
         try:
@@ -95,7 +95,7 @@ class Namespace:
 
 @contextmanager
 def running_namespace() -> Iterator[Namespace]:
-    """A new namespace, for the length of the block; those of killed tests are removed first."""
+    """Create a namespace for the length of the block; first remove those of killed tests."""
     for left in NAMESPACES.glob(f"{PREFIX}-*"):
         if leases.has_ended(left.name.split("-")[1]):
             subprocess.run(["ip", "netns", "delete", left.name], check=False, capture_output=True)

@@ -1,17 +1,17 @@
-"""The networks that workers make for their nodes, and the firewall rules of these: both outlive a worker."""
+"""Cleanup of the networks that workers create for their nodes, and of their firewall rules. Both outlive a worker."""
 
 import subprocess
 from collections.abc import Sequence
 
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
-# Such a name ends as that of the network's bridge does.
+# A network's name and its bridge's name have the same suffix.
 NAMES, BRIDGES = "agent-workspace-", "br-aw"
 FAMILIES = ("inet", "bridge")
 
 
 def remove_networks(installation: str) -> None:
-    """Remove an installation's networks on the machine's own engine, which no container uses any more."""
+    """Remove an installation's unused networks from the machine's engine."""
     label = f"label={INSTALLATION_LABEL}={installation}"
     names = _output("docker", "network", "ls", "--filter", label, "--format", "{{.Name}}").split()
     for name in names:
@@ -20,7 +20,7 @@ def remove_networks(installation: str) -> None:
 
 
 def remove_rules(network: str, place: Sequence[str] = ()) -> None:
-    """Remove the rules for a network, if there are any; `place` is a command that runs others in their namespace."""
+    """Remove the rules of a network, if there are any; `place` is the prefix of commands in the rules' namespace."""
     for family in FAMILIES:
         table = [family, network.replace(NAMES, BRIDGES)]
         subprocess.run([*place, "nft", "delete", "table", *table], capture_output=True, check=False)

@@ -1,6 +1,6 @@
-"""A machine with the users that `make run` creates, without a change of this one: a mount namespace of its own.
+"""A mount namespace with the users that `make run` creates, which does not change this machine.
 
-In it, other users may enter the folders of the code and of Python, wherever those are.
+In the namespace, other users may enter the directories of the code and of Python.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.services.directories import REPOSITORY
 
 GROUP, API, WORKER, DOOR, EGRESS = 64100, 64101, 64102, 64103, 64104
-# Arguments: a folder for the mounts, closed folders with what is needed in each, "--", a command.
+# Arguments: a directory for the mounts; closed directories, each followed by the needed paths in it; "--"; a command.
 SCRIPT = """
 set -eu
 stage=$1; shift
@@ -46,14 +46,14 @@ exec "$@"
 
 
 def launcher(stage: Path) -> list[str]:
-    """A command that runs the command behind it on such a machine; `stage` is an empty folder."""
+    """The prefix of a command that runs in such a namespace; `stage` is an empty directory."""
     script = SCRIPT.format(group=GROUP, api=API, worker=WORKER, door=DOOR, egress=EGRESS)
     variables = [f"REPOSITORY={REPOSITORY}", f"PYTHONPATH={REPOSITORY}"]
     return ["unshare", "--mount", "env", *variables, "bash", "-c", script, "bash", str(stage), *_closed(), "--"]
 
 
 def run_as(uid: int, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the system as this user, with the group of the service."""
+    """Run a command of the system as a user, with the service's group."""
     identity = [f"--reuid={uid}", f"--regid={GROUP if uid in (API, WORKER) else uid}", "--clear-groups"]
     return subprocess.run(
         ["setpriv", *identity, *command], capture_output=True, text=True, check=False, cwd="/", timeout=60
@@ -61,7 +61,7 @@ def run_as(uid: int, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _closed() -> Iterator[str]:
-    """The folders that others may not enter, each followed by the needed paths in it."""
+    """The directories that other users may not enter, each followed by the needed paths in it."""
     needed = {Path(path).resolve() for path in (sys.base_prefix, sys.prefix, REPOSITORY)}
     folders = {folder for path in needed if (folder := _first_closed([*reversed(path.parents), path]))}
     for folder in sorted(folders):

@@ -1,19 +1,19 @@
-"""Ports that stay reserved while their server is away: it may be started later, or killed and started again."""
+"""Ports that stay reserved while their server is down, so that it can be restarted."""
 
 import random
 import socket
 from contextlib import suppress
 
-# Below those that the kernel gives to connections, and engines to containers.
+# Below the ports that the kernel assigns to connections and engines assign to containers.
 PORTS = range(20_000, 32_768)
 SHARED = (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
 
 
 class Port:
-    """A port of all addresses of this machine that no other holder of a port has.
+    """A port that is reserved at all addresses of this machine.
 
-    The reservation is a bound socket that doesn't listen. Servers of this user that set SO_REUSEADDR or SO_REUSEPORT
-    can listen on the port beside it.
+    The reservation is a bound socket that does not listen. Servers of this user that set SO_REUSEADDR or SO_REUSEPORT
+    can listen on the same port.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Port:
         self.number = int(self._socket.getsockname()[1])
 
     def release(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         self._socket.close()
 
     def __enter__(self) -> int:
@@ -35,7 +35,7 @@ def _bind() -> socket.socket:
     for port in random.sample(PORTS, len(PORTS)):
         reservation = socket.socket()
         with suppress(OSError):
-            # Exclusively, so that it fails where a reservation or a server is. Only then are servers let in.
+            # Bind exclusively, so that it fails if there is another reservation or a server. Then admit servers.
             reservation.bind(("0.0.0.0", port))
             for option in SHARED:
                 reservation.setsockopt(socket.SOL_SOCKET, option, 1)

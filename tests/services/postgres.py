@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: a socket in its own directory, without durable writes."""
+"""A real PostgreSQL server for tests, with a socket in its own directory and without durable writes."""
 
 import os
 import shutil
@@ -17,9 +17,9 @@ from tests.services.directories import short_directory
 from tests.waiting import eventually
 
 USER = "aw"
-# Sorted by bytes, which is quick; and capitals of all scripts are known, as on most servers.
+# Sort by bytes, which is fast, and map the case of all scripts, as most servers do.
 LOCALE = ("--locale=C", "--lc-ctype=C.UTF-8")
-# Only what makes it quick: nothing here is kept.
+# Fast and not durable: no data must survive.
 OPTIONS = (
     "listen_addresses=",
     "fsync=off",
@@ -33,7 +33,7 @@ OPTIONS = (
 
 
 class Postgres:
-    """A running server; databases come and go by name."""
+    """A server, whose databases are created and dropped by name."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self._directory = directory
@@ -42,13 +42,13 @@ class Postgres:
         self._server: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Make a cluster."""
+        """Create the cluster's directory."""
         os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
         cluster = ["-D", self._data, "-U", USER, "-A", "trust", "-E", "UTF8", *LOCALE, "--no-sync"]
         processes.run([_binary("initdb"), *cluster], self._user)
 
     def start(self) -> None:
-        """Start the server and wait until it answers; one that runs already is left alone."""
+        """Start the server, unless it runs, and wait until it responds."""
         if self._server is not None:
             return
         options = [word for option in self._options for word in ("-c", option)]
@@ -57,13 +57,13 @@ class Postgres:
         eventually(self._answers)
 
     def stop(self) -> None:
-        """Stop the server in an orderly way, clients or not."""
+        """Shut down the server, even if clients are connected."""
         if self._server is not None:
             processes.stop(self._server)
             self._server = None
 
     def crash(self) -> None:
-        """Let it go down without a word; it recovers at its next start."""
+        """Stop the server without a shutdown; it recovers at its next start."""
         if self._server is not None:
             self._server.send_signal(signal.SIGQUIT)
             self._server.wait()
@@ -71,7 +71,7 @@ class Postgres:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let every process of the server stand still in this block: connections stay, and nothing is answered."""
+        """Suspend every process of the server for the length of the block; connections stay open without responses."""
         self._signal(signal.SIGSTOP)
         try:
             yield
@@ -92,25 +92,25 @@ class Postgres:
 
     @property
     def socket(self) -> Path:
-        """The socket it listens on."""
+        """The server's socket."""
         return self._directory / ".s.PGSQL.5432"
 
     def url(self, name: str) -> str:
-        """SQLAlchemy's URL of a database."""
+        """The SQLAlchemy URL of a database."""
         return f"postgresql+psycopg://{USER}@/{name}?host={quote(str(self._directory), safe='')}"
 
     def create(self, template: str = "template1") -> str:
-        """A new database like the template (one without connections); its name."""
+        """Create a database from a template, which must have no connections; return its name."""
         name = f"test_{uuid4().hex}"
         self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         return name
 
     def drop(self, name: str) -> None:
-        """Remove a database, and close the connections to it."""
+        """Drop a database, and close the connections to it."""
         self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def connect(self, name: str = "postgres") -> psycopg.Connection:
-        """A connection to a database, as its superuser; each statement is a transaction."""
+        """Connect to a database as the superuser, with autocommit."""
         return psycopg.connect(host=str(self._directory), user=USER, dbname=name, autocommit=True)
 
     def _execute(self, statement: str) -> None:
@@ -129,11 +129,11 @@ class Postgres:
 
 @contextmanager
 def running_postgres(*options: str, durable: bool = False) -> Iterator[Postgres]:
-    """A server that is gone, files and all, at the end of the block.
+    """Run a server for the length of the block; then remove its files.
 
     Args:
-        options: as in its configuration file.
-        durable: on a disk, as people have it.
+        options: settings, as in the configuration file.
+        durable: on a disk, as in production.
     """
     with short_directory("pg", in_memory=not durable) as directory:
         server = Postgres(directory, *options)

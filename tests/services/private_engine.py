@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.services import processes
-from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
 from tests.services.engine_processes import kill_half_made_shims
 from tests.services.engine_socket import EngineSocket
+from tests.services.linked_images import link_images
 from tests.services.namespaces import Namespace
 from tests.services.networks import NAMES, remove_rules
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
@@ -20,12 +20,12 @@ from worker.engine.disk_images import DEVICES, DiskImages
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
-# The longest that a command may take; one that waits for an engine's lock would wait for ever.
+# The timeout of a command; one that waits for a lock of the engine might wait forever.
 COMMAND_SECONDS = 120
 
 
 class PrivateEngine:
-    """Another dockerd with its own socket, data, bridge and images; bridge, network and addresses are its slot's."""
+    """A dockerd with its own socket, data and images, and with the bridge, network and addresses of its slot."""
 
     def __init__(
         self, directory: Path, slot: Slot, namespace: Namespace | None = None, *, makes_rules: bool = False
@@ -37,27 +37,27 @@ class PrivateEngine:
         self._ballast = self.data / "ballast"
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
-        # Where sandboxes find this machine.
+        # The address at which sandboxes reach this machine.
         self.gateway = slot.gateway
-        # Where the door beside it listens.
+        # The address at which the door beside the engine listens.
         self.address = slot.address
         self.network = str(slot.network)
 
     @property
     def data(self) -> Path:
-        """Where its images, containers and volumes are."""
+        """The directory of images, containers and volumes."""
         return self._directory / "data"
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and neither stopped nor killed since."""
+        """Whether the engine was started, and neither stopped nor killed since."""
         return self._daemon is not None
 
     def start(self) -> None:
-        """Start it and wait until it answers; one that runs already is left alone."""
+        """Start the engine, unless it runs, and wait until it responds."""
         if self._daemon is not None:
             return
-        # A containerd that died with its daemon may be a zombie, and the next daemon would wait for it.
+        # The containerd of a killed daemon may be a zombie, for which the next daemon would wait.
         for stale in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
             (self._directory / stale).unlink(missing_ok=True)
         kill_half_made_shims(self._directory)
@@ -66,21 +66,21 @@ class PrivateEngine:
             eventually(self._answers)
 
     def stop(self) -> None:
-        """Stop it in an orderly way; its containers end with it."""
+        """Shut down the engine; its containers end with it."""
         if self._daemon is not None:
             self._daemon.send_signal(signal.SIGTERM)
             self._daemon.wait(60)
             self._daemon = None
 
     def kill(self) -> None:
-        """Let the daemon die in the middle of whatever it does; its containers don't notice until it is back."""
+        """Kill the daemon. Its containers run on until the daemon is restarted."""
         if self._daemon is not None:
             self._daemon.kill()
             self._daemon.wait()
             self._daemon = None
 
     def stall(self) -> None:
-        """Let the daemon hold its connections and say nothing, until `wake`."""
+        """Suspend the daemon until `wake`; its connections stay open without responses."""
         if self._daemon is not None:
             self._daemon.send_signal(signal.SIGSTOP)
 
@@ -90,17 +90,17 @@ class PrivateEngine:
             self._daemon.send_signal(signal.SIGCONT)
 
     def fill_disk(self) -> None:
-        """Leave no room on its disk, until `free_disk`; only for one that has a disk of its own."""
+        """Fill the engine's own disk, until `free_disk`."""
         with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(BLOCK)
 
     def free_disk(self) -> None:
-        """Give the room back."""
+        """Free the disk."""
         self._ballast.unlink(missing_ok=True)
 
     def load(self, image: str) -> None:
-        """Bring an image over from the machine's own engine."""
+        """Copy an image from the machine's engine."""
         save = subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE)
         self.docker("load", stdin=save.stdout)
         if save.stdout is not None:
@@ -108,10 +108,10 @@ class PrivateEngine:
         assert save.wait() == 0
 
     def docker(self, *arguments: str, stdin: object = None) -> str:
-        """The output of a docker command on this engine.
+        """Run a docker command on this engine; return its output.
 
         Raises:
-            AssertionError: it failed, with its words in the message, or took more than `COMMAND_SECONDS`.
+            AssertionError: the command failed, with its output in the message, or took longer than `COMMAND_SECONDS`.
         """
         command = ["docker", "--host", self.host, *arguments]
         try:
@@ -124,21 +124,21 @@ class PrivateEngine:
         return str(done.stdout)
 
     def containers(self) -> list[str]:
-        """The names of all its containers."""
+        """The names of all containers."""
         return self.docker("ps", "--all", "--format", "{{.Names}}").split()
 
     def volumes(self) -> list[str]:
-        """The names of all its volumes."""
+        """The names of all volumes."""
         return self.docker("volume", "ls", "--quiet").split()
 
     def clear(self) -> None:
-        """Remove every container, volume and network of sandboxes."""
-        # By the socket: five docker commands take 70 ms of processor time, after each test.
+        """Remove all containers, volumes and networks of sandboxes."""
+        # Use the socket, because five docker commands after each test would take 70 ms of processor time.
         engine = EngineSocket(self.host)
         for container in engine.read("/containers/json?all=1"):
             engine.remove(f"/containers/{container['Id']}?force=1&v=1")
         for volume in engine.read("/volumes")["Volumes"] or ():
-            engine.remove(f"/volumes/{volume['Name']}?force=1")
+            engine.remove(f"/volumes/{volume['Name']}?force=1", unless=b"volume has active mounts")
         self.remove_disks()
         for network in engine.read("/networks"):
             if network["Name"].startswith(NAMES):
@@ -146,14 +146,14 @@ class PrivateEngine:
                 remove_rules(network["Name"], self._namespace.command if self._namespace else ())
 
     def remove_disks(self) -> None:
-        """Remove the disk images of sandboxes: their loop devices would outlive the engine's folder."""
+        """Remove the disk images of sandboxes, whose loop devices would outlive the engine's directory."""
         for folder in (self.data / "agent-workspace").glob("*"):
             images = DiskImages(self.data, folder.name)
             for name in images.names():
                 images.remove(name)
 
     def detach_disks(self) -> None:
-        """Detach the loop devices of disk images, and keep the images, as a reboot does."""
+        """Detach the loop devices of disk images and keep the images, as a reboot does."""
         for image in (self.data / "agent-workspace").glob("*/*.img"):
             detach_disk(image)
 
@@ -166,10 +166,10 @@ class PrivateEngine:
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
             *self._bridge_options(),
-            # The chains are the whole machine's: an engine that starts would pull them from under all the others. The
+            # All engines share the machine's firewall chains, and a starting engine would rewrite them. The userland
             # proxy of each port is enough for the tests.
             f"--iptables={str(self._makes_rules).lower()}",
-            # Without them, a sandbox reaches no name server, and each lookup would take ten seconds: refuse it at once.
+            # Refuse lookups: without firewall rules no name server is reachable, and each would take ten seconds.
             "--dns=127.0.0.1",
         ]
 
@@ -186,7 +186,7 @@ class PrivateEngine:
 
 
 def detach_disk(image: Path) -> bool:
-    """Detach an image's loop device, and remove the link to it; False: it had none."""
+    """Detach an image's loop device and remove the link to it; return False if there was none."""
     found = subprocess.run(
         ["losetup", "--noheadings", "--output", "NAME", "--associated", image], check=True, capture_output=True
     )
@@ -198,13 +198,13 @@ def detach_disk(image: Path) -> bool:
 
 @contextmanager
 def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Iterator[PrivateEngine]:
-    """An engine with those images, for the length of the block; `disk_bytes`: on a disk of its own, of that size."""
+    """Run an engine with these images, for the length of the block; `disk_bytes`: the size of its own disk."""
     with short_directory("engine") as directory, _slot_with_bridge() as slot, _disk(directory, disk_bytes):
         engine = PrivateEngine(directory, slot)
-        borrowed = bool(images) and borrow_images(engine.data, images)
+        linked = bool(images) and link_images(engine.data, images)
         try:
             engine.start()
-            for image in () if borrowed else images:
+            for image in () if linked else images:
                 engine.load(image)
             yield engine
             engine.clear()
@@ -217,15 +217,15 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
 def running_engine_in(
     namespace: Namespace, images: Sequence[str], *, makes_rules: bool = False
 ) -> Iterator[PrivateEngine]:
-    """An engine in a network namespace, without a bridge of its own.
+    """Run an engine in a network namespace, without its own bridge.
 
     Args:
-        makes_rules: it makes firewall rules in the namespace, as engines do by default: sandboxes' packets leave it
-            with the address of the machine.
+        makes_rules: let the engine write firewall rules in the namespace, as engines do by default. Sandboxes' packets
+            then leave it with the address of the machine.
     """
     with short_directory("engine") as directory, taken_slot() as slot:
         engine = PrivateEngine(directory, slot, namespace, makes_rules=makes_rules)
-        assert borrow_images(engine.data, images)
+        assert link_images(engine.data, images)
         try:
             engine.start()
             yield engine
@@ -237,7 +237,7 @@ def running_engine_in(
 
 @contextmanager
 def _disk(directory: Path, size: int) -> Iterator[None]:
-    """A disk in memory for the engine's data, of so many bytes; 0: none."""
+    """Mount a disk in memory for the engine's data; with a size of 0, mount none."""
     data = directory / "data"
     if size == 0:
         yield
@@ -252,7 +252,7 @@ def _disk(directory: Path, size: int) -> Iterator[None]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One start at a time on this machine: a starting daemon rebuilds the firewall's chains, which all share."""
+    """Start one engine at a time on this machine, because a starting daemon rebuilds the shared firewall chains."""
     with (ROOT / "aw-engine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -260,11 +260,12 @@ def _alone() -> Iterator[None]:
 
 @contextmanager
 def _slot_with_bridge() -> Iterator[Slot]:
-    """A slot whose network no other program uses, and its bridge, which has the gateway's address."""
+    """Take a slot whose network is unused, and create its bridge with the gateway's address."""
     _sweep_bridges()
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
-        # Without an address of its own a bridge has the lowest of its ports', which changes as containers come and go:
-        # packets to the one that the others know are lost until they ask again, half a minute later.
+        # Without a fixed hardware address, a bridge takes the lowest of its ports', which changes with the containers.
+        # Other containers would then send packets to the old address until their ARP entries expire, half a minute
+        # later.
         for command in (
             ["ip", "link", "add", slot.bridge, "address", slot.hardware_address, "type", "bridge"],
             ["ip", "address", "add", f"{slot.gateway}/{slot.network.prefixlen}", "dev", slot.bridge],

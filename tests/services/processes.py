@@ -1,4 +1,4 @@
-"""Servers as child processes that never outlive the tests, not even killed ones."""
+"""Servers as child processes that never outlive the tests, even if the tests are killed."""
 
 import os
 import pwd
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# The user without rights on each Linux system.
+# The unprivileged user of each Linux system.
 OVERFLOW_UID = 65534
-# To the kernel a child's parent is the thread that started it: this one lives as long as we do.
+# For the kernel, the parent of a child is the thread that started it. This thread lives as long as the process.
 _STARTER = ThreadPoolExecutor(max_workers=1)
 
 
 def unprivileged() -> pwd.struct_passwd:
-    """The user that a server runs as: ourselves, or a harmless one where we are root."""
+    """The user that runs a server: the current one, or an unprivileged one instead of root."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
     try:
@@ -33,9 +33,9 @@ def start(
     environment: Mapping[str, str] | None = None,
     descriptors: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, so that a Ctrl-C for the tests reaches it through `stop` only.
+    """Start a server in its own session, so that a Ctrl-C for the tests reaches it only by `stop`.
 
-    The kernel interrupts it should our process die first.
+    The kernel interrupts the server if this process dies first.
     """
     return _STARTER.submit(_start, command, log, user, environment, descriptors).result()
 
@@ -43,20 +43,20 @@ def start(
 def start_module(
     command: Sequence[str], environment: Mapping[str, str], log: Path, *, launcher: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start one of our processes as it is started elsewhere, with these variables more: nothing is imported yet.
+    """Start a process of the service in a new interpreter, with additional variables.
 
     Args:
-        launcher: a command that runs the command behind it.
+        launcher: the prefix of the command.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("AW_")}
     return start([*launcher, sys.executable, "-m", *command], log, environment=variables | dict(environment))
 
 
 def run(command: Sequence[str], user: pwd.struct_passwd) -> None:
-    """Run a command to its end as that user.
+    """Run a command as a user, and wait for its end.
 
     Raises:
-        RuntimeError: it failed; its output is in the message.
+        RuntimeError: the command failed; its output is in the message.
     """
     done = subprocess.run(
         [*_setpriv("--pdeathsig=KILL", *_identity(user)), *command],
@@ -70,7 +70,7 @@ def run(command: Sequence[str], user: pwd.struct_passwd) -> None:
 
 
 def stop(process: subprocess.Popen[bytes], *, deadline_seconds: float = 20) -> None:
-    """Interrupt the server and wait for its end; kill it where it does not listen."""
+    """Interrupt a server and wait for its end; kill it if it does not end in time."""
     process.send_signal(signal.SIGINT)
     try:
         process.wait(deadline_seconds)
@@ -100,7 +100,7 @@ def _start(
 
 
 def _interruptible() -> list[str]:
-    """Nothing, unless the tests run in a shell's background: what they start would ignore the signal that ends it."""
+    """The prefix that restores SIGINT, which is ignored if the tests run in a shell's background."""
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     return ["env", "--default-signal=INT"] if ignored else []
 

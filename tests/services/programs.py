@@ -1,4 +1,4 @@
-"""Small test programs in their own processes, which write and read lines."""
+"""Small programs in their own processes, with which tests exchange lines."""
 
 import subprocess
 import sys
@@ -9,40 +9,40 @@ from tests.services.directories import REPOSITORY
 
 
 class Program:
-    """A program that runs; the test and it write lines to each other."""
+    """A running program; it and the test write lines to each other."""
 
     def __init__(self, source: str, *arguments: str, prefix: Sequence[str] = ()) -> None:
-        """Start it; `prefix` is a command that runs the rest of its command line."""
+        """Start the program; `prefix` is the beginning of its command."""
         command = [*prefix, sys.executable, "-c", source, *arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
         )
 
     def write(self, line: str = "") -> None:
-        """Write a line to it."""
+        """Write a line to the program."""
         assert self._process.stdin
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def read(self) -> str:
-        """Wait for its next line."""
+        """Wait for the program's next line."""
         assert self._process.stdout
         return self._process.stdout.readline().strip()
 
     def kill(self) -> None:
-        """End it with `kill -9`, and wait until it has ended."""
+        """Kill the program (`kill -9`), and wait for its end."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the program if it still runs."""
         with self._process:
             self._process.kill()
 
 
 @contextmanager
 def running(source: str, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Program]:
-    """A program, for the length of the block."""
+    """Run a program for the length of the block."""
     program = Program(source, *arguments, prefix=prefix)
     try:
         yield program
@@ -52,7 +52,7 @@ def running(source: str, *arguments: str, prefix: Sequence[str] = ()) -> Iterato
 
 @contextmanager
 def running_together(count: int, source: str, *arguments: str) -> Iterator[list[Program]]:
-    """So many of a program, for the length of the block."""
+    """Run several copies of a program for the length of the block."""
     programs = [Program(source, *arguments) for _ in range(count)]
     try:
         yield programs

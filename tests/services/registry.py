@@ -1,6 +1,6 @@
 """An image registry for tests: one image, served from this process with the delays and errors that a test sets.
 
-The routes are those of the distribution specification (OCI, version 1.1) that an engine asks when it pulls.
+It has the routes of the distribution specification (OCI, version 1.1) that an engine uses for a pull.
 """
 
 import gzip
@@ -26,9 +26,9 @@ DENIED = b'{"errors":[{"code":"DENIED","message":"the layers are kept back"}]}'
 
 
 class Registry:
-    """Serves what `docker save` gives of an image, under any name. Engines trust 127.0.0.0/8 without TLS.
+    """Serves the content of one image with any name. Engines trust 127.0.0.0/8 without TLS.
 
-    No tag `missing` is there, and of what is named `broken` the layers are kept back.
+    The tag `missing` does not exist. The layers of images named `broken` are refused.
     """
 
     def __init__(self, image: str) -> None:
@@ -42,25 +42,25 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """What every reference begins with."""
+        """The beginning of every image reference."""
         return f"127.0.0.1:{self._server.server_port}"
 
     @property
     def image(self) -> str:
-        """The reference to pull."""
+        """The image reference to pull."""
         return f"{self.address}/{NAME}:{TAG}"
 
     def start(self) -> None:
-        """Listen, on a port that is there from the beginning."""
+        """Start listening, always on the same port."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
     def find(self, path: str) -> tuple[int, str, bytes]:
-        """What is there at that path: a status, its type and content."""
+        """The response for a path: the status, the content type and the content."""
         time.sleep(self.delay_seconds)
         if path == "/v2/":
             return 200, "application/json", b"{}"
@@ -103,7 +103,7 @@ class Registry:
             do_HEAD = do_GET  # noqa: N815 - the names are those of the base class
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def _answer(self, status: int, kind: str, content: bytes) -> None:
                 self.send_response(status)
@@ -119,7 +119,7 @@ class Registry:
 
 @contextmanager
 def running_registry(image: str) -> Iterator[Registry]:
-    """A registry with a copy of that image of the machine's engine, for the length of the block."""
+    """Run a registry with an image of the machine's engine, for the length of the block."""
     registry = Registry(image)
     registry.start()
     try:

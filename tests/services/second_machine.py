@@ -1,7 +1,7 @@
-"""A second machine for a deployment: a network namespace with an engine, a worker and a door, as they are by default.
+"""A second machine for a deployment: a network namespace with an engine, a worker and a door, with default settings.
 
-One link leads to this machine, where the API and the model server are, and nowhere else: the API reaches the sandboxes
-there by the door alone. The link's addresses are private ones, which sandboxes reach only as model servers.
+Its only link leads to this machine, with the API and the model server. So the API reaches the sandboxes there only by
+the door. The link's addresses are private; sandboxes reach them only if they are configured as model servers.
 """
 
 import subprocess
@@ -25,17 +25,17 @@ from tests.waiting import eventually
 
 NODE = "second"
 LINK = "awlink"
-# More than the real image's files and a test's.
+# More than the files of the real image and of a test.
 DISK_BYTES = 1024**3
 
 
 @dataclass(frozen=True)
 class SecondMachine:
-    """The machine.
+    """A second machine.
 
     Args:
-        host: the address at which it reaches this machine.
-        address: its own on the link.
+        host: the address of this machine on the link.
+        address: the address of the second machine on the link.
     """
 
     namespace: Namespace
@@ -44,14 +44,14 @@ class SecondMachine:
     address: str
 
     def open_api(self, service: Deployment) -> None:
-        """Let the API, which is not started yet, listen on the link, too."""
+        """Make the API, which is not started yet, listen on the link too."""
         service.environment["AW_HOST"] = "0.0.0.0"
 
     def join(self, service: Deployment, *, sandboxes: str = "", model_server: str = "") -> None:
-        """Start door and worker there; once they are ready, cordon the nodes of this machine.
+        """Start the door and the worker; once they are ready, cordon the nodes of this machine.
 
         Args:
-            service: running.
+            service: the running service.
             sandboxes: the sandboxes' network, as a CIDR; empty: the default.
             model_server: `address:port` that sandboxes may reach.
         """
@@ -78,7 +78,7 @@ class SecondMachine:
                 registry.cordon(session, node)
 
     def assert_used(self, service: Deployment) -> None:
-        """Check that all sandboxes were there, reached by its door alone."""
+        """Assert that all sandboxes were on this node, and reached only by its door."""
         with service.database.reading() as session:
             rows = session.exec(select(Sandbox)).all()
         assert {row.node_id for row in rows} == {NODE}
@@ -87,7 +87,7 @@ class SecondMachine:
 
 
 def is_open(service: Deployment) -> bool:
-    """Whether the second node takes sandboxes."""
+    """Whether the second node accepts sandboxes."""
     with service.database.reading() as session:
         node = session.get(Node, NODE)
         return node is not None and node.status == NodeStatus.READY and node.closed_reason is None
@@ -95,7 +95,7 @@ def is_open(service: Deployment) -> bool:
 
 @contextmanager
 def running_second_machine(images: Sequence[str]) -> Iterator[SecondMachine]:
-    """The machine with an engine that has these images, for the length of the block."""
+    """Run a second machine whose engine has these images, for the length of the block."""
     with (
         taken_slot(lambda slot: is_unused(slot.network)) as slot,
         running_namespace() as namespace,

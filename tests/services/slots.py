@@ -1,6 +1,6 @@
-"""Numbered slots of this machine: one engine at a time uses a slot's resources, across all test runs.
+"""Numbered slots of this machine's network resources, each used by one engine at a time across all test runs.
 
-A slot is a locked file. It is held by a process, and is free again when the process has ended, however it ended.
+A slot is a locked file. It is free again when the process that holds it ends, even if it is killed.
 """
 
 import json
@@ -17,16 +17,16 @@ from tests.services import leases
 
 SLOTS = Path("/tmp/aw-test-slots")
 COUNT = 512
-# For tests of network devices (RFC 2544), so neither networks nor Docker Engines use them by default.
+# Reserved for tests of network devices (RFC 2544), so neither networks nor Docker Engines use them by default.
 NETWORKS = [*IPv4Network("198.18.0.0/15").subnets(new_prefix=24)]
-# Not the earlier `awe`: earlier checkouts on this machine take what follows it for the number of a process, and sweep.
+# Not the former `awe`: older checkouts on this machine take the rest of such a name for a pid, and remove the bridge.
 BRIDGE_PREFIX = "awslot"
-# A route of a wider network is a default route, or part of one.
+# A route to a wider network is a default route, or a part of one.
 SHORTEST_PREFIX = 8
 
 
 class Slot:
-    """A number that this process holds, and what it stands for."""
+    """A slot that this process holds, and its resources."""
 
     def __init__(self, number: int, descriptor: int) -> None:
         self.number = number
@@ -34,13 +34,13 @@ class Slot:
 
     @property
     def address(self) -> str:
-        """A loopback address for a door."""
+        """The loopback address of a door."""
         high, low = divmod(self.number, 256)
         return f"127.{18 + high}.{low}.1"
 
     @property
     def network(self) -> IPv4Network:
-        """A network for containers."""
+        """The network of containers."""
         return NETWORKS[self.number]
 
     @property
@@ -55,20 +55,20 @@ class Slot:
 
     @property
     def hardware_address(self) -> str:
-        """The bridge's, from the gateway's address."""
+        """The hardware address of the bridge, derived from the gateway's address."""
         return ":".join(f"{byte:02x}" for byte in (0x02, 0x42, *self.network[1].packed))
 
     def release(self) -> None:
-        """Give the slot up."""
+        """Release the slot."""
         os.close(self._descriptor)
 
 
 @contextmanager
 def taken_slot(is_usable: Callable[[Slot], bool] = lambda _: True) -> Iterator[Slot]:
-    """A slot for the length of the block.
+    """Take a slot for the length of the block.
 
     Args:
-        is_usable: asked of each free slot, which is held meanwhile.
+        is_usable: a check of each free slot, which is held meanwhile.
 
     Raises:
         RuntimeError: no slot is free and usable.
@@ -81,7 +81,7 @@ def taken_slot(is_usable: Callable[[Slot], bool] = lambda _: True) -> Iterator[S
 
 
 def take_slot(number: int) -> Slot | None:
-    """That slot, or None if it is held."""
+    """Take a slot; return None if another process holds it."""
     descriptor = leases.lock(SLOTS / str(number))
     return None if descriptor is None else Slot(number, descriptor)
 
@@ -92,7 +92,7 @@ def is_unused(network: IPv4Network) -> bool:
 
 
 def _take_any(is_usable: Callable[[Slot], bool]) -> Slot:
-    # In no order: the engine of a killed process takes a moment to end, and uses its network and ports meanwhile.
+    # In random order, because the engine of a killed process uses its network and ports until it has ended.
     for number in random.sample(range(COUNT), COUNT):
         slot = take_slot(number)
         if slot is not None and is_usable(slot):

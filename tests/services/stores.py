@@ -1,4 +1,4 @@
-"""Empty databases in the newest schema: copies of a migrated one, or one that is cleared between tests."""
+"""Empty databases with the newest schema: copies of a migrated one, or one that is cleared between tests."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.services.postgres import Postgres
 
 @contextmanager
 def unmigrated(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a database of that kind without tables; `request` is asked for the server if it needs one."""
+    """Create a database of a kind without tables; yield its URL. `request` provides the server, if it needs one."""
     if kind == "sqlite":
         yield _sqlite_url(directory / "unmigrated.db")
         return
@@ -27,17 +27,17 @@ def unmigrated(kind: str, directory: Path, request: pytest.FixtureRequest) -> It
 
 
 class Stores(Protocol):
-    """Where fresh databases of one kind come from."""
+    """A source of databases of one kind."""
 
     def fresh(self, directory: Path) -> AbstractContextManager[str]:
-        """The URL of a database of one's own, with its file, if it is one, in the directory."""
+        """Create a database of the caller's own, with its file, if it has one, in the directory; yield its URL."""
 
     def cleared(self, directory: Path) -> AbstractContextManager[str]:
-        """The URL of an empty database of this process: for one test at a time, and cheaper than `fresh`."""
+        """Clear the database of this process, for one test at a time; yield its URL. It is cheaper than `fresh`."""
 
 
 class SqliteStores:
-    """Copies of one migrated file."""
+    """Copies of a migrated SQLite file."""
 
     def __init__(self, template: Path) -> None:
         self._template = template
@@ -45,20 +45,20 @@ class SqliteStores:
 
     @contextmanager
     def fresh(self, directory: Path) -> Iterator[str]:
-        """The URL of a database of one's own."""
+        """Create a database of the caller's own; yield its URL."""
         path = directory / "test.db"
         shutil.copy(self._template, path)
         yield _sqlite_url(path)
 
     @contextmanager
     def cleared(self, directory: Path) -> Iterator[str]:
-        """The URL of an empty database, in memory: on a disk, the last connection waits for it when it is closed."""
+        """Create an empty database in memory; yield its URL. On a disk, closing the last connection takes longer."""
         with TemporaryDirectory(dir=self._template.parent) as own, self.fresh(Path(own)) as url:
             yield url
 
 
 class PostgresStores:
-    """Copies of one migrated database on a real server."""
+    """Copies of a migrated database on a real PostgreSQL server."""
 
     def __init__(self, server: Postgres) -> None:
         self._server = server
@@ -68,7 +68,7 @@ class PostgresStores:
 
     @contextmanager
     def fresh(self, directory: Path) -> Iterator[str]:
-        """The URL of a database of one's own; it is dropped at the end of the block."""
+        """Create a database of the caller's own and drop it after the block; yield its URL."""
         name = self._server.create(self._template)
         try:
             yield self._server.url(name)
@@ -77,7 +77,7 @@ class PostgresStores:
 
     @contextmanager
     def cleared(self, directory: Path) -> Iterator[str]:
-        """The URL of an empty database; what is still connected to it at the end of the block is disconnected."""
+        """Clear the database of this process, and end its connections after the block; yield its URL."""
         database, self._cleared = self._cleared or ClearedDatabase(self._server, self._template), None
         try:
             yield self._server.url(database.name)
@@ -88,7 +88,7 @@ class PostgresStores:
                 database.drop()
 
     def close(self) -> None:
-        """Drop the database that is cleared."""
+        """Drop the cleared database."""
         if self._cleared is not None:
             self._cleared.drop()
 

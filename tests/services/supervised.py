@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 @dataclass
 class SupervisedService:
-    """A running supervisor; `environment` is that of its processes and of commands about it."""
+    """A running supervisor; `environment` is that of its processes and of commands for it."""
 
     pid: int
     url: str
@@ -35,11 +35,11 @@ class SupervisedService:
         return http.open_client(self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
 
     def spawned(self, process: str) -> int:
-        """How often a process was started."""
+        """The number of times that a process was started."""
         return len(re.findall(rf"spawned: '{re.escape(process)}'", self.log.read_text()))
 
     def is_ready(self) -> bool:
-        """Whether it answers, and the first user's key is there."""
+        """Whether the API responds, and the first user's key exists."""
         try:
             return http.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
         except httpx.TransportError:
@@ -55,17 +55,17 @@ def running_supervised(
     launcher: Sequence[str] = (),
     **settings: str,
 ) -> Iterator[SupervisedService]:
-    """The service beside that engine, ready.
+    """Run the service beside an engine, and wait until it is ready.
 
     Args:
-        engine: where its sandboxes run.
-        processes: how many of each; two API processes and two workers unless it is said.
-        repository: whose code is run.
-        var: the var directory, if it is to be kept.
-        launcher: a command that runs the command behind it.
-        settings: environment variables beside those that connect it with the engine.
+        engine: the engine of its sandboxes.
+        processes: the number of processes of each kind; by default two API processes and two workers.
+        repository: the repository of the code.
+        var: a var directory to keep.
+        launcher: the prefix of the command.
+        settings: environment variables in addition to the addresses of the engine.
     """
-    # SQLite's commits wait for the disk, which images for other tests keep busy: a writer then waits for too long.
+    # SQLite's commits wait for the disk, which other tests' images keep busy, so writers would wait for too long.
     place = nullcontext(var) if var else short_directory("supervised", in_memory=True)
     with place as directory, Port() as port, Port() as client_port, Port() as door_port:
         own = {

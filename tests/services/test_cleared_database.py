@@ -19,14 +19,14 @@ TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = 
 
 @pytest.fixture
 def stores(postgres_server: Postgres) -> Iterator[PostgresStores]:
-    """Those of this test alone."""
+    """The stores of this test."""
     stores = PostgresStores(postgres_server)
     yield stores
     stores.close()
 
 
 def read_all(url: str) -> dict[str, list[str]]:
-    """Every row of every table."""
+    """Read every row of every table."""
     database = Database(url)
     with database.reading() as session:
         tables = sorted(session.execute(text(TABLES)).scalars())

@@ -12,7 +12,7 @@ from tests.services.deployment import Deployment
 
 @dataclass
 class Engine:
-    """The addresses of an engine that nothing asks."""
+    """The addresses of an engine that gets no request."""
 
     host: str = "unix:///nowhere"
     gateway: str = "127.0.0.1"
@@ -22,7 +22,7 @@ class Engine:
 
 @dataclass
 class Program:
-    """A process that ends when it is asked to."""
+    """A process that ends on request."""
 
     name: str
     seen: list[str]

@@ -1,4 +1,4 @@
-"""A shim without a container is found by its engine's directory; one with a container, and others' shims, are left."""
+"""The cleanup kills shims of its engine without a container, and no others."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ import pytest
 from tests.services.engine_processes import kill_half_made_shims
 
 ALONE = "#!/bin/sh\necho made\nread line\n"
-# The child itself says that it is made: until it has executed its program, it is a copy of the shim without a child.
+# The child prints the line, because until it has executed its program it looks like a shim without a child.
 WITH_CONTAINER = "#!/bin/sh\nsh -c 'echo made; exec sleep 60' &\nwait\n"
-# The child has not become another program yet, and so looks like its parent.
+# The child has not executed its program, so it looks like its parent.
 WITH_FORK = "#!/bin/sh\nexec 3<&0\n(read line <&3; :) &\necho made\nwait\n"
 
 StartShim = Callable[[str, Path], "subprocess.Popen[bytes]"]
@@ -20,7 +20,7 @@ StartShim = Callable[[str, Path], "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start_shim(tmp_path: Path) -> Iterator[StartShim]:
-    """Start what looks like a shim of the engine in that directory."""
+    """Start a process that looks like a shim of the engine in a directory."""
     with ExitStack() as stack:
 
         def start(script: str, home: Path) -> "subprocess.Popen[bytes]":

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.services.directories import short_directory
-from tests.services.faulty_engine import FaultyEngine, Trouble, Way, running_faulty_engine
+from tests.services.faulty_engine import Failure, FailureMode, FaultyEngine, running_faulty_engine
 
 BODY = b'{"whole": true}'
 
@@ -27,7 +27,7 @@ class UnixServer(HTTPServer):
 
 @dataclass
 class Answering:
-    """An engine that does whatever it is asked."""
+    """An engine that responds to every request."""
 
     path: Path
     gateway: str = "127.0.0.1"
@@ -85,7 +85,7 @@ def faulty(engine: Answering) -> Iterator[FaultyEngine]:
 
 
 def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 0.3) -> list[int]:
-    """The statuses of so many requests on one connection."""
+    """Send requests on one connection; return their statuses."""
     transport = httpx.HTTPTransport(uds=faulty.host.removeprefix("unix://"))
     with httpx.Client(transport=transport, base_url="http://engine", timeout=seconds) as client:
         answers = [client.request(method, "/act", content=b"x" * 10) for _ in range(times)]
@@ -93,58 +93,58 @@ def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: flo
     return [answer.status_code for answer in answers]
 
 
-def test_well_engine_is_passed_through(faulty: FaultyEngine, engine: Answering) -> None:
+def test_requests_are_forwarded_without_a_failure(faulty: FaultyEngine, engine: Answering) -> None:
     assert ask(faulty, times=3) == [200, 200, 200]
     assert engine.asked == ["POST /act"] * 3
 
 
-@pytest.mark.parametrize(("way", "is_asked"), [(Way.FAIL, False), (Way.FAIL_AFTER, True)])
-def test_failure_is_an_answer(faulty: FaultyEngine, engine: Answering, way: Way, is_asked: bool) -> None:
-    faulty.trouble = Trouble(way)
+@pytest.mark.parametrize(("mode", "is_asked"), [(FailureMode.FAIL, False), (FailureMode.FAIL_AFTER, True)])
+def test_failed_request_gets_a_500(faulty: FaultyEngine, engine: Answering, mode: FailureMode, is_asked: bool) -> None:
+    faulty.failure = Failure(mode)
     assert ask(faulty, times=2) == [500, 500]
     assert engine.asked == ["POST /act"] * 2 * is_asked
 
 
 @pytest.mark.parametrize(
-    ("way", "error"),
+    ("mode", "error"),
     [
-        (Way.DROP, httpx.RemoteProtocolError),
-        (Way.CUT, httpx.RemoteProtocolError),
-        (Way.SWALLOW, httpx.ReadTimeout),
-        (Way.DELAY, httpx.ReadTimeout),
+        (FailureMode.DROP, httpx.RemoteProtocolError),
+        (FailureMode.CUT, httpx.RemoteProtocolError),
+        (FailureMode.SWALLOW, httpx.ReadTimeout),
+        (FailureMode.DELAY, httpx.ReadTimeout),
     ],
 )
-def test_act_is_done_and_its_answer_spoiled(
-    faulty: FaultyEngine, engine: Answering, way: Way, error: type[Exception]
+def test_request_is_executed_and_its_response_fails(
+    faulty: FaultyEngine, engine: Answering, mode: FailureMode, error: type[Exception]
 ) -> None:
-    faulty.trouble = Trouble(way, seconds=1)
+    faulty.failure = Failure(mode, seconds=1)
     with pytest.raises(error):
         ask(faulty)
     assert engine.asked == ["POST /act"]
-    assert faulty.spoiled == {way: 1}
-    faulty.trouble = None
+    assert faulty.injected == {mode: 1}
+    faulty.failure = None
     assert ask(faulty, seconds=10) == [200]
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 500)])
-def test_only_what_is_named_is_spoiled(faulty: FaultyEngine, method: str, status: int) -> None:
-    faulty.trouble = Trouble(Way.FAIL, reads=False)
+def test_only_the_selected_kind_of_request_fails(faulty: FaultyEngine, method: str, status: int) -> None:
+    faulty.failure = Failure(FailureMode.FAIL, reads=False)
     assert ask(faulty, method) == [status]
 
 
 @pytest.mark.parametrize(("path", "status"), [(b"/act", 500), (b"/other", 200)])
-def test_only_requests_of_that_path_are_spoiled(faulty: FaultyEngine, path: bytes, status: int) -> None:
-    faulty.trouble = Trouble(Way.FAIL, path=path)
+def test_only_requests_with_the_selected_path_fail(faulty: FaultyEngine, path: bytes, status: int) -> None:
+    faulty.failure = Failure(FailureMode.FAIL, path=path)
     assert ask(faulty) == [status]
 
 
-def test_share_of_the_answers_is_spoiled(faulty: FaultyEngine) -> None:
-    faulty.trouble = Trouble(Way.FAIL, share=0.5)
+def test_selected_share_of_requests_fails(faulty: FaultyEngine) -> None:
+    faulty.failure = Failure(FailureMode.FAIL, share=0.5)
     assert 10 < ask(faulty, times=50).count(500) < 40
 
 
-def test_so_many_answers_are_spoiled_and_no_more(faulty: FaultyEngine) -> None:
+def test_no_more_than_the_selected_number_of_requests_fail(faulty: FaultyEngine) -> None:
     for _ in range(2):
-        faulty.trouble = Trouble(Way.FAIL, most=2)
+        faulty.failure = Failure(FailureMode.FAIL, most=2)
         assert ask(faulty, times=4) == [500, 500, 200, 200]
-        assert faulty.trouble is None
+        assert faulty.failure is None

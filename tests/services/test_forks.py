@@ -1,4 +1,4 @@
-"""Forked processes end with the tests, even with tests that are killed."""
+"""Forked processes end with the tests, even if the tests are killed."""
 
 import signal
 import subprocess
@@ -33,8 +33,8 @@ def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
     eventually(lambda: not child.exists())
 
 
-def test_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # the service takes seconds
+def test_exit_code_of_a_killed_fork_is_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "IMPORTED_BEFOREHAND", ["pytest"])  # importing the service takes seconds
     child = forks.Fork(["http.server"], {}, tmp_path / "log")
     assert child.poll() is None
     child.kill()

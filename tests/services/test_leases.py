@@ -1,4 +1,4 @@
-"""Leases: a process holds one until it ends, in any way."""
+"""A process holds its lease until it ends, even if it is killed."""
 
 from tests.services import leases, programs
 

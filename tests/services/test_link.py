@@ -1,4 +1,4 @@
-"""A link in front of a server: traffic, partitions and their end."""
+"""Links: traffic, partitions and their end."""
 
 import socket
 import threading
@@ -22,7 +22,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture
 def server(directory: Path) -> Iterator[Path]:
-    """The socket of a server that sends back what it gets."""
+    """The socket of a server that echoes its input."""
     path = directory / "server.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""Ports: two holders never have the same one, not even while a server is away."""
+"""A port has one holder at a time, even while its server is down."""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 from tests.services import ports, programs
 from tests.services.ports import Port
 
-# So few that two processes would soon choose the same one.
+# So few that two processes would soon choose the same port.
 FEW = range(20_000, 20_064)
 CHOOSERS, CHOICES = 4, 8
 CHOOSER = f"""

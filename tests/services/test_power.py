@@ -1,4 +1,4 @@
-"""An engine after a power loss has its disk, and nothing that was in memory."""
+"""After a power loss, an engine has its disk and no files in memory."""
 
 from tests.services.engine import TINY_IMAGE
 from tests.services.power import cut_power

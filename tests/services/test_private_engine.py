@@ -1,4 +1,4 @@
-"""An engine of a test leaves nothing on the machine."""
+"""A private engine leaves nothing on the machine."""
 
 import subprocess
 

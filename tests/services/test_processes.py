@@ -1,4 +1,4 @@
-"""Servers of the tests end when they are told to, wherever the tests themselves were started."""
+"""Servers end on request, even if the tests run in a shell's background."""
 
 import signal
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def _in_background() -> Iterator[None]:
-    """A shell's background process ignores an interrupt, and what it starts inherits that."""
+    """Ignore SIGINT, as a shell's background processes and their children do."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""Slots: no two processes hold the same one, and a killed process holds none."""
+"""A slot has one holder at a time, and a killed process holds none."""
 
 import subprocess
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def own_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Slots of this test's own."""
+    """A separate directory of slots for this test."""
     monkeypatch.setattr(slots, "SLOTS", tmp_path / "slots")
     return tmp_path / "slots"
 
@@ -37,7 +37,7 @@ def only_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def bridged() -> Iterator[Slot]:
-    """A slot of this machine, held, whose network is in use."""
+    """A held slot of this machine whose network is in use."""
     name = "awtest"
     with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
         subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)

@@ -1,4 +1,4 @@
-"""A real broker for tests, which may be stopped, killed and restarted with its stored data."""
+"""A real broker for tests, which can be stopped, killed and restarted with its data."""
 
 import signal
 import subprocess
@@ -24,25 +24,25 @@ class Valkey:
 
     @property
     def url(self) -> str:
-        """Kombu's URL of the broker."""
+        """The broker's URL for Kombu."""
         return f"redis+socket://{self._socket}"
 
     @property
     def socket(self) -> Path:
-        """The socket it listens on."""
+        """The server's socket."""
         return self._socket
 
     @property
     def pid(self) -> int:
-        """The server's number as a process."""
+        """The server's pid."""
         return self._server.pid if self._server else 0
 
     def client(self) -> redis.Redis:
-        """A new connection, for a look at the keys; close it."""
+        """Open a connection to read the keys; the caller closes it."""
         return redis.Redis(unix_socket_path=str(self._socket))
 
     def start(self) -> None:
-        """Start the server and wait until it answers; one that runs already is left alone."""
+        """Start the server, unless it runs, and wait until it responds."""
         if self._server is not None and self._server.poll() is None:
             return
         command = server_command(self._socket, self._directory)
@@ -50,20 +50,20 @@ class Valkey:
         eventually(self._answers)
 
     def stop(self) -> None:
-        """Stop it in an orderly way."""
+        """Shut down the server."""
         if self._server is not None:
             processes.stop(self._server)
             self._server = None
 
     def kill(self) -> None:
-        """Let it die in the middle of whatever it does."""
+        """Kill the server."""
         self._signal(signal.SIGKILL)
         if self._server is not None:
             self._server.wait()
             self._server = None
 
     def stall(self) -> None:
-        """Let it hold its connections and say nothing, until `wake`."""
+        """Suspend the server until `wake`; its connections stay open without responses."""
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
@@ -71,7 +71,7 @@ class Valkey:
         self._signal(signal.SIGCONT)
 
     def flush(self) -> None:
-        """Forget every key."""
+        """Remove every key."""
         with self.client() as client:
             client.flushall()
 
@@ -91,7 +91,7 @@ class Valkey:
 
 @contextmanager
 def running_valkey() -> Iterator[Valkey]:
-    """A broker that is gone, files and all, at the end of the block."""
+    """Run a broker for the length of the block; then remove its files."""
     with short_directory("mq") as directory:
         server = Valkey(directory)
         try:

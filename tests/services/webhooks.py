@@ -1,4 +1,4 @@
-"""A receiver of webhooks: it records what agent servers send, and rejects as many requests as a test sets."""
+"""A receiver of webhooks, which records requests and rejects as many as a test chooses."""
 
 import json
 import socketserver
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Delivery:
-    """One POST: its path below the base URL, its headers by lower-case name, its body, and how it was answered."""
+    """One POST: its path below the base URL, its headers by lower-case name, its body, and the response's status."""
 
     path: str
     headers: Mapping[str, str]
@@ -22,18 +22,18 @@ class Delivery:
 
     @property
     def conversation_id(self) -> str:
-        """The conversation that it is about, as 32 digits."""
+        """The id of its conversation, as 32 digits."""
         _, _, conversation_id = self.path.partition("/events/")
         return conversation_id or str(self.body["id"]).replace("-", "")
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The batch of events that it brought; empty for a description of a conversation."""
+        """The batch of events; empty for a description of a conversation."""
         return self.body if self.path.startswith("/events/") else []
 
 
 class WebhookReceiver:
-    """Answers 200 unless `refuse` says otherwise. Safe to use from any thread."""
+    """Responds with 200 unless `refuse` was called. It is thread-safe."""
 
     def __init__(self, host: str) -> None:
         self._lock = threading.Lock()
@@ -48,25 +48,25 @@ class WebhookReceiver:
         return f"http://{host!s}:{port}"
 
     def refuse(self, conversation_id: str, times: int) -> None:
-        """Answer 503 to that many of the next deliveries of a conversation's events."""
+        """Reject the next deliveries of a conversation's events with a 503."""
         with self._lock:
             self._refusals[conversation_id] = times
 
     def deliveries(self, conversation_id: str, *, status: int = 200) -> list[Delivery]:
-        """The deliveries of one conversation that were answered so, in the order in which they arrived."""
+        """The deliveries of a conversation with this status, in the order of their arrival."""
         with self._lock:
             return [one for one in self._deliveries if (one.conversation_id, one.status) == (conversation_id, status)]
 
     def events(self, conversation_id: str) -> list[dict[str, Any]]:
-        """The events of one conversation that were accepted, in the order in which they arrived."""
+        """The accepted events of a conversation, in the order of their arrival."""
         return [event for delivery in self.deliveries(conversation_id) for event in delivery.events]
 
     def described(self, conversation_id: str) -> list[dict[str, Any]]:
-        """The accepted descriptions of one conversation, in the order in which they arrived."""
+        """The accepted descriptions of a conversation, in the order of their arrival."""
         return [one.body for one in self.deliveries(conversation_id) if one.path == "/conversations"]
 
     def take(self, path: str, headers: Mapping[str, str], body: Any) -> int:
-        """Keep one delivery, and return the status that answers it."""
+        """Record a delivery; return the status of the response."""
         with self._lock:
             delivery = Delivery(path, headers, body, 200)
             if delivery.events and self._refusals[delivery.conversation_id] > 0:
@@ -76,18 +76,18 @@ class WebhookReceiver:
             return delivery.status
 
     def serve(self) -> None:
-        """Answer until `close`."""
+        """Serve until `close`."""
         self._server.serve_forever(poll_interval=0.05)
 
     def close(self) -> None:
-        """Stop answering, and free the port."""
+        """Stop serving, and free the port."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @contextmanager
 def running_receiver(host: str) -> Iterator[WebhookReceiver]:
-    """A receiver on a free port of that address, for the length of the block."""
+    """Run a receiver at a free port of an address, for the length of the block."""
     receiver = WebhookReceiver(host)
     thread = threading.Thread(target=receiver.serve, name="webhook-receiver", daemon=True)
     thread.start()
@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer would look up the host's name, which takes seconds where no resolver answers.
+        # HTTPServer would look up the host's name, which takes seconds if no resolver responds.
         socketserver.TCPServer.server_bind(self)
 
 
@@ -125,4 +125,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, *_: object) -> None:
-        """Keep the terminal for the tests."""
+        """Log nothing."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.crypto import KEY_PREFIX, Vault, new_api_key, new_secret_key
+from shared.crypto import KEY_PREFIX, MissingKey, Vault, new_api_key, new_secret_key
 
 OLD, NEW = new_secret_key(), new_secret_key()
 
@@ -29,8 +29,11 @@ def test_rotated_key_writes_and_the_old_one_reads() -> None:
 
 
 def test_secrets_of_a_removed_key_cannot_be_decrypted() -> None:
-    with pytest.raises(ValueError, match="AW_SECRET_KEYS"):
-        Vault([NEW]).decrypt(Vault([OLD]).encrypt("secret"))
+    vault = Vault([NEW])
+    assert vault.find_trouble() is None
+    with pytest.raises(MissingKey, match="AW_SECRET_KEYS"):
+        vault.decrypt(Vault([OLD]).encrypt("secret"))
+    assert "AW_SECRET_KEYS" in str(vault.find_trouble())
 
 
 @pytest.mark.parametrize("token", ["", "x", "gAAAAA", "ü"])
@@ -38,6 +41,7 @@ def test_damaged_token_is_rejected_without_being_shown(token: str) -> None:
     with pytest.raises(ValueError, match="cannot decrypt") as caught:
         Vault([OLD]).decrypt(token)
     assert caught.value.__suppress_context__
+    assert not isinstance(caught.value, MissingKey)
 
 
 def test_changed_token_is_rejected() -> None:

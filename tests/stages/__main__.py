@@ -16,15 +16,15 @@ RUNS = {"unit": plan.UNIT, "integration": plan.INTEGRATION, "ci": plan.CI}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; the status for the shell."""
+    """Run the requested stages; return the exit status."""
     options = _parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end as well
     # A shell starts background commands with this signal ignored, and their children inherit that: programs that
     # tests interrupt would then end only when they are killed, 20 s later.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not has_room(MEMORY):
         say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
-    # Only what guards a change forgives a failure, once and on the record.
+    # Only the runs that check a change rerun a failed test, once, and record it.
     record = RECORD if options.run == "ci" else None
     return run_session(_groups(options), LOGS, record=record)
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.stages", description=__doc__)
     parser.add_argument("run", choices=[*RUNS, "nightly"])
-    parser.add_argument("part", nargs="?", help="of a night: one of its parts, instead of all")
+    parser.add_argument("part", nargs="?", help="for nightly: one part instead of all")
     return parser.parse_args(arguments)
 
 

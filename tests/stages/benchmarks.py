@@ -20,7 +20,7 @@ TOLERANCE = 0.3
 
 
 def digest(found: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a file of `make bench`."""
+    """The part of `make bench`'s file that the repository keeps."""
     machine = {name: found["machine"][name] for name in ("processors", "model")}
     figures = {
         figure["name"]: {name: round(value, 6) for name, value in _values(figure).items()}
@@ -35,7 +35,7 @@ def _values(figure: dict[str, Any]) -> dict[str, float]:
 
 
 def compare(kept: dict[str, Any] | None, found: dict[str, Any]) -> list[str]:
-    """What differs too much, is missing or is new."""
+    """The figures that differ too much, are missing, or are new."""
     if kept is None:
         return ["nothing is kept for this part yet"]
     before, after = kept["figures"], found["figures"]
@@ -55,11 +55,11 @@ def _compare(name: str, kind: str, before: float, after: float) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare or keep; the status for the shell."""
+    """Compare the figures or keep them; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.stages.benchmarks", description=__doc__)
-    parser.add_argument("found", type=Path, help="what `make bench JSON=` wrote")
+    parser.add_argument("found", type=Path, help="the file that `make bench JSON=` wrote")
     parser.add_argument("--keep", action="store_true", help="keep these figures")
-    parser.add_argument("--kept", type=Path, default=KEPT, help="the file with the figures that are kept")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="the file of the kept figures")
     options = parser.parse_args(arguments)
     found = json.loads(options.found.read_text())
     kept = json.loads(options.kept.read_text())

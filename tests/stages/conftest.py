@@ -1,4 +1,4 @@
-"""A small repository with tests of its own, for the runner to run."""
+"""A small repository with its own tests, for the tests of the runner."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_flaky():
 
 
 class Project:
-    """A repository, and what a run of its tests says."""
+    """A repository, and the output of its last run."""
 
     def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.root, self._capsys = root, capsys
@@ -31,32 +31,32 @@ class Project:
         self.said = ""
 
     def write(self, **files: str) -> None:
-        """Add tests; `a__test_b` is `a/test_b.py`."""
+        """Add test files; `a__test_b` is `a/test_b.py`."""
         for name, content in files.items():
             path = self.root / f"{name.replace('__', '/')}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
 
     def run(self, *stages: plan.Stage) -> int:
-        """Run these, one after the other; without any, all of its tests."""
+        """Run these stages in sequence, or else all tests."""
         groups = [[stage] for stage in stages or [self.stage()]]
         status = run_session(groups, self.directory, record=self.record, root=self.root)
         self.said = self._capsys.readouterr().out
         return status
 
     def stage(self, *arguments: str, name: str = "all") -> plan.Stage:
-        """Some of its tests."""
-        # Plugins that are installed take longer to import than these tests to run.
+        """A stage with some of the tests."""
+        # Importing the installed plugins takes longer than running these tests.
         environment = (("PYTHONPATH", str(REPOSITORY)), ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"))
         return replace(plan.select(name, *arguments), environment=environment)
 
     def has_run(self, file: str) -> bool:
-        """Whether a test has left that file."""
+        """Whether a test has created this file."""
         return (self.root / file).exists()
 
 
 @pytest.fixture
 def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Project:
-    """One without tests yet."""
+    """A project without tests."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     return Project(tmp_path, capsys)

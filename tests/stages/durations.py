@@ -1,6 +1,6 @@
-"""How long tests take, as kept in the repository: the longest begin first, so that no process ends with one alone.
+"""The kept durations of tests. The longest tests start first, so that no process ends long after the others.
 
-python -m tests.stages.durations var/log/{unit,real,drills}.xml   # after a run: keep what it took
+python -m tests.stages.durations var/log/{unit,real,drills}.xml   # after a run: keep its durations
 """
 
 import json
@@ -17,25 +17,25 @@ PARAMETERS = re.compile(r"\[.*$")
 
 
 def read_durations(path: Path = KEPT) -> dict[str, float]:
-    """Seconds of each test and of each group of tests, `@` and its name, that takes more than one.
+    """The seconds of each test, and of each group (`@` and its name), that takes more than one.
 
-    All variants of a test have the same.
+    All variants of a test have the same duration.
     """
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def seconds_of(test: str, group: str, durations: dict[str, float]) -> float:
-    """How long a test, or else its group, is going to take; 0 where nothing is known."""
+    """The known duration of a test or its group, or 0."""
     return durations.get(f"@{group}" if group else without_parameters(as_reported(test)), 0.0)
 
 
 def without_parameters(test: str) -> str:
-    """The name of a test without the values that one of its variants is given."""
+    """The name of a test without its parameters."""
     return PARAMETERS.sub("", test)
 
 
 def measure(files: list[Path]) -> dict[str, float]:
-    """The seconds of the slowest variant of each test in files of JUnit's form, and of each group's tests together."""
+    """The seconds of each test's slowest variant, and of each group's tests together, from JUnit files."""
     found: dict[str, float] = defaultdict(float)
     for result in (result for file in files for result in read_results(file)):
         if group := GROUP.search(result.test):

@@ -1,4 +1,4 @@
-"""What became of a stage: pytest's exit status, held against the tests it selected and the results it reported."""
+"""The outcome of a stage: pytest's exit status, compared with the selected tests and their results."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-# Pytest's exit statuses of a run that came to its end: all passed, some failed.
+# Pytest's exit statuses of a complete run: all passed, some failed.
 PASSED, FAILED = 0, 1
-# What xdist appends to the name of a test that has a group.
+# The suffix that xdist appends to the name of a test with a group.
 GROUP = re.compile(r"@[^@\]]+$")
 FIRST_LINES = 3
 
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A test's result as JUnit's file has it."""
+    """A test's result in a JUnit file."""
 
     test: str
     verdict: Verdict
@@ -36,19 +36,19 @@ class Result:
 
     @property
     def is_bad(self) -> bool:
-        """Whether it failed, in itself or in its fixtures."""
+        """Whether the test or one of its fixtures failed."""
         return self.verdict in (Verdict.FAILED, Verdict.ERROR)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage."""
+    """The outcome of a stage."""
 
     stage: str
     seconds: float
     status: int
     results: tuple[Result, ...] = ()
-    # Why its results can't be believed, or that a program failed.
+    # The reasons for which the results are not valid, or the failure of a program.
     problems: tuple[str, ...] = ()
 
     @property
@@ -58,16 +58,16 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every selected test ran, and pytest's status says what the results say."""
+        """Whether every selected test ran, and pytest's status agrees with the results."""
         return not self.problems
 
     @property
     def is_good(self) -> bool:
-        """Whether all is well."""
+        """Whether the stage is complete and no test failed."""
         return self.status == PASSED and self.is_complete and not self.failures
 
     def count(self) -> Counter[Verdict]:
-        """How many tests have which result."""
+        """The number of tests with each result."""
         return Counter(result.verdict for result in self.results)
 
 
@@ -77,7 +77,7 @@ def judge_program(name: str, status: int, seconds: float) -> Outcome:
 
 
 def judge_tests(name: str, status: int, seconds: float, *, record: Path, junit: Path) -> Outcome:
-    """The outcome of a pytest process that was to write these files."""
+    """The outcome of a pytest process, from the files that it should have written."""
     try:
         recorded, results = json.loads(record.read_text()), read_results(junit)
     except (OSError, ValueError, ET.ParseError) as error:
@@ -93,7 +93,7 @@ def _compare(expected: set[str], lost: list[str], results: list[Result], status:
     failed = any(result.is_bad for result in results)
     problems = [f"lost a process: {process}" for process in lost]
     if status not in (PASSED, FAILED):
-        problems.append(f"pytest did not come to its end: exit status {status}")
+        problems.append(f"pytest did not complete: exit status {status}")
     elif (status == FAILED) != failed:
         problems.append(f"exit status {status}, but {'some' if failed else 'no'} results are failures")
     if not expected:
@@ -108,7 +108,7 @@ def _compare(expected: set[str], lost: list[str], results: list[Result], status:
 
 
 def as_reported(test: str) -> str:
-    """How JUnit's file names the test that pytest calls `folder/file.py::Class::test[parameters]`."""
+    """The name in JUnit files of the test that pytest calls `folder/file.py::Class::test[parameters]`."""
     name, bracket, parameters = test.partition("[")
     file, *parts = name.split("::")
     parts = [file.removesuffix(".py").replace("/", "."), *parts]
@@ -116,10 +116,10 @@ def as_reported(test: str) -> str:
 
 
 def read_results(junit: Path) -> list[Result]:
-    """One result for each test of JUnit's file, the worse one where a test has two: of itself and of its fixtures.
+    """Read one result for each test of a JUnit file: the worse one, if the test and its fixtures have two.
 
     Raises:
-        OSError, ParseError: there is no such file, or it is not complete.
+        OSError, ParseError: the file is missing or incomplete.
     """
     found: dict[str, Result] = {}
     for case in ET.parse(junit).iter("testcase"):

@@ -1,4 +1,4 @@
-"""Which stages each run has, what runs at the same time, and with which arguments."""
+"""The stages of each run, their order, and their arguments."""
 
 import random
 import sys
@@ -9,8 +9,8 @@ from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Three processes keep two cores busy while some wait; each more collects all tests once more. The first one begins with
-# the longest tests, most of which wait; the others take over what is left of its share.
+# Three processes keep two cores busy although some tests wait; each further one would collect all tests again. The
+# first one begins with the longest tests, which mostly wait. The others take over the rest of its share.
 PROCESSES = ("-n", "3", "--dist", "worksteal", "--longest-first")
 # These tests wait for more than half of their time. Tests that share a heavy fixture stay in one process.
 WAITING = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
@@ -21,15 +21,15 @@ RANDOM = (
     "tests/worker/test_interleavings.py",
     "tests/worker/sandboxes/test_plan_walk.py",
 )
-# The sandbox image with the newest agent server that its package registry has.
+# The sandbox image with the newest published agent server.
 NEXT_IMAGE = "agent-workspace/sandbox:next"
-# Those that are supported besides the oldest, which all else runs on.
+# The supported versions of Python, except the oldest, on which everything else runs.
 OTHER_PYTHONS = ("3.12", "3.13")
 CHAOS_SECONDS = 1200
-# Acknowledged writes of a chaos run at night, at least.
+# The minimum number of acknowledged writes of a nightly chaos run.
 CHAOS_WRITES = 5000
 STATEMENTS = "var/statements"
-# All of them take an hour and a half.
+# Together they take an hour and a half.
 BENCHMARKS = {
     "starts": "warm,warm-tiny,pause,cold,conversation,wake,memory",
     "bursts": "warm-burst,cold-burst,webhooks,engine,versions",
@@ -44,11 +44,11 @@ class Stage:
     """A process of a run.
 
     Args:
-        name: that of its files, and in the summary.
-        command: what to run.
-        is_pytest: whether it selects tests and writes results; else its exit status is all there is.
-        environment: variables that it is given besides.
-        minutes: the longest that it may take.
+        name: its name in the summary and in its files.
+        command: the command to run.
+        is_pytest: whether it selects tests and writes results; otherwise only its exit status counts.
+        environment: additional environment variables.
+        minutes: the maximum duration.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Stage:
     minutes: float = 60
 
 
-# Groups run one after the other, the stages of a group at the same time.
+# Groups run in sequence, the stages of a group in parallel.
 Groups = Sequence[Sequence[Stage]]
 
 
@@ -68,12 +68,12 @@ def select(name: str, *arguments: str) -> Stage:
 
 
 def without_engine(stage: Stage) -> Stage:
-    """The same where no Docker Engine answers: a test that needs one fails."""
+    """The stage without a Docker Engine, so that a test that needs one fails."""
     return replace(stage, environment=(("DOCKER_HOST", "unix:///nonexistent/docker.sock"),))
 
 
 def program(name: str, *command: str) -> Stage:
-    """A stage that is no test."""
+    """A stage that is not pytest."""
     return Stage(name, command)
 
 
@@ -92,7 +92,7 @@ INTEGRATION: Groups = [
     [select("integration", "-m", "real", "--ignore=tests/clients", "--ignore=tests/browser", *WAITING)],
 ]
 CI: Groups = [
-    # The first two keep one core busy at most, and need nothing of the third.
+    # The first two keep at most one core busy, and do not depend on the third.
     [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES))],
     [select("real", "-m", "real", *WAITING)],
     [select("drills", "-m", "drill", "tests/drills", *ALONE)],
@@ -105,7 +105,7 @@ def _thorough(name: str, *arguments: str) -> Groups:
 
 
 def _all_units() -> Groups:
-    """Unit tests, and whether those of a change send every statement to PostgreSQL that these do."""
+    """All unit tests, and the check that a change's selection sends all of their statements to PostgreSQL."""
     recording = ("-p", "tests.stages.statements", "--statements", STATEMENTS)
     left_out = (f"--ignore={path}" for path in RANDOM)
     return [
@@ -116,7 +116,7 @@ def _all_units() -> Groups:
 
 
 def _all_pairs() -> dict[str, Groups]:
-    from tests.drills.faults.operations import OPERATIONS  # noqa: PLC0415 - takes a second, and `make unit` has no use
+    from tests.drills.faults.operations import OPERATIONS  # noqa: PLC0415 - takes a second, and `make unit` does not need it
 
     names = list(OPERATIONS)
     parts = [names[begin : begin + OPERATIONS_IN_PART] for begin in range(0, len(names), OPERATIONS_IN_PART)]
@@ -165,7 +165,7 @@ def _bench(name: str, part: str, database: str) -> Groups:
 
 
 def _other_pythons() -> Groups:
-    """What `make unit` runs, with each."""
+    """`make unit` with each of the other Pythons."""
     return [group for version in OTHER_PYTHONS for group in _other_python(version)]
 
 
@@ -183,13 +183,13 @@ def _next() -> Groups:
 
 
 def _clusters() -> Groups:
-    """Clusters of several machines, one after the other."""
+    """Clusters of several machines, in sequence."""
     held = select("cluster", "--thorough", "-o", "timeout=3000", "--database", "sqlite", "tests/cluster", *ALONE)
     return [[IMAGES_STAGE], [held]]
 
 
 def nightly() -> dict[str, Groups]:
-    """The parts of a night by name. Each takes less than an hour and can be run by itself."""
+    """The parts of the nightly tests by name. Each takes less than an hour and can run by itself."""
     return {
         "unit": _all_units(),
         "random": _thorough("random", *RANDOM, *PROCESSES),

@@ -1,4 +1,4 @@
-"""`python -m tests.stages.pythons 3.13`: make an environment of another Python, for the unit tests of a night."""
+"""`python -m tests.stages.pythons 3.13`: create an environment with another Python, for the nightly unit tests."""
 
 import os
 import shutil
@@ -9,28 +9,28 @@ from pathlib import Path
 
 from tests.services.directories import REPOSITORY
 
-# Where uv fetches a Python that the machine does not have.
+# The directory in which uv installs a Python that the machine does not have.
 UV = REPOSITORY / ".venv" / "bin" / "uv"
 OWN = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
 
 
 def environment_of(version: str) -> Path:
-    """Where its environment is, below the repository."""
+    """The environment of a version, below the repository."""
     return Path("var", "python", version)
 
 
 def make_environment(version: str) -> int:
-    """Make it, or leave it alone if it is current; the status for the shell."""
+    """Create the environment unless it is up to date; return the exit status."""
     (REPOSITORY / environment_of(version)).parent.mkdir(parents=True, exist_ok=True)
     chosen = {"AW_PYTHON": find_python(version), "AW_ENVIRONMENT": str(environment_of(version))}
     return subprocess.run([REPOSITORY / "deploy" / "setup", "unit"], env=os.environ | chosen, check=False).returncode
 
 
 def find_python(version: str) -> str:
-    """A Python of that version: on the PATH, one that pyenv keeps, or one that uv knows or fetches.
+    """Find a Python of a version: on the PATH, installed by pyenv, or known to or installed by uv.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: no such Python was found.
     """
     for found in _installed(version):
         if _version_of(found) == version:
@@ -50,7 +50,7 @@ def _installed(version: str) -> Iterator[str]:
 
 
 def _version_of(python: str) -> str:
-    # What stands on the PATH may be a program that looks for the real one.
+    # The program on the PATH may be a shim that looks for the real one.
     return subprocess.run([python, "-c", OWN], capture_output=True, text=True, check=False).stdout.strip()
 
 

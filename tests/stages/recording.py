@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down which tests were selected, and which of xdist's processes were lost."""
+"""A pytest plugin that records the selected tests, and the lost processes of xdist."""
 
 import json
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to write."""
+    """Add the option for the output file."""
     parser.getgroup("stages").addoption("--record", type=Path, help="JSON file for the selected tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write in the process that reports, not in those that xdist starts."""
+    """Record in the main process, not in those that xdist starts."""
     if config.option.record and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.option.record))
 
 
 class Recorder:
-    """Writes at once: what happens later may be the end of the process."""
+    """Records the selection. Writes immediately, because the process may die at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,17 +28,17 @@ class Recorder:
         self._lost: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tests run in this process."""
+        """Record the selection of this process, which runs the tests itself."""
         self._select([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        """Tests run in processes that have selected the same ones."""
+        """Record the selection of a process of xdist; all have the same."""
         self._select(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """One of these processes is gone; without an error it was told to end."""
+        """Record the loss of a process; without an error, it ended as requested."""
         if error:
             self._lost.append(f"{node.gateway.id}: {error}")
             self._write()

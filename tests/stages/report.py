@@ -1,4 +1,4 @@
-"""Tables of where a run's time goes, in Markdown.
+"""Tables of a run's durations, in Markdown.
 
 python -m tests.stages.report var/log/*.xml
 """
@@ -12,12 +12,12 @@ from tests.stages.durations import without_parameters
 from tests.stages.outcome import Result, read_results
 
 SLOWEST = 30
-# Folders with so many kinds of tests that the next one below is named.
+# Folders with many kinds of tests, of which the table names the subfolders.
 DEEP = {"tests.api", "tests.shared", "tests.drills", "tests.contract"}
 
 
 def render(files: Sequence[Path]) -> str:
-    """All tables, of the results in files of JUnit's form."""
+    """All tables of the results in JUnit files."""
     by_stage = {file.stem: read_results(file) for file in files}
     results = [result for found in by_stage.values() for result in found]
     stages = [_row(stage, found) for stage, found in by_stage.items()]

@@ -1,4 +1,4 @@
-"""Failed tests that are run once more, and the record of them in the repository.
+"""Reruns of failed tests, and their record in the repository.
 
 A test is recorded without its parameters: a race in a test is the same race in each of its variants.
 """
@@ -21,14 +21,14 @@ MAX_RERUNS = 2
 
 @dataclass(frozen=True)
 class Decision:
-    """The tests to run once more; if there are none though tests failed, why."""
+    """The tests to rerun, or the reason for which failed tests are not rerun."""
 
     tests: tuple[Result, ...] = ()
     refusal: str = ""
 
 
 def decide(outcomes: Sequence[Outcome], recorded: Sequence[str]) -> Decision:
-    """Whether the failures of a run may be run once more; all of them or none."""
+    """Decide whether to rerun the failures of a run: all of them or none."""
     failures = [result for outcome in outcomes for result in outcome.failures]
     if refusal := _refuse(outcomes, failures, recorded):
         return Decision(refusal=refusal)
@@ -42,20 +42,20 @@ def _refuse(outcomes: Sequence[Outcome], failures: Sequence[Result], recorded: S
         return f"{len(failures)} tests failed, more than {MAX_RERUNS}"
     for failure in failures:
         if not failure.may_rerun:
-            return f"{failure.test} is never run again: what it finds once is a finding"
+            return f"{failure.test} is never run again: its first failure counts"
         if without_parameters(failure.test) in recorded:
             return f"{failure.test} has been run again before: see {RECORD.relative_to(REPOSITORY)}"
     return ""
 
 
 def read_record(path: Path = RECORD) -> list[str]:
-    """The tests that were run again before, without their parameters."""
+    """The recorded tests, without their parameters."""
     entries = tomllib.loads(path.read_text()).get("rerun", []) if path.exists() else []
     return [entry["test"] for entry in entries]
 
 
 def add_to_record(failures: Sequence[Result], path: Path = RECORD) -> None:
-    """Record that these tests failed and passed when they were run again."""
+    """Record that these tests failed, and passed in the rerun."""
     with path.open("a") as file:
         for failure in failures:
             file.write(_entry(failure, datetime.now(UTC), _commit()))

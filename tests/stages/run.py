@@ -1,4 +1,4 @@
-"""Run groups of stages, each stage as a process with files of its own."""
+"""Runs groups of stages, each stage as a process with its own files."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ RECORDING = ("-p", "tests.stages.recording", "--durations=50")
 
 @dataclass(frozen=True)
 class Files:
-    """What a stage leaves."""
+    """The files of a stage."""
 
     log: Path
     record: Path
@@ -30,11 +30,11 @@ class Files:
 
     @classmethod
     def of(cls, stage: Stage, directory: Path) -> "Files":
-        """Those of a stage."""
+        """The files of a stage in a directory."""
         return cls(*(directory / f"{stage.name}.{ending}" for ending in ("log", "json", "xml")))
 
     def remove(self) -> None:
-        """Forget an earlier run."""
+        """Remove the files of an earlier run."""
         for file in (self.log, self.record, self.junit):
             file.unlink(missing_ok=True)
 
@@ -58,17 +58,17 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """Since its start."""
+        """The seconds since the start."""
         return time.monotonic() - self._began
 
     def poll(self) -> Outcome | None:
-        """What became of it, as soon as it has ended; it is stopped when its time is over."""
+        """Return the outcome if the process has ended; stop it when its time is over."""
         if self.seconds > self.stage.minutes * 60:
             self.stop()
         return None if self._process.poll() is None else self._judge()
 
     def stop(self) -> None:
-        """Interrupt it, and kill what does not end soon; harmless after its end."""
+        """Interrupt the process, and kill it if it does not end soon. A process that has ended is not affected."""
         for number in (signal.SIGINT, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
@@ -79,7 +79,7 @@ class Running:
                 continue
 
     def last_line(self) -> str:
-        """What it said last."""
+        """The last line of its output."""
         lines = self._files.log.read_text(errors="replace").splitlines()
         return lines[-1] if lines else ""
 
@@ -98,13 +98,13 @@ class Running:
 
 
 def _environment(stage: Stage) -> dict[str, str]:
-    # Rewritten assertions are kept beside the tests: each process would spend ten seconds on them again.
+    # Cache rewritten assertions beside the tests; otherwise each process would spend ten seconds on them.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | dict(stage.environment)
 
 
 def run_groups(groups: Groups, directory: Path, *, root: Path = REPOSITORY) -> Iterator[Outcome]:
-    """The outcome of each stage as it ends. After a program that failed, no further group begins."""
+    """Run groups; yield the outcome of each stage as it ends. After a failed program, no further group begins."""
     directory.mkdir(parents=True, exist_ok=True)
     for stage in (stage for group in groups for stage in group):
         Files.of(stage, directory).remove()
@@ -120,7 +120,7 @@ def run_groups(groups: Groups, directory: Path, *, root: Path = REPOSITORY) -> I
 
 def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[Outcome]:
     running = [Running(stage, directory, root) for stage in group]
-    told = time.monotonic()
+    reported_at = time.monotonic()
     try:
         while running:
             time.sleep(POLL_SECONDS)
@@ -129,8 +129,8 @@ def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[
                     running.remove(one)
                     say_outcome(outcome, Files.of(one.stage, directory).log)
                     yield outcome
-            if time.monotonic() - told > PROGRESS_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported_at > PROGRESS_SECONDS:
+                reported_at = time.monotonic()
                 say_progress(running)
     finally:
         for one in running:
@@ -144,7 +144,7 @@ def say_progress(running: Sequence[Running]) -> None:
 
 
 def say_outcome(outcome: Outcome, log: Path) -> None:
-    """How a stage ended; with the end of its log, unless it ended well."""
+    """Print the outcome of a stage, with the end of its log unless it ended well."""
     if not outcome.is_good:
         say("\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]))
     counted = ", ".join(f"{count} {verdict}" for verdict, count in outcome.count().items())
@@ -156,5 +156,5 @@ def say_outcome(outcome: Outcome, log: Path) -> None:
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print and flush."""
     print(text, flush=True)  # noqa: T201 - the terminal is its page

@@ -1,4 +1,4 @@
-"""A whole run: its stages, what is run once more, and the summary."""
+"""A whole run: its stages, its reruns, and its summary."""
 
 import sys
 import time
@@ -15,13 +15,13 @@ from tests.stages.run import run_groups, say
 
 
 def run_session(groups: Groups, directory: Path, *, record: Path | None, root: Path = REPOSITORY) -> int:
-    """Run everything and say what became of it; the status for the shell.
+    """Run groups of stages and print the summary; return the exit status.
 
     Args:
-        groups: what to run.
-        directory: where its files go.
-        record: of tests that were run again. None: no test is.
-        root: the repository whose tests they are.
+        groups: the stages to run.
+        directory: the directory for the stages' files.
+        record: the record of reruns; None: failed tests are not rerun.
+        root: the repository of the tests.
     """
     began = time.monotonic()
     outcomes = list(run_groups(groups, directory, root=root))
@@ -33,7 +33,7 @@ def run_session(groups: Groups, directory: Path, *, record: Path | None, root: P
 
 
 def _run_again(groups: Groups, outcomes: Sequence[Outcome], directory: Path, record: Path, root: Path) -> list[Outcome]:
-    """The outcomes, with the second results of tests that were run once more."""
+    """Rerun failed tests if allowed; return the outcomes with their second results."""
     decision = decide(outcomes, read_record(record))
     if decision.refusal:
         say(f"No test is run again: {decision.refusal}.")
@@ -49,7 +49,7 @@ def _run_again(groups: Groups, outcomes: Sequence[Outcome], directory: Path, rec
 
 
 def _rerun_stage(stage: Stage, failures: Sequence[Result]) -> Stage:
-    """These tests of a stage alone, in one process."""
+    """A stage with only these tests, in one process."""
     tests = [failure.test for failure in failures]
     return replace(stage, name=_rerun_name(stage.name), command=(sys.executable, "-m", "pytest", *tests, "-n", "0"))
 
@@ -59,7 +59,7 @@ def _rerun_name(stage: str) -> str:
 
 
 def settle(first: Outcome, second: Outcome | None) -> Outcome:
-    """A stage's outcome where the second results of its failed tests count; if they can be believed."""
+    """A stage's outcome with the second results of its failed tests, if the rerun was complete."""
     if second is None or not second.is_good:
         return first
     again = {result.test: result for result in second.results}
@@ -69,7 +69,7 @@ def settle(first: Outcome, second: Outcome | None) -> Outcome:
 
 
 def summarize(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """A line for each stage, and one for the whole run."""
+    """The summary: a line for each stage, and one for the whole run."""
     total = sum((outcome.count() for outcome in outcomes), Counter[Verdict]())
     closing = f"{_counted(total)} in {seconds:.0f} s"
     if wrong := [outcome.stage for outcome in outcomes if not outcome.is_good]:

@@ -1,13 +1,13 @@
-"""Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
+"""The choice of tests that also run on PostgreSQL for a change: enough to send every statement to it.
 
-Tests of the database, of locks, of transactions that overlap and of deployment run on both databases (`BOTH`). All
-else differs between databases by the statements that it sends alone: a test there that sends none of its own runs on
-SQLite, and on PostgreSQL at night. This records what the tests of a run send:
+Tests of the database, of locks, of overlapping transactions and of deployment run on both databases (`BOTH`). The
+others differ between databases only by the statements that they send. A test that sends no statement of its own runs on
+SQLite, and on PostgreSQL at night. To record the statements of a run's tests:
 
     pytest -m unit --database postgresql -p tests.stages.statements --statements DIRECTORY
 
-`python -m tests.stages.statements DIRECTORY` keeps the choice, and with `--check` says what the kept one leaves out: of
-a night's tests, too, which send more. A choice is made from tests that a change runs.
+`python -m tests.stages.statements DIRECTORY` chooses from the tests of a change and keeps the choice. With `--check`,
+it prints the statements that the kept choice leaves out, also for the nightly tests, which send more.
 """
 
 import argparse
@@ -38,7 +38,7 @@ BOTH = (
     "tests/shared/warm_pool/",
     "tests/deploy/",
     "tests/worker/locks/",
-    # Transactions that overlap.
+    # Tests of overlapping transactions.
     "tests/api/test_crowded_rows",
     "tests/api/test_locked_rows",
     "tests/shared/cli/test_migrate",
@@ -54,11 +54,11 @@ BOTH = (
     "tests/shared/sandboxes/test_quotas",
     "tests/shared/users/test_settings",
 )
-# Statements that differ in these alone are one: the numbers of parameters, and how many values a list has.
+# Statements are equal if they differ only in the numbers of parameters and the lengths of lists.
 PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")
 LIST = re.compile(r"\((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\)(, \((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\))*")
 NUMBER = re.compile(r"_\d+\b")
-# Sent by the tests' own scaffolding, or by every test.
+# Statements of the test fixtures, or of every test.
 NOT_OURS = ("CREATE DATABASE", "DROP DATABASE", "SAVEPOINT", "RELEASE")
 
 Sent = Mapping[str, set[str]]
@@ -69,12 +69,14 @@ Choice = Mapping[str, list[str]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to record."""
-    parser.addoption("--statements", type=Path, required=True, help="the directory to write what each process sent to")
+    """Add the option for the output directory."""
+    parser.addoption(
+        "--statements", type=Path, required=True, help="the directory for the statements that each process sent"
+    )
 
 
 class Recorder:
-    """What each test sent to PostgreSQL in this process."""
+    """Records the statements that each test of this process sends to PostgreSQL."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -83,12 +85,12 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """What follows is this test's."""
+        """Attribute the following statements to this test."""
         self._test = item.nodeid
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[Any]:
-        """Listen while tests run, and write what was heard."""
+        """Record statements while tests run, and write them at the end."""
         with self._listening():
             result = yield
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -113,12 +115,12 @@ class Recorder:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record in each process that runs tests."""
+    """Register the recorder in each process that runs tests."""
     config.pluginmanager.register(Recorder(config.option.statements), "statements-recorder")
 
 
 def normalize(statement: str) -> str:
-    """The statement without what differs from one sending to the next."""
+    """The statement without the parts that vary between executions."""
     return NUMBER.sub("", LIST.sub("(…)", PARAMETER.sub("%s", statement)))
 
 
@@ -126,7 +128,7 @@ def normalize(statement: str) -> str:
 
 
 def read_sent(directory: Path) -> Sent:
-    """What the tests of a run sent, by their names without the database."""
+    """The statements of a run's tests, by the names of the tests without the database."""
     found: dict[str, set[str]] = defaultdict(set)
     for file in directory.glob("*.json"):
         for test, statements in json.loads(file.read_text()).items():
@@ -136,7 +138,7 @@ def read_sent(directory: Path) -> Sent:
 
 
 def choose(sent: Sent) -> Choice:
-    """Of each module above the store, the tests that run on PostgreSQL for a change; of most modules none."""
+    """Choose the tests of each module above the store that run on PostgreSQL for a change; most modules have none."""
     choice: dict[str, list[str]] = {_module(test): [] for test in sorted(sent) if not test.startswith(BOTH)}
     missing = missed(sent, choice)
     while missing:
@@ -147,26 +149,26 @@ def choose(sent: Sent) -> Choice:
 
 
 def missed(sent: Sent, choice: Choice) -> set[str]:
-    """The statements that no test of a change would send to PostgreSQL."""
+    """The statements that no test of the choice sends to PostgreSQL."""
     runs = (statements for test, statements in sent.items() if runs_on_postgresql(test, choice))
     return set().union(*sent.values()) - set().union(*runs)
 
 
 def runs_on_postgresql(test: str, choice: Choice) -> bool:
-    """Whether a change's run has it on both databases; tests of modules that were not there when it was chosen are."""
+    """Whether a test runs on both databases for a change. Tests of modules newer than the choice do."""
     module, _, name = test.partition("::")
     return test.startswith(BOTH) or module not in choice or name in choice[module]
 
 
 @cache
 def read_choice() -> Choice:
-    """The choice that is kept."""
+    """Read the kept choice."""
     found: Choice = json.loads(KEPT.read_text())
     return found
 
 
 def say(text: str) -> None:
-    """Print it."""
+    """Print a line."""
     print(text)  # noqa: T201 - the terminal is its page
 
 
@@ -175,10 +177,10 @@ def _module(test: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Keep the choice or check the kept one; the status for the shell."""
+    """Keep a new choice, or check the kept one; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.stages.statements", description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--check", action="store_true", help="say which statements the kept choice leaves out")
+    parser.add_argument("--check", action="store_true", help="print the statements that the kept choice leaves out")
     options = parser.parse_args(list(arguments))
     sent = read_sent(options.directory)
     if not sent:

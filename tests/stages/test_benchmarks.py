@@ -1,4 +1,4 @@
-"""Figures of a benchmark, held against those that are kept."""
+"""The comparison of a benchmark's figures with the kept ones."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ LIST, QUEUE = "list of sandboxes", "queue"
 
 
 def figures(*, ratio: float = 2.0, seconds: float = 0.1, machine: dict[str, Any] = MACHINE) -> dict[str, Any]:
-    """What `make bench` writes: a figure with a baseline, and one without."""
+    """A file of `make bench`: a figure with a baseline, and one without."""
     return {
         "at": "2026-11-23T08:00:00+00:00",
         "machine": machine,
@@ -29,7 +29,7 @@ def figures(*, ratio: float = 2.0, seconds: float = 0.1, machine: dict[str, Any]
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """Figures that are kept."""
+    """The file of the kept figures."""
     path = tmp_path / "kept.json"
     path.write_text("{}")
     assert run(path, figures(), "--keep") == 0

@@ -1,4 +1,4 @@
-"""How long tests take, as kept from one run for the next."""
+"""The durations of tests that one run keeps for the next."""
 
 from pathlib import Path
 

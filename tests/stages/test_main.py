@@ -1,4 +1,4 @@
-"""What a run of stages sets up before its first stage."""
+"""The setup of a run before its first stage."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Each Python that is supported has its unit tests run, by a change or by a night."""
+"""The unit tests run with each supported Python, for each change or at night."""
 
 import sys
 import tomllib
@@ -28,7 +28,7 @@ def test_a_night_runs_the_unit_tests_with_each() -> None:
     assert tested == [str(pythons.environment_of(version) / "bin" / "python") for version in plan.OTHER_PYTHONS]
 
 
-def test_python_that_only_looks_like_one_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_python_shim_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = "{}.{}".format(*sys.version_info)
     for path, content in (("bin", IMPOSTOR), (f"versions/{own}.7/bin", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
         program = tmp_path / path / f"python{own}"
@@ -40,7 +40,7 @@ def test_python_that_only_looks_like_one_is_passed_over(tmp_path: Path, monkeypa
     assert pythons.find_python(own) == str(program)
 
 
-def test_python_that_is_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_python_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pythons, "UV", "/bin/false")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     with pytest.raises(SystemExit, match=r"no Python 3\.0 "):

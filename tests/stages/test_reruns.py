@@ -1,4 +1,4 @@
-"""A failed test is run again once, on the record; and never where that would hide something."""
+"""A failed test is rerun once and recorded, unless that would hide a defect."""
 
 import tomllib
 
@@ -21,7 +21,7 @@ THREE = "".join(
 )
 
 
-def test_failure_that_passes_the_second_time_is_forgiven_and_recorded(project: Project) -> None:
+def test_failure_that_passes_in_the_rerun_is_accepted_and_recorded(project: Project) -> None:
     project.write(test_a=FLAKY, test_b="def test_good(): pass\n")
     assert project.run() == 0
     assert project.said.splitlines()[-1].startswith("2 passed, 0 failed in ")

@@ -1,4 +1,4 @@
-"""A run of stages: it is good if every test that was selected ran and passed, and bad in every other case."""
+"""A run of stages is good if every selected test ran and passed, and bad in every other case."""
 
 import re
 
@@ -61,7 +61,7 @@ TWO = ("-n", "2")
     ("second", "arguments", "problem"),
     [
         ("import nothing_of_that_name\n", (), "exit status 2"),
-        # Pytest calls this a failed test, and runs all others.
+        # Pytest reports this as a failed test, and runs all others.
         ("import nothing_of_that_name\n", TWO, "of no selected test"),
         (INTERRUPTED, (), "exit status 2"),
         (LOST.format(status=0), (), "exit status 0, and no results"),
@@ -108,7 +108,7 @@ def test_program_that_fails_is_bad_and_ends_the_run(project: Project) -> None:
 
 
 def test_stage_that_takes_too_long_is_stopped_and_bad(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where these tests run in the background, an interrupt is ignored, and only the kill that follows ends it.
+    # If these tests run in the background, the stage ignores the interrupt, and only the kill after it ends the stage.
     monkeypatch.setattr(run, "GRACE_SECONDS", 0.5)
     stage = plan.Stage("long", ("sleep", "600"), minutes=0.01)
     assert project.run(stage) == 1

@@ -1,4 +1,4 @@
-"""Of the tests above the store, those run on PostgreSQL for a change without which it would not get some statement."""
+"""The choice of tests that run on PostgreSQL for a change."""
 
 from tests.stages.statements import choose, missed, normalize, runs_on_postgresql
 

@@ -2,8 +2,8 @@
 
     python -m pytest -n 0 -p tests.structure.trace --trace-files var/log/files.txt FILE::TEST
 
-It writes the files in the order of their first call during the test itself, in every thread. It needs nothing of the
-tree but this file, so an earlier revision can be measured, too.
+It writes the files in the order of their first call during the test itself, in every thread. It needs no
+other file of the tree, so an earlier revision can be measured, too.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A node's door that is down, or refuses its worker, says nothing of the agent servers behind it."""
+"""A door that is down, or rejects its worker, proves no failure of the agent servers behind it."""
 
 from dataclasses import replace
 
@@ -57,6 +57,27 @@ def test_running_sandboxes_keep_running(
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason, found.due_at) == (Status.RUNNING, None, None)
     assert engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
+
+
+def test_sandboxes_are_reached_at_their_door_s_new_address_after_the_next_probe(
+    context: WorkerContext, user: Person
+) -> None:
+    sandbox_id = running(context, user)
+    settings = context.settings.model_copy(update={"door_url": "http://192.168.1.2:4001"})
+    moved = replace(context, settings=settings)
+    assert not at_door(moved, sandbox_id)
+    monitor = LivenessMonitor(moved, probes=PromptExecutor(), checks=PromptExecutor())
+    for _ in SHARDS:
+        monitor.probe_next_shard()
+    deliver(moved)
+    assert at_door(moved, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).due_at is None
+
+
+def at_door(context: WorkerContext, sandbox_id: str) -> bool:
+    """Whether all of the sandbox's URLs are at the worker's door."""
+    urls = [str(url["url"]) for url in row(context, Sandbox, sandbox_id).exposed_urls or []]
+    return bool(urls) and all(url.startswith(f"{context.settings.door_url}/") for url in urls)
 
 
 def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: WorkerContext, user: Person) -> None:

@@ -29,7 +29,7 @@ def threads(context: WorkerContext) -> Iterator[JobThreads]:
         yield threads
 
 
-def besiege(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[FakeAgentServer]) -> None:
+def occupy(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[FakeAgentServer]) -> None:
     """Submit as many jobs as there are threads, all of them for servers that do not respond."""
     for server in servers:
         threads.silence(server)
@@ -64,7 +64,7 @@ def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
     context, server = threads.context, server_of(engine, sandbox_id)
     tasks = [ask(context, user, sandbox_id) for _ in range(threads.number)]
     their_own = running(context, other_owner)
-    besiege(threads, ((start_conversation, one) for one in tasks), [server])
+    occupy(threads, ((start_conversation, one) for one in tasks), [server])
     assert_others_are_served(threads, others)
     new = start(context, user)
     threads.run(reconcile, new)
@@ -87,7 +87,7 @@ def test_many_unresponsive_sandboxes_leave_threads_for_others(
         (make_conversation(context.database, user, sandbox, due_at=now()) for _ in range(4)) for sandbox in sandboxes
     )
     their_own = running(context, other_owner)
-    besiege(threads, [(refresh_conversation, one.id) for one in stuck], servers)
+    occupy(threads, [(refresh_conversation, one.id) for one in stuck], servers)
     assert_others_are_served(threads, others)
     theirs = make_conversation(context.database, other_owner, row(context, Sandbox, their_own), due_at=now())
     server_of(engine, their_own).add(theirs.id).title = "A better one"

@@ -1,4 +1,4 @@
-"""Runs that take long leave their job threads: hostile sandboxes, however many, delay no other one."""
+"""Long runs leave their job threads, so that any number of hostile sandboxes delays no other sandbox."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def silent(engine: FakeEngine, sandbox_ids: list[str]) -> list[str]:
     return sandbox_ids
 
 
-@pytest.mark.parametrize("besiege", [silent_boots, silent_resumes, silent_checks])
+@pytest.mark.parametrize("make_hostile", [silent_boots, silent_resumes, silent_checks])
 def test_silent_servers_delay_no_other_sandbox(
     context: WorkerContext,
     threads: JobThreads,
@@ -94,9 +94,9 @@ def test_silent_servers_delay_no_other_sandbox(
     other: Person,
     engine: FakeEngine,
     others: dict[Desired, str],
-    besiege: Callable[[WorkerContext, Person, FakeEngine], list[str]],
+    make_hostile: Callable[[WorkerContext, Person, FakeEngine], list[str]],
 ) -> None:
-    hostile = besiege(context, user, engine)
+    hostile = make_hostile(context, user, engine)
     engine.calls.clear()
     for sandbox_id in hostile:
         threads.submit(reconcile, sandbox_id)
@@ -179,7 +179,7 @@ def test_checks_that_servers_hold_up_delay_no_other_check(
 
 
 class Work:
-    """A run that goes on until it is let go."""
+    """A run that continues until the test ends it."""
 
     def __init__(self) -> None:
         self.may_end, self.has_ended = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""What `doctor` finds wrong with a node's machine."""
+"""The findings of `doctor` on a node's machine."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def examine(
     monkeypatch: pytest.MonkeyPatch, *, disks: DiskKind = DiskKind.IMAGE, free: int = 2**40, **info: Any
 ) -> list[Finding]:
-    """The findings on a machine whose engine says that of itself."""
+    """The findings on a machine whose engine describes itself like this."""
 
     def read_id(engine: DiskEngine) -> str:
         engine.info = HEALTHY | info

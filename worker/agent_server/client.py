@@ -24,7 +24,7 @@ from shared.agent_server.responses import (
 )
 from shared.observability import failpoints
 from shared.redaction import Redact, redacting
-from worker.agent_server.transport import CONTROL_SECONDS, exchange, exchange_status
+from worker.agent_server.transport import CONTROL_SECONDS, KEY_HEADER, exchange, exchange_status
 
 # Timeouts in seconds.
 PROBE_SECONDS = 3.0
@@ -55,7 +55,7 @@ class AgentServer:
         self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda text: text
     ) -> None:
         self._base_url, self._session_key = base_url.rstrip("/"), session_key
-        self._headers = {"X-Session-API-Key": session_key}
+        self._headers = {KEY_HEADER: session_key}
         self._client, self._redact = client, redact
 
     def is_ready(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from shared.agent_server.door import DoorAccess, DoorError, error_in, is_door_path
+from shared.agent_server.door import ERROR_HEADER, DoorAccess, DoorError, error_in, is_door_path
 from shared.agent_server.errors import DoorUnavailable
 from shared.agent_server.limits import (
     CONNECT_SECONDS,
@@ -40,6 +40,11 @@ WRITE_BYTES = 64 * 1024
 CONTROL_SECONDS = 20.0
 # Timeout of a response's content after its header: a server sends the header when it has the result of its work.
 CONTENT_SECONDS = 10.0
+# Timeout of a question to a door, and how long its last response of its own counts as the answer.
+DOOR_SECONDS = 3.0
+DOOR_SEEN_SECONDS = 1.0
+CLIENT_ERROR = 400
+KEY_HEADER = "X-Session-API-Key"
 
 
 class _PeriodicCheck:
@@ -159,6 +164,8 @@ class CancellableTransport(httpx.HTTPTransport):
         tls = door.tls()
         super().__init__(verify=tls, trust_env=False)
         self._door = door
+        # By host and port: when the door has last answered itself, by the monotonic clock.
+        self._seen_at: dict[bytes, float] = {}
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
             max_connections=None,
@@ -170,8 +177,11 @@ class CancellableTransport(httpx.HTTPTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; return its response as soon as the header is complete.
 
+        Before anything speaks against an agent server, its door is asked: if that is down or hangs, or another server
+        has its port, nothing is known of the agent server.
+
         Raises:
-            DoorUnavailable: the door does not respond, or refuses the request.
+            DoorUnavailable: the door does not respond, or refuses the request, or another server responds in its place.
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
@@ -179,9 +189,16 @@ class CancellableTransport(httpx.HTTPTransport):
             request.headers.update(correlation.outgoing_headers())
             response = self._send(request)
         if error := error_in(response.headers):
+            self._seen_at[request.url.netloc] = time.monotonic()
             response.read()
             response.close()
             raise DoorUnavailable(str(error)) if isinstance(error, DoorError) else error
+        if response.status_code >= CLIENT_ERROR or KEY_HEADER not in request.headers:
+            try:
+                self._require_door(request.url)
+            except BaseException:
+                response.close()
+                raise
         return response
 
     def _send(self, request: httpx.Request) -> httpx.Response:
@@ -189,8 +206,33 @@ class CancellableTransport(httpx.HTTPTransport):
             return super().handle_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if is_door_path(request.url.path):
-                raise DoorUnavailable(f"the node's door does not respond: {type(error).__name__}") from error
+                raise _unavailable(error) from error
             raise
+        except httpx.TransportError:
+            self._require_door(request.url)
+            raise
+
+    def _require_door(self, url: httpx.URL) -> None:
+        """Ask the door for itself, unless it has answered just now."""
+        seen_at = self._seen_at.get(url.netloc, float("-inf"))
+        if not is_door_path(url.path) or time.monotonic() < seen_at + DOOR_SEEN_SECONDS:
+            return
+        token = _ends_at.set(time.monotonic() + DOOR_SECONDS)  # the timeout of the request itself may be over
+        try:
+            with limited_header():
+                response = super().handle_request(httpx.Request("GET", url.join("/"), headers=self._door.headers))
+                response.close()
+        except httpx.TransportError as error:
+            raise _unavailable(error) from error
+        finally:
+            _ends_at.reset(token)
+        if ERROR_HEADER not in response.headers:
+            raise DoorUnavailable("another server than the node's door responds at its address")
+        self._seen_at[url.netloc] = time.monotonic()
+
+
+def _unavailable(error: httpx.TransportError) -> DoorUnavailable:
+    return DoorUnavailable(f"the node's door does not respond: {type(error).__name__}")
 
 
 class _CancellableBackend(httpcore.SyncBackend):
@@ -202,7 +244,7 @@ class _CancellableBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(_ends(timeout), httpcore.ConnectTimeout)
+        left = _left(_ends(timeout), httpcore.PoolTimeout)  # no time is left to connect: that is not the door's fault
         seconds = min(left, CONNECT_SECONDS)
         return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 

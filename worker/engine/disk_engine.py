@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
@@ -15,8 +17,14 @@ from worker.engine.protocol import (
     ContainerState,
     ContainerStatus,
     DiskKind,
+    EngineFailing,
     EngineRefused,
 )
+
+log = structlog.get_logger()
+
+# Docker's message for a volume whose mounts it has miscounted.
+MISCOUNTED = "volume has active mounts"
 
 
 class DiskEngine(DockerEngine):
@@ -44,11 +52,15 @@ class DiskEngine(DockerEngine):
         return frozenset(self.info.get("Runtimes") or ())
 
     def observe(self, name: str) -> ContainerStatus:
-        """Inspect a sandbox's container and volume. A disk that is left without them counts as its volume."""
+        """Inspect a sandbox's container and volume.
+
+        Without a container, a disk alone counts as the volume, and the record of a volume whose disk is gone does not.
+        """
         found = super().observe(name)
-        if found.state == ContainerState.ABSENT and not found.has_volume and self._disks.exists(name):
-            return replace(found, has_volume=True)
-        return found
+        if found.state != ContainerState.ABSENT:
+            return found
+        is_on_disk = self._disks.exists(name)
+        return replace(found, has_volume=is_on_disk or (found.has_volume and not self._needs_disk(name)))
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         """Create, adopt or replace the container, with a disk if it needs one."""
@@ -69,7 +81,14 @@ class DiskEngine(DockerEngine):
 
     def remove(self, name: str) -> None:
         """Remove the container, its volume and its disk."""
-        super().remove(name)
+        try:
+            super().remove(name)
+        except EngineFailing as error:
+            # A failed mount after a reboot: Docker counts one unmount too many, and until it is restarted it removes
+            # the volume no more. The files are on the disk. The resync removes the record after the restart.
+            if MISCOUNTED not in str(error) or not self._needs_disk(name):
+                raise
+            log.warning("volume_record_left", volume=name, cure="restart the Docker Engine")
         if self._disks.exists(name):
             with failpoints.around("disk.remove"):
                 self._disks.remove(name)
@@ -107,6 +126,11 @@ class DiskEngine(DockerEngine):
         with failpoints.around("disk.create"):
             self._disks.make(request.name, request.disk_bytes)
         return replace(request, volume_options=volume_options(request.name))
+
+    def _needs_disk(self, name: str) -> bool:
+        """Whether the sandbox's volume, if there is one, has its files on a disk."""
+        options = self._volume_options(name) or {}
+        return options.get("device") == volume_options(name)["device"]
 
     def _volume_options(self, name: str) -> Mapping[str, str] | None:
         """The options of the sandbox's volume; None if there is no volume."""

@@ -102,12 +102,20 @@ class DiskImages:
             return
         image = self.path(name)
         with self._locked():
+            self._unmount(name)
             (DEVICES / name).unlink(missing_ok=True)
             for device in _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split():
                 with suppress(EngineFailing):  # it went with its mount just now
                     _run("losetup", "--detach", device)
             image.unlink(missing_ok=True)
             self._begun(name).unlink(missing_ok=True)
+
+    def _unmount(self, name: str) -> None:
+        """Unmount a disk that the engine has left mounted: one that has miscounted the mounts of its volume does."""
+        folder = self.folder.parent.parent / "volumes" / name / "_data"
+        if folder.is_mount():
+            with suppress(EngineFailing):
+                _run("umount", "--lazy", str(folder))
 
     def _begun(self, name: str) -> Path:
         return self.folder / f"{name}{BEGUN}"

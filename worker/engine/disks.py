@@ -113,6 +113,7 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
         raise EngineFailing(f"status {status} when asked for disk images")
     if status == OK:
         return FilteredDisks(clients)
-    if status == NOT_FOUND and not missing_for(root):
-        return DiskImages(root, installation)
+    images = DiskImages(root, installation)
+    if status == NOT_FOUND and (not missing_for(root) or images.names()):
+        return images  # what they lack now fails what needs it: a sandbox with a disk gets no volume without one
     return NoDisks()

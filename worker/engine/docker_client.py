@@ -28,7 +28,7 @@ from worker.engine.protocol import (
 WORKSPACE = "/workspace"
 # The name server of a container that is to reach none: itself. Without one, the engine would give it the machine's.
 NO_RESOLVER = ("127.0.0.1",)
-NOT_MODIFIED, CONFLICT = 304, 409
+NOT_MODIFIED, BAD_REQUEST, CONFLICT = 304, 400, 409
 CHUNK_BYTES = 64 * 1024
 SERVER_ERROR = 500
 # "Request timeout" and "too many requests": the request is valid and may succeed later.
@@ -78,7 +78,8 @@ class ClientPool:
         """Connect lazily to `base_url`, with a timeout of `connect_seconds`."""
         self._base_url = base_url
         self._connect_seconds = connect_seconds
-        self._version: str | None = None
+        # Of the engine's interface, as its clients use it; None: the next client asks for it.
+        self.version: str | None = None
         self._idle: deque[TimedClient] = deque()
 
     @contextmanager
@@ -92,20 +93,32 @@ class ClientPool:
             client.timeout = seconds
             try:
                 yield client
+            except APIError as error:
+                if _is_of_version(error):
+                    client.close()
+                    self._forget_version()
+                raise
             finally:
-                self._idle.append(client)
+                if client.api_version == self.version:
+                    self._idle.append(client)
 
     def connect(self) -> TimedClient:
         """Create a client that the pool does not manage."""
         with translated():
-            client = TimedClient(self._base_url, version=self._version or "auto", timeout=self._connect_seconds)
-        self._version = client.api_version
+            client = TimedClient(self._base_url, version=self.version or "auto", timeout=self._connect_seconds)
+        self.version = client.api_version
         return client
 
     def close(self) -> None:
         """Close the idle clients."""
         for client in tuple(self._idle):
             client.close()
+
+    def _forget_version(self) -> None:
+        """Let the next client ask the engine for its version: it was replaced by an engine of another one."""
+        self.version = None
+        while self._idle:
+            self._idle.pop().close()
 
 
 @contextmanager
@@ -226,9 +239,14 @@ def _network_options(request: NetworkRequest) -> dict[str, str]:
 def _translate(error: APIError) -> EngineError:
     """Distinguish a failing engine (5xx) from a healthy one that refuses the request (4xx)."""
     status = error.status_code
-    if status is not None and (status >= SERVER_ERROR or status in TEMPORARY_ERRORS):
+    if status is not None and (status >= SERVER_ERROR or status in TEMPORARY_ERRORS or _is_of_version(error)):
         return EngineFailing(f"status {status}: {_words(error)}")
     return EngineRefused(_words(error))
+
+
+def _is_of_version(error: APIError) -> bool:
+    """Whether the engine does not speak this client's version of its interface."""
+    return error.status_code == BAD_REQUEST and "client version" in _words(error)
 
 
 def _words(error: APIError) -> str:

@@ -197,7 +197,8 @@ class DockerEngine:
 
     def follow(self, installation: str) -> Iterator[str]:
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
-        if self._follower is None:
+        if self._follower is None or self._follower.api_version != self._clients.version:
+            self._close_follower()
             self._follower = self._clients.connect()
         self._follower.timeout = FOLLOW_SECONDS
         with translated():
@@ -206,9 +207,12 @@ class DockerEngine:
         return self._names(self._stream)
 
     def close(self) -> None:
+        self._close_follower()
+        self._clients.close()
+
+    def _close_follower(self) -> None:
         if self._stream is not None:
             self._stream.close()
-        self._clients.close()
         if self._follower is not None:
             self._follower.close()
 

@@ -7,9 +7,12 @@ from itertools import cycle
 
 import structlog
 
+from shared.agent_server.door import is_door_path, split_url
 from shared.agent_server.errors import DoorUnavailable, WrongServer
+from shared.crypto import MissingKey
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.status import agent_server
 from worker.context import WorkerContext
 from worker.loops.recheck import recheck, report_unresponsive
 
@@ -76,8 +79,11 @@ class LivenessMonitor:
 
     def _probe(self, sandbox: Sandbox) -> None:
         try:
-            self._record(sandbox, is_healthy=self._is_healthy(sandbox))
-        except DoorUnavailable as error:  # no server's failure: the heartbeat reports the door
+            is_healthy = self._is_healthy(sandbox)
+            if not is_healthy and (detour := self._context.network.find_detour()):
+                raise DoorUnavailable(detour)
+            self._record(sandbox, is_healthy=is_healthy)
+        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows go on
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
@@ -105,9 +111,16 @@ class LivenessMonitor:
             self._checked.discard(sandbox_id)
 
     def _is_healthy(self, sandbox: Sandbox) -> bool:
+        if self._has_door_moved(sandbox):
+            recheck(self._context, sandbox.id)
         try:
             server = self._context.agent_server(sandbox)
             return server is not None and server.answers()
         except WrongServer:
             recheck(self._context, sandbox.id)
         return True
+
+    def _has_door_moved(self, sandbox: Sandbox) -> bool:
+        """Whether the row has a former address of this node's door."""
+        door, path, _ = split_url(agent_server(sandbox.exposed_urls) or "")
+        return is_door_path(path) and door != self._context.settings.door_url

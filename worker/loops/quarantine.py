@@ -9,7 +9,7 @@ from shared.db.database import StoreConflict
 from shared.models import UnknownContainer
 from shared.sandboxes import quarantine
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, ContainerSummary, EngineRefused
+from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ def _pause(context: WorkerContext, found: Iterable[ContainerSummary]) -> None:
         if item.state == ContainerState.RUNNING:
             try:
                 context.engine.pause(item.name)
-            except EngineRefused as error:
+            except (EngineRefused, EngineFailing) as error:
                 log.warning("unknown_not_paused", container=item.name, error=str(error))
 
 
@@ -61,5 +61,5 @@ def _remove(context: WorkerContext, rows: Iterable[UnknownContainer]) -> None:
         log.warning("removing_unknown", container=name)
         try:
             context.engine.remove(name)
-        except EngineRefused as error:
+        except (EngineRefused, EngineFailing) as error:
             log.warning("unknown_not_removed", container=name, error=str(error))

@@ -9,7 +9,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Status
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, ContainerSummary
+from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
 from worker.loops.quarantine import quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.warm_pool import remove_outdated
@@ -86,6 +86,14 @@ def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
         statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
-            log.warning("reaping", sandbox=sandbox_id)
-            context.engine.remove(container_name(sandbox_id))
+            _remove(context, sandbox_id)
     return set(map(container_name, statuses))
+
+
+def _remove(context: WorkerContext, sandbox_id: str) -> None:
+    """Remove a container. One that the engine can't remove delays neither others nor the events."""
+    log.warning("reaping", sandbox=sandbox_id)
+    try:
+        context.engine.remove(container_name(sandbox_id))
+    except (EngineRefused, EngineFailing) as error:
+        log.warning("not_reaped", sandbox=sandbox_id, error=str(error))

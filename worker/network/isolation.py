@@ -29,7 +29,7 @@ from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.proxy import PROXY_LABEL, EgressProxy
-from worker.network.routes import find_conflict
+from worker.network.routes import find_conflict, find_detour
 from worker.network.rules import Allowed, Change, Place
 
 log = structlog.get_logger()
@@ -113,6 +113,10 @@ class NetworkIsolation:
         """Why host names are not reached."""
         return self._parts.proxy.problem
 
+    def find_detour(self) -> str | None:
+        """Why this machine does not reach the sandboxes' addresses, as of now."""
+        return find_detour(self._parts.place)
+
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
         self._reported = True
@@ -187,6 +191,8 @@ class NetworkIsolation:
                 self._require_free_network()
             self._parts.engine.ensure_network(self._parts.network)
             self._compare()
+            if (detour := self.find_detour()) is not None:
+                raise Invalid(detour)
         except (FirewallError, EngineRefused, Invalid, OSError) as error:
             self._close(str(error))
         except EngineError as error:

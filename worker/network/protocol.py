@@ -17,6 +17,9 @@ class Isolation(Protocol):
     def impairment(self) -> str | None:
         """What sandboxes do not reach, although the node takes new ones; None if nothing is missing."""
 
+    def find_detour(self) -> str | None:
+        """Why this machine does not reach its sandboxes: their silence says nothing of them. None: it does."""
+
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
 
@@ -61,6 +64,10 @@ class NoIsolation:
 
     place: NetworkPlace | None = None
     impairment: str | None = None
+
+    def find_detour(self) -> str | None:
+        """The engine's own bridge is not watched."""
+        return None
 
     def check(self) -> str | None:
         """Nothing is missing."""

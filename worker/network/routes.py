@@ -1,5 +1,6 @@
-"""The routes of this machine: the network of the sandboxes must not be in use by another link."""
+"""The routes of this machine: those to the sandboxes must lead through their bridge, and no other link's may."""
 
+import socket
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from worker.network.rules import Place
 ROUTES = Path("/proc/net/route")
 # A route of a wider network is a default route, or part of one.
 SHORTEST_PREFIX = 8
+# Nothing is sent to it.
+ANY_PORT = 9
 
 
 def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
@@ -18,6 +21,22 @@ def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
         if link != place.bridge and network.prefixlen >= SHORTEST_PREFIX and network.overlaps(place.network):
             return f"{network} by {link}"
     return None
+
+
+def find_detour(place: Place) -> str | None:
+    """Why this machine does not reach its sandboxes, in words; None if its route to them is their bridge's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(place.network[-2]), ANY_PORT))
+            found = f"the route to them starts at {(source := probe.getsockname()[0])}"
+        except OSError as error:
+            found, source = str(error.strerror), ""
+    if source == place.gateway:
+        return None
+    return (
+        f"this machine does not reach the sandboxes' addresses, {place.network}, by {place.bridge} ({found}): set that "
+        f"link up with the address {place.gateway}, or restart the engine"
+    )
 
 
 def _address(text: str) -> IPv4Address:

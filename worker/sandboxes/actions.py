@@ -13,7 +13,7 @@ from shared.models import Sandbox
 from shared.sandboxes.desired_state import CurrentDesiredState
 from shared.states import Status
 from worker.context import WorkerContext
-from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
+from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, EngineUnavailable, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
 from worker.sandboxes.container_logs import is_in_doubt, keep_log
@@ -94,6 +94,7 @@ class SandboxActions:
 
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
+            EngineUnavailable: this machine does not reach its sandboxes.
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
@@ -105,7 +106,10 @@ class SandboxActions:
             return Health.SILENT
         if self._server.awaits_init() and not self._init_requested:
             return Health.AWAITING_INIT
-        return self._server.probe(url, keys_confirmed=self._keys_confirmed)
+        health = self._server.probe(url, keys_confirmed=self._keys_confirmed)
+        if health == Health.SILENT and (detour := self._context.network.find_detour()) is not None:
+            raise EngineUnavailable(detour)
+        return health
 
     def is_outdated(self, observed: ContainerStatus) -> bool:
         """Whether another container is needed to run the sandbox."""

@@ -11,6 +11,7 @@ import structlog
 
 from shared.agent_server.errors import AgentServerError, DoorUnavailable, NoKeyRequired, WrongServer
 from shared.clock import after
+from shared.crypto import MissingKey
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
@@ -39,6 +40,7 @@ ACTION_REASONS = {
     Action.START: Reason.START_FAILED,
     Action.INITIALIZE: Reason.INITIALIZE_FAILED,
 }
+AWAITED = {DoorUnavailable: Reason.DOOR_UNAVAILABLE, MissingKey: Reason.SECRET_KEY_MISSING}  # without a max
 
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
@@ -78,9 +80,7 @@ class SandboxReconciler:
         self._status_only = status_only
         # An action was executed after the last check of the fencing token.
         self._executed_since_fence_check = False
-        # Actions executed for the current generation.
         self._action_count = 0
-        # Consecutive probes that another server has answered.
         self._wrong_server_count = 0
         # The place in the lane of boots, if the run has taken one.
         self._places = ExitStack()
@@ -108,8 +108,8 @@ class SandboxReconciler:
         except EngineError as error:
             # Some requests belong to no action: what the engine refuses there may succeed later.
             self._retry_later(Reason.ENGINE_ERROR, f"the engine can't do this now; the worker retries: {error}")
-        except DoorUnavailable as error:
-            self._retry_later(Reason.DOOR_UNAVAILABLE, f"{error}; the worker retries")
+        except (DoorUnavailable, MissingKey) as error:
+            self._retry_later(AWAITED[type(error)], f"{error}; the worker retries")
 
     def _retry_later(self, reason: Reason, detail: str) -> NoReturn:
         """Let the desired state stand for as long as the engine, or the node's door, is in trouble.

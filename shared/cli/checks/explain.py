@@ -19,7 +19,7 @@ WIDTH = 88
 def explain_reason(
     reason: Annotated[str | None, typer.Argument(help="A reason, such as oom_killed. Default: list all names.")] = None,
 ) -> None:
-    """Say what a reason or a start-up error means: cause, check, fix, and what becomes of the data."""
+    """Explain a reason or a start-up error: cause, check, fix, and the effect on the data."""
     if reason is None:
         print_table(("name", "title"), [(entry.name, entry.title) for entry in explanations().values()])
         return

@@ -53,7 +53,7 @@ def grant_admin(name: str) -> None:
 
 @users.command("take-admin")
 def take_admin(name: str) -> None:
-    """Make an admin a user like the others. The last admin stays."""
+    """Remove the admin role from a user. The last admin keeps it."""
     from shared.users import roles
 
     with installation().writing() as session:

@@ -72,7 +72,7 @@ def start_conversation(
     wait: Wait = True,
     timeout: Timeout = SECONDS,
 ) -> None:
-    """Start a conversation, and print its id. With `--wait`, which is the default, the agent has got the message."""
+    """Start a conversation, and print its id. With `--wait`, the default, it returns when the agent has the message."""
     conversation_id = uuid.uuid4().hex
     request = {
         "conversation_id": conversation_id,
@@ -122,7 +122,9 @@ def send_message(
 @remote
 def show_events(
     conversation_id: Id,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new ones, until the agent has ended.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new events, until the agent has ended.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of past events.")] = 100,
 ) -> None:
     """Print events, oldest first. With `--json`, one JSON object a line. Exit with 1 if a followed agent failed."""

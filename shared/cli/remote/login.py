@@ -26,7 +26,7 @@ def log_in(
     url: Annotated[str, typer.Argument(envvar="AGENT_WORKSPACE_URL", help="The service, such as https://host.")],
     name: Annotated[str | None, typer.Option(help="Name of the context. Default: the service's host.")] = None,
     with_key: Annotated[
-        bool, typer.Option("--with-key", help="Read a key from standard input, not by browser.")
+        bool, typer.Option("--with-key", help="Read a key from standard input instead of using a browser.")
     ] = False,
 ) -> None:
     """Log in: approve this machine in a browser. It gets a key of its own, which `logout` revokes."""

@@ -95,7 +95,7 @@ def execute(
     directory: Annotated[str | None, typer.Option("--cwd", help="Directory of the command.")] = None,
     timeout: Annotated[int, typer.Option(min=1, help="Max time of the command, seconds.")] = 300,
 ) -> None:
-    """Run a command in a sandbox, print its output when it ends, and exit with its status. It wakes the sandbox."""
+    """Run a command in a sandbox, resume it if paused, print the output at the end, and exit with its status."""
     line = command[0] if len(command) == 1 else shlex.join(command)
     body = {"command": line, "timeout": timeout} | ({"cwd": directory} if directory else {})
     path = f"/sandbox/{read_id(sandbox_id)}/api/bash/execute_bash_command"

@@ -113,7 +113,7 @@ class Service:
         with self.stream(method, path, query=query | {"wait": wait}, headers=headers) as response:
             text = _read(response)
             if response.headers.get("Operation-Settled") == "superseded":
-                raise WorkspaceError("something else was asked of it meanwhile")
+                raise WorkspaceError("another request has changed its desired state meanwhile")
         return json.loads(text)
 
     def post_form(self, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _read(response: "httpx.Response") -> bytes:
     for part in response.iter_bytes():
         body += part
         if len(body) > MAX_ANSWER_BYTES:
-            raise Unavailable(f"the answer is longer than {MAX_ANSWER_BYTES // 1024**2} MiB")
+            raise Unavailable(f"the response is longer than {MAX_ANSWER_BYTES // 1024**2} MiB")
     return bytes(body)
 
 

@@ -53,7 +53,7 @@ def join(
     check_connections(settings)
     ENVIRONMENT.parent.mkdir(mode=0o700, exist_ok=True)
     if ENVIRONMENT.exists():
-        raise Conflict(f"{ENVIRONMENT} exists here: join from an empty folder")
+        raise Conflict(f"{ENVIRONMENT} exists already: join in an empty folder")
     create_file(ENVIRONMENT, _as_text(settings).rstrip())
     typer.echo(f"the settings are in {ENVIRONMENT.absolute()}", err=True)
     if start:
@@ -80,13 +80,13 @@ def read_invitation(text: str) -> dict[str, str]:
     """The settings of an invitation.
 
     Raises:
-        Invalid: a setting is missing, or one that no invitation has.
+        Invalid: a setting is missing, or is one that an invitation may not set.
     """
     found = {name: value or "" for name, value in dotenv_values(stream=StringIO(text), interpolate=False).items()}
     if missing := [name for name in REQUIRED if not found.get(name)]:
-        raise Invalid(f"this is no invitation: {', '.join(missing)} missing. Print one with `nodes invite`")
+        raise Invalid(f"this is not an invitation: {', '.join(missing)} missing. Print one with `nodes invite`")
     if unknown := sorted(set(found) - NAMES):
-        raise Invalid(f"no invitation has {unknown[0][:64]}")
+        raise Invalid(f"an invitation may not set {unknown[0][:64]}")
     return found
 
 
@@ -102,7 +102,9 @@ def check_connections(settings: dict[str, str]) -> None:
         try:
             connect(url)
         except Exception as error:  # noqa: BLE001 - of a driver, a socket or TLS
-            raise Unavailable(f"the {what} at {_host(url)} can't be used from here: {_first_line(error)}") from None
+            raise Unavailable(
+                f"the {what} at {_host(url)} cannot be used from this machine: {_first_line(error)}"
+            ) from None
 
 
 def _ask_database(url: str) -> None:
@@ -135,7 +137,7 @@ def _checked_address(address: str) -> str:
     try:
         found = ip_address(address)
     except ValueError:
-        raise Invalid(f"{address[:64]!r} is no IP address") from None
+        raise Invalid(f"{address[:64]!r} is not an IP address") from None
     if found.is_unspecified or found.is_loopback:
         raise Invalid(f"{address} is not an address that another machine reaches")
     return str(found)

@@ -1,4 +1,4 @@
-"""Operations of the API that ask a hostile agent server end in time, with the right status and in bounded memory."""
+"""The API's requests to a hostile agent server end in time, with the right status and in bounded memory."""
 
 import asyncio
 import time
@@ -42,14 +42,14 @@ UNREAD: dict[str, Operation] = {
     "ACP model": ("POST", f"{V1}/{{id}}/switch_acp_model", {"model": "m"}),
 }
 OPERATIONS = READ | UNREAD
-# For a change, each way to be hostile meets every third operation, and each operation every third way; at night, all.
+# For a change, each mode is combined with every third operation, and vice versa; at night, with all.
 STEP = effort.choose(quick=3, change=3, thorough=1)
 SILENT = ("never answers", "drips", "drips its headers")
 STATUS = {"floods": 413, "crumbles": 413}
-# Refusals of a client's request are passed on, except where the request has no values of the client.
+# The API forwards refusals of a client's request, unless the request has no values of the client.
 FAILED = ("inflates", "promises", "large header", "other key", "error", "moved", *SILENT)
 PASSED_ON = ("changes", "diff", "V0 changes", "V0 diff", "file", "V0 file", "message", "V0 message")
-# What is a list of changes, for all that the API can tell.
+# Responses that the API cannot distinguish from a list of changes.
 VALID = {("changes", "list instead of an object"), ("V0 changes", "list instead of an object")}
 MAX_SECONDS = 20
 MAX_GROWTH = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""One user's hosts that do not respond keep the searches of other users from nothing."""
+"""A user's hosts that do not respond do not delay the searches of other users."""
 
 import asyncio
 import contextvars
@@ -32,7 +32,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asking(client: GitClient, user: str, url: str) -> "asyncio.Task[Reply]":
-    """A request for that user."""
+    """A request of a user."""
     context = contextvars.copy_context()
     context.run(caller.set, user)
     work: Coroutine[Any, Any, Reply] = client.ask("github", "GET", url)

@@ -123,7 +123,7 @@ def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: Person, monkey
     def fail(*_: Any, **__: Any) -> Any:
         raise socket.gaierror("no such name")
 
-    # The administrator lists the first one only.
+    # The administrator allows only the first host.
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     for host in ("other.example.com", "none.example.com"):
         connect(user, "github", host=f"https://{host}")

@@ -1,4 +1,4 @@
-"""A git host that a user names, and that is hostile, takes neither the memory nor the time of an API process."""
+"""A hostile git host of a user exhausts neither the memory nor the time of an API process."""
 
 import asyncio
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What a sandbox sends at a time: large bodies are limited together, before they are read."""
+"""The limit on all large bodies that a sandbox sends at a time, which applies before they are read."""
 
 import socket
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def url(context: Context) -> Iterator[str]:
 
 
 def send(url: str, sandbox: Sandbox, size: int) -> httpx.Response:
-    """Report no events, in a body of that size."""
+    """Report no events, in a body of a given size."""
     path, body = f"/api/v1/webhooks/events/{new_id()}", b"[".ljust(size - 1) + b"]"
     headers = {"X-Session-API-Key": session_key_of(sandbox), "Content-Type": "application/json"}
     return httpx.post(url + path, content=body, headers=headers, trust_env=False)

@@ -22,7 +22,7 @@ Make = Callable[..., TestClient]
 
 @pytest.fixture
 def make(context: Context) -> Iterator[Make]:
-    """Makes a client of an application with these settings."""
+    """A function that makes a client of an application with given settings."""
     with ExitStack() as stack:
 
         def make(**settings: Any) -> TestClient:

@@ -24,7 +24,7 @@ def accepted(limit: RateLimit, key: str) -> bool:
     return standing is None or not standing.retry_seconds
 
 
-def test_whole_minute_may_come_at_once_and_then_as_much_as_becomes_free() -> None:
+def test_whole_minutes_requests_may_come_at_once_and_then_the_rate_applies() -> None:
     clock = Clock()
     limit = RateLimit("login", 6, of="this address", clock=clock)
     assert [accepted(limit, "a") for _ in range(7)] == [True] * 6 + [False]

@@ -55,7 +55,7 @@ def run_with(waiter: CompletionWaiter, act: Callable[[], Awaitable[Result]]) -> 
 
 
 class CountingWaiter(CompletionWaiter):
-    """Counts its reads, and calls `meanwhile` in each, between the read and the report of what was found."""
+    """Counts its reads, and calls `meanwhile` after each, before the result is reported."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def test_every_operation_requires_a_users_key(client: TestClient, user: Person, 
         "another scheme": {"Authorization": f"Basic {user.key}"},
         "a wrong bearer beside a right key": _bearer("aw_wrong") | {"X-Session-API-Key": user.key},
     }
-    client.app.state.context.limits.wrong_keys = RateLimit("wrong-key", 0, of="anybody")  # type: ignore[attr-defined]
+    client.app.state.context.limits.wrong_keys = RateLimit("wrong-key", 0, of="this address")  # type: ignore[attr-defined]
     closed = [one for one in all_operations(client) if not one.is_open and not one.is_webhook]
     assert {str(one) for one in closed} == FOR_USERS
     accepted = []

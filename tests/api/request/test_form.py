@@ -1,4 +1,4 @@
-"""Forms of callers without a key, with texts that no page and no database can have."""
+"""Forms of callers without a key, with texts that neither a page nor a database can contain."""
 
 import json
 

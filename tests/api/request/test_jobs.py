@@ -15,7 +15,7 @@ REQUESTS = 60  # more than there are threads for requests
 
 
 class StalledPublisher(RecordingPublisher):
-    """Publishes when the test lets it."""
+    """Blocks in `publish` until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class StalledPublisher(RecordingPublisher):
 
 
 def publish_many(publisher: StalledPublisher) -> str:
-    """Answer a request while the jobs of many requests wait for the broker."""
+    """The API responds while the jobs of many requests wait for the broker."""
 
     async def run() -> str:
         sent = JobPublisher(publisher)

@@ -1,4 +1,4 @@
-"""`?wait=seconds` and `Prefer: wait=seconds`: when the answer comes, what it holds, and which values are refused."""
+"""`?wait=seconds` and `Prefer: wait=seconds`: the time and content of the response, and the refused values."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -68,7 +68,7 @@ def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, age
 
 
 @pytest.mark.parametrize("time", ["%80" * 20_000, "2" * 65, ""], ids=("longest", "long", "empty"))
-def test_what_is_no_time_requests_no_events(time: str) -> None:
+def test_invalid_time_requests_no_events(time: str) -> None:
     """A search with it would have a longer URL than httpx allows."""
     scope = {"path": "", "raw_path": f"/sandbox/{'0' * 32}/{PATH}".encode(), "headers": [], "scheme": "ws"}
     for after, events in ((time, None), (TIME, Resend(CONVERSATION, TIME))):

@@ -1,4 +1,4 @@
-"""An agent server under an attacker's control: its responses are on this service's origin, and may do nothing there."""
+"""An agent server under an attacker's control. Its responses have this service's origin, and no rights there."""
 
 import json
 import socket
@@ -46,7 +46,7 @@ ORIGIN_HEADERS = {
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that sends this to each client, and disconnects; its URL, and the requests."""
+    """Run a server that sends this to each client and disconnects; yield its URL and its requests."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -222,7 +222,7 @@ class TestAnswer:
 
 @contextmanager
 def disconnecting(times: int) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that disconnects without a response `times` times; its URL, and the requests."""
+    """Run a server that disconnects without a response `times` times; yield its URL and its requests."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

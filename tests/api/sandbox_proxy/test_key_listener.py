@@ -1,4 +1,4 @@
-"""The client port: a sandbox's key tells which sandbox is meant, and nothing else of the service is there."""
+"""The client port: a sandbox's key selects the sandbox, and no other route of the service is available."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_key_tells_the_sandbox(clients: httpx.Client, agent: Agent, running: San
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/docs", "/openapi.json", "/api/v1/users/me", "/metrics", "/ready"])
-def test_nothing_of_the_service_is_there(clients: httpx.Client, user: Person, path: str) -> None:
+def test_no_other_route_of_the_service_is_available(clients: httpx.Client, user: Person, path: str) -> None:
     for headers in ({}, user.headers, {"X-Session-API-Key": user.key}):
         assert clients.get(path, headers=headers).status_code == 401
 
@@ -74,7 +74,7 @@ def test_websocket_is_of_the_key_s_sandbox(clients: httpx.Client, running: Sandb
 
 
 def test_other_port_needs_the_id(api: httpx.Client, running: Sandbox) -> None:
-    """Else a redirect of an agent server could lead a browser anywhere in this service."""
+    """Otherwise a redirect of an agent server could lead a browser to any page of this service."""
     assert api.get("/sandbox/by-key/moved", headers=key_of(running)).status_code == 401
 
 

@@ -1,4 +1,4 @@
-"""The throttle of acts for frames."""
+"""The throttle of actions that frames trigger."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from shared.errors import NotFound
 
 
 def count_acts(calls: Callable[[Throttle], Awaitable[None]], *, fails: bool = False) -> int:
-    """The number of times the act ran."""
+    """The number of times that the action ran."""
     done = 0
 
     async def act() -> None:

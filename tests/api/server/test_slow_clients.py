@@ -1,4 +1,4 @@
-"""Slow clients: they lose their connections to others, and lose them anyhow after a while."""
+"""Slow clients lose their connections to other clients, and in any case after a while."""
 
 import socket
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_slow_clients_keep_no_others_out(sent: bytes) -> None:
                 assert ask(address) == b"HTTP/1.1 200 OK"
                 assert ask(address, WEBHOOK) == b"HTTP/1.1 200 OK"
         closed = answer_of(slow[0])
-        # The oldest ones were closed; they learn why, if they were sending a request.
+        # The oldest connections were closed, with a reason if a request was incomplete.
         assert closed.count(b"408 Request Timeout") == (sent in (HEAD, BODY))
         assert closed.count(b"200 OK") == (sent == REQUEST)
 
@@ -119,7 +119,7 @@ def test_client_that_does_not_read_loses_its_connection() -> None:
     limits = ConnectionLimits(read_seconds=0.1)
     with limited(limits) as address, socket.create_connection(address, timeout=30) as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        # It begins to read when the server has given up.
+        # The client begins to read after the server has given up.
         assert eventually(lambda: is_reset(connection))
 
 

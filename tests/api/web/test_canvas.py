@@ -1,4 +1,4 @@
-"""The web UI: where it is unpacked, it answers paths that no operation takes, for signed-in users."""
+"""The web UI: if it is unpacked, it serves all paths without an operation, for signed-in users."""
 
 import json
 import re
@@ -25,7 +25,7 @@ INDEX = """<!DOCTYPE html><html><head><link rel="modulepreload" href="/assets/a-
 
 @pytest.fixture(autouse=True)
 def page(settings: Settings) -> Path:
-    """The page, or what stands for it, as it was unpacked."""
+    """The directory of the unpacked web UI, with substitutes for its files."""
     for name, content in {
         "index.html": INDEX,
         "assets/a-1.js": "export default 1",
@@ -150,14 +150,14 @@ def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient,
         assert client.get("/nope", headers={"Accept": accept}, follow_redirects=False).status_code == 303
 
 
-def test_the_login_leads_to_what_no_menu_of_it_does(browser: TestClient, page: Path) -> None:
+def test_login_page_links_to_the_llm_settings_of_an_unpacked_web_ui(browser: TestClient, page: Path) -> None:
     assert 'href="/settings/llm"' in browser.get("/login").text
     (page / "index.html").unlink()
     assert "/settings/llm" not in browser.get("/login").text
 
 
 class TestMissingPage:
-    """Where it was not unpacked, the API is all there is."""
+    """Without an unpacked web UI, only the API is served."""
 
     @pytest.fixture
     def bare(self, context: Context, page: Path) -> Iterator[TestClient]:

@@ -103,7 +103,7 @@ OF_SANDBOXES = (
             is_missing("POST", f"{SANDBOXES}/{UNKNOWN}/resume"),
             Call("POST", f"{SANDBOXES}/nonsense/resume", status=400),
         ),
-        f"{ROUTES}test_sandboxes.py::test_commands_on_what_is_not_there",
+        f"{ROUTES}test_sandboxes.py::test_commands_on_a_missing_sandbox",
     ),
 )
 OF_CONVERSATIONS = (

@@ -35,7 +35,7 @@ def test_v1_interface_is_complete_except_for_known_gaps(client: TestClient) -> N
 def test_known_gaps_still_exist(client: TestClient) -> None:
     assert isinstance(client.app, FastAPI)
     findings = compare(describe(client.app.openapi()), table.load())
-    assert known_gaps() - findings.keys() == set(), "strike these from lacking.toml"
+    assert known_gaps() - findings.keys() == set(), "remove these from lacking.toml"
 
 
 @pytest.mark.parametrize("name", ["SandboxInfo", "SandboxSpecInfo", "AppConversation"])

@@ -1,4 +1,4 @@
-"""A node's door: HAProxy between the service and servers in sandboxes' places, on addresses of this machine."""
+"""A node's door: HAProxy between the service and servers instead of sandboxes, at addresses of this machine."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ class Running:
     process: subprocess.Popen[bytes]
 
     def at(self, host: str, port: int) -> str:
-        """The URL of a place behind the door."""
+        """The URL of an address behind the door."""
         return f"{self.url}/{host}/{port}"
 
 
@@ -87,7 +87,7 @@ def prefix_of(slot: Slot) -> str:
 
 @pytest.fixture
 def api() -> Iterator[HostileServer]:
-    """A server in the API's place."""
+    """A server instead of the API."""
     with hostile(answering({"from": "api"})) as server:
         yield server
 

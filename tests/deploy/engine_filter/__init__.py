@@ -1,1 +1,1 @@
-"""The engine filter without an engine: what it reads, and how it passes responses on."""
+"""The engine filter without an engine: how it parses requests and forwards responses."""

@@ -1,4 +1,4 @@
-"""What an operator's settings, and this service's networks, may add to the body of a request."""
+"""The additions to a request's body that an operator's settings and the service's networks permit."""
 
 import getpass
 import json

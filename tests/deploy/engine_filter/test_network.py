@@ -1,4 +1,4 @@
-"""The rules of its network, as a worker without root's rights changes them through the filter."""
+"""Changes of the network's rules by an unprivileged worker through the filter."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def rules() -> FakeFirewall:
 
 @pytest.fixture
 def worker(rules: FakeFirewall) -> Iterator[FilteredFirewall]:
-    """The firewall as the worker has it."""
+    """The worker's firewall."""
     with running_engine_filter("unix:///nowhere", Policy("own", frozenset()), NetworkRoute(PLACE, rules)) as host:
         yield FilteredFirewall(host)
 

@@ -98,7 +98,7 @@ def test_stream_passes_as_it_comes_and_ends_with_the_client(
     eventually(lambda: connections[0].fileno() == -1)
 
 
-def test_engine_that_is_away_ends_the_connection(engine: ScriptedEngine) -> None:
+def test_engine_that_is_down_ends_the_connection(engine: ScriptedEngine) -> None:
     """The worker sees a lost connection, not an error of the engine (decision 44)."""
     with running_engine_filter("unix:///nowhere/docker.sock", POLICY) as host:
         assert send(EngineSocket(host), b"GET /version HTTP/1.1\r\n\r\n") == b""

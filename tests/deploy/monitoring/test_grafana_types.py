@@ -1,4 +1,4 @@
-"""The dashboard, read by the types that Grafana's makers generate from its own schemas. Grafana itself is not run."""
+"""The dashboard, parsed by the types that Grafana's developers generate from its schemas. Grafana itself is not run."""
 
 import json
 import subprocess
@@ -10,10 +10,10 @@ import pytest
 
 from tests.deploy.monitoring.test_monitoring import DASHBOARD
 
-pytestmark = pytest.mark.nightly  # it downloads them
+pytestmark = pytest.mark.nightly  # the test downloads the types
 TYPES = "grafana-foundation-sdk==1769699998!10.1.0"
 UV = Path(sys.executable).with_name("uv")
-# Reads a dashboard, with the queries and options of its panels, and writes what the types have kept of it.
+# Parses a dashboard with the queries and options of its panels, and prints it as the types serialize it.
 READ = """
 import json, sys
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -48,7 +48,7 @@ def read(written: dict[str, Any], types: Path) -> dict[str, Any]:
 
 
 def lost(written: Any, found: Any, place: str = "") -> list[str]:
-    """The places of what differs."""
+    """The locations of differences."""
     if isinstance(written, dict) and isinstance(found, dict):
         pairs = [(value, found.get(name), f"{place}/{name}") for name, value in written.items()]
     elif isinstance(written, list) and isinstance(found, list) and len(written) == len(found):

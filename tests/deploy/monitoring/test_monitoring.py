@@ -16,9 +16,9 @@ from shared.observability import metrics
 REPOSITORY = Path(__file__).parents[3]
 ALERTS, DASHBOARD = (REPOSITORY / "deploy/monitoring" / name for name in ("alerts.yml", "dashboard.json"))
 NAME = re.compile(r"\bagent_workspace_\w+")
-# What Grafana replaces before it sends a query.
+# The variables that Grafana replaces in a query.
 INTERVAL = "$__rate_interval"
-# Of a panel, as Grafana's schema of dashboards wants it.
+# The fields of a panel that Grafana's schema of dashboards requires.
 PANEL = {"id", "type", "title", "gridPos"}
 
 
@@ -44,7 +44,7 @@ def queries() -> list[str]:
     return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
 
 
-def test_rules_are_loaded_and_each_fires_for_what_it_is_about() -> None:
+def test_alert_rules_are_loaded_and_each_fires_in_its_case() -> None:
     assert "rules found" in promtool("check", "rules", str(ALERTS))
     promtool("test", "rules", str(Path(__file__).parent / "rules.yml"))
 

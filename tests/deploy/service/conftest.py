@@ -1,4 +1,4 @@
-"""A folder with a Procfile of the test's own."""
+"""A folder with the test's own Procfile."""
 
 from pathlib import Path
 

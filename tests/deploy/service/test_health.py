@@ -1,4 +1,4 @@
-"""The health check of an API process is passed by an answer of that process, and not by one of those beside it."""
+"""The health check of an API process accepts a response of that process only, not one of the other processes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ TICK = 0.01
 
 @pytest.fixture
 def uptimes() -> list[float]:
-    """What the processes behind the port answer in turn, the last one for ever."""
+    """The responses of the processes behind the port, in turn; the last one is repeated."""
     return [OLD, OLD, OWN]
 
 
@@ -70,7 +70,7 @@ def test_age_of_a_process() -> None:
 
 @pytest.fixture
 def unready(port: int, uptimes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API process, here the parent of this one, whose database does not answer."""
+    """An API process, here the parent of this one, whose database does not respond."""
     uptimes[:] = [OWN]
     for name, value in (("AW_HOST", "127.0.0.1"), ("AW_PORT", str(port)), ("MAINPID", str(os.getppid()))):
         monkeypatch.setenv(name, value)
@@ -78,14 +78,14 @@ def unready(port: int, uptimes: list[float], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("unready")
-def test_process_that_was_never_ready_is_not_well(tmp_path: Path) -> None:
+def test_process_that_was_never_ready_is_not_healthy(tmp_path: Path) -> None:
     file = tmp_path / "ready"
     assert not health.main([str(file)])
     assert not file.exists()
 
 
 @pytest.mark.usefixtures("unready")
-def test_process_that_was_ready_stays_well_without_its_database(
+def test_process_that_was_ready_stays_healthy_without_its_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "ready"

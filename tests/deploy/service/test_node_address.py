@@ -19,7 +19,7 @@ def test_module_runs_with_that_address(monkeypatch: pytest.MonkeyPatch, capsys: 
     others = {name: value for name, value in os.environ.items() if name != "AW_NODE_ADDRESS"}
     monkeypatch.setattr(os, "environ", others | {"AW_DATABASE_URL": "postgresql://u@127.0.0.1/workspace"})
     monkeypatch.setattr(sys, "argv", [])
-    # Logs would be sent to this test's output after its end, too.
+    # Otherwise logs would be written to this test's output even after its end.
     monkeypatch.setattr("deploy.service.node_address.configure_logs", lambda *_: None)
     main("this")
     assert os.environ["AW_NODE_ADDRESS"] == "127.0.0.1"

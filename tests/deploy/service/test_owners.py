@@ -1,4 +1,4 @@
-"""Users of their own: the move of SQLite's file, and the reasons to run as root."""
+"""Separate users for processes: the move of SQLite's file, and the reasons to run as root."""
 
 import os
 import sqlite3
@@ -47,7 +47,7 @@ def test_database_is_moved_one_time_and_found_at_its_path(var: Path) -> None:
     assert (var / "db" / owners.DATABASE).stat().st_mode & 0o777 == 0o660
 
 
-def test_what_a_killed_process_left_in_the_log_is_moved_too(var: Path) -> None:
+def test_log_of_a_killed_process_is_moved_too(var: Path) -> None:
     path = var / owners.DATABASE
     write(path, 1)
     child = os.fork()
@@ -85,7 +85,7 @@ def test_database_in_use_is_not_moved(var: Path) -> None:
     assert read(path) == [1]
 
 
-def test_files_of_root_are_handed_over_and_what_links_name_is_not(tmp_path: Path) -> None:
+def test_ownership_of_files_changes_but_not_of_link_targets(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     (folder / "inner").mkdir(parents=True)
     for path in (outside, tmp_path / "linked", folder / "file", folder / "inner" / "file"):

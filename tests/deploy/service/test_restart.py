@@ -1,4 +1,4 @@
-"""A restart goes on to the next process when the last one works, and not before."""
+"""A restart continues with the next process only when the previous one works."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ LONG = 1000.0
 
 @pytest.fixture
 def uptimes() -> list[float]:
-    """What the processes behind the address answer, the last one for ever."""
+    """The responses of the processes behind the address; the last one is repeated."""
     return [LONG, LONG, 0.0]
 
 

@@ -75,7 +75,7 @@ def _holds(environment: Path, mark: str) -> bool:
     try:
         return mark.encode() in environment.read_bytes()
     except OSError:
-        return False  # it is gone by now
+        return False  # the process has ended meanwhile
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
         process.kill()
         process.wait()
         for pid in found.pids():
-            with suppress(ProcessLookupError):  # it may end by itself in between
+            with suppress(ProcessLookupError):  # the process may end by itself in between
                 os.kill(pid, signal.SIGKILL)
 
 

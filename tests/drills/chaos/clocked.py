@@ -1,6 +1,7 @@
-"""`python -m tests.drills.chaos.clocked MODULE`: runs one of our processes with a clock that a file sets off.
+"""`python -m tests.drills.chaos.clocked MODULE`: runs a process of the service with a clock offset from a file.
 
-What waits, does so by the monotonic clock, which no fault sets; what asks for the machine's time asks `shared.clock`.
+The offset applies to `shared.clock`, which all code reads for the time of day. Waits use the monotonic clock, which no
+fault changes.
 """
 
 import os
@@ -15,7 +16,7 @@ VARIABLE = "TEST_CLOCK_FILE"
 
 
 def run() -> None:
-    """Bend the clock, then be that module."""
+    """Offset the clock, then run the module as the main program."""
     file = Path(os.environ[VARIABLE])
     clock.machine_time = lambda: datetime.now(UTC) + timedelta(seconds=int(file.read_text()))
     module = sys.argv.pop(1)

@@ -1,4 +1,4 @@
-"""The nemesis: inflicts faults in an order that its seed decides, heals each, and writes down what it did."""
+"""The nemesis: injects faults in an order that its seed determines, heals each, and logs them."""
 
 import random
 import threading
@@ -9,62 +9,64 @@ from collections.abc import Sequence
 from shared.clock import now
 from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed
 from tests.drills.chaos.site import Site
-from tests.drills.excuses import Inflicted
+from tests.drills.excuses import InjectedFault
 
-# Between two faults, at most.
+# The longest pause between two faults of a thread.
 PART_PAUSE_SECONDS, CONTAINER_PAUSE_SECONDS = 2.0, 3.0
 RESUMES = frozenset({"container started", "container unpaused"})
 
 
 class Nemesis:
-    """Two hands at once: one breaks the parts of the site, one makes outside changes to containers.
+    """Two threads that inject faults: one into the parts of the site, the other as outside changes to containers.
 
     Args:
-        stretch: how many times as long as usual a fault lasts.
+        stretch: the factor by which faults last longer than usual.
     """
 
     def __init__(self, site: Site, seed: int, *, stretch: float) -> None:
-        self.log: list[Inflicted] = []
+        self.log: list[InjectedFault] = []
         self._stretch = stretch
         self._site = site
         context = [kind for kind in PARTS if site.postgres or not kind.needs_postgres]
-        self._hands: list[tuple[random.Random, Sequence[type[Fault]], float]] = [
+        self._schedules: list[tuple[random.Random, Sequence[type[Fault]], float]] = [
             (random.Random(f"{seed} parts"), context, PART_PAUSE_SECONDS),
             (random.Random(f"{seed} containers"), CONTAINERS, CONTAINER_PAUSE_SECONDS),
         ]
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
-        # What each hand inflicts next, as a deck of cards: every kind comes before one comes again.
-        self._decks: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _, _ in self._hands}
+        # The kinds that each thread injects next, in order: a kind repeats only after all the others.
+        self._remaining: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _, _ in self._schedules}
 
     @property
     def landed(self) -> Counter[str]:
-        """How many faults of each kind there were; those that failed are none."""
+        """The number of injected faults of each kind, without those that could not be injected."""
         return Counter(fault.kind for fault in self.log if fault.landed)
 
     @property
     def missed(self) -> Counter[str]:
-        """How many faults of each kind could not be inflicted."""
+        """The number of faults of each kind that could not be injected."""
         return Counter(fault.kind for fault in self.log if not fault.landed)
 
     @property
     def missing(self) -> list[str]:
-        """The kinds that there was no fault of."""
-        return sorted({kind.kind() for _, kinds, _ in self._hands for kind in kinds} - self.landed.keys())
+        """The kinds of which no fault was injected."""
+        return sorted({kind.kind() for _, kinds, _ in self._schedules for kind in kinds} - self.landed.keys())
 
     def start(self) -> None:
         """Begin a round."""
         self._stopped.clear()
-        self._threads = [threading.Thread(target=self._work, args=hand, daemon=True) for hand in self._hands]
+        self._threads = [
+            threading.Thread(target=self._work, args=schedule, daemon=True) for schedule in self._schedules
+        ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End it, with every fault healed.
+        """End the round, with every fault healed.
 
         Raises:
-            BaseException: a fault could not be inflicted or healed; the run is worth nothing.
+            BaseException: a thread failed to inject or heal a fault, so the run is invalid.
         """
         self._stopped.set()
         for thread in self._threads:
@@ -75,18 +77,18 @@ class Nemesis:
     def _work(self, rng: random.Random, kinds: Sequence[type[Fault]], pause_seconds: float) -> None:
         try:
             while not self._stopped.wait(rng.uniform(0, pause_seconds)):
-                self._afflict(self._draw(rng, kinds), rng)
-        except BaseException as error:  # noqa: BLE001 - told by `stop`
+                self._inject(self._next_fault(rng, kinds), rng)
+        except BaseException as error:  # noqa: BLE001 - raised by `stop`
             self._failures.append(error)
 
-    def _draw(self, rng: random.Random, kinds: Sequence[type[Fault]]) -> Fault:
-        self._decks[rng] = self._decks[rng] or rng.sample(kinds, len(kinds))
-        return self._decks[rng].pop()(self._site, rng)
+    def _next_fault(self, rng: random.Random, kinds: Sequence[type[Fault]]) -> Fault:
+        self._remaining[rng] = self._remaining[rng] or rng.sample(kinds, len(kinds))
+        return self._remaining[rng].pop()(self._site, rng)
 
-    def _afflict(self, fault: Fault, rng: random.Random) -> None:
+    def _inject(self, fault: Fault, rng: random.Random) -> None:
         began, at, landed = time.monotonic(), now(), True
         try:
-            fault.inflict()
+            fault.inject()
             self._stopped.wait(rng.uniform(*fault.seconds) * self._stretch)
         except Missed:
             landed = False
@@ -95,4 +97,4 @@ class Nemesis:
         ended = time.monotonic()
         if fault.kind() in RESUMES:
             self._site.resumed.add(fault.subject)
-        self.log.append(Inflicted(fault.kind(), fault.subject, fault.node, began, ended, at, landed))
+        self.log.append(InjectedFault(fault.kind(), fault.subject, fault.node, began, ended, at, landed))

@@ -1,4 +1,4 @@
-"""A run's result as a page."""
+"""The result of a chaos run as a Markdown page."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ WIDTH = 40
 
 
 def write_report(path: Path, result: Result) -> None:
-    """Write it as Markdown."""
+    """Write the result as Markdown."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(_lines(result)) + "\n")
 
@@ -27,7 +27,7 @@ def _lines(result: Result) -> list[str]:
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, {os.cpu_count()} cores, Linux {platform.release()}.",
         "Two engines, three workers, two API processes, one broker, one database, one registry; "
-        + ("leases of 3 s and pauses to match." if result.short_timeouts else "the service's default settings."),
+        + ("leases of 3 s and intervals to match." if result.short_timeouts else "the service's default settings."),
         "",
         "```sh",
         f"make chaos SECONDS={result.seconds:.0f} SEED={result.seed} DATABASE={result.database}"
@@ -39,9 +39,9 @@ def _lines(result: Result) -> list[str]:
         f"| acknowledged writes | {result.acknowledged} |",
         f"| faults | {result.faults.total()} |",
         f"| seconds of faults under load | {result.seconds:.0f} |",
-        f"| lost, doubled, orphaned, stuck, untrue | {len(result.violations)} |",
+        f"| lost, duplicated, orphaned, stuck, misreported | {len(result.violations)} |",
         *_times("from the last fault to agreement", result.convergence),
-        *_times("from the last request, without faults, to agreement", result.obedience),
+        *_times("from the last request, without faults, to agreement", result.fulfilment),
         "",
         *[f"- {violation}" for violation in result.violations],
         "## Each round, from its last fault to agreement",
@@ -50,25 +50,21 @@ def _lines(result: Result) -> list[str]:
         *_bars(result.convergence),
         "```",
         "",
-        "## What was asked for",
+        "## Requests",
         "",
-        *_table("request and answer", result.counts),
+        *_table("request and response", result.counts),
         "",
-        "`lost` was never answered: it may have happened or not.",
-        "`fail` is a 4xx: the sandbox had been deleted meanwhile, or can't take a conversation.",
+        "A `lost` request got no response: it may have taken effect or not.",
+        "A `fail` is a 4xx: the sandbox had been deleted meanwhile, or cannot hold a conversation.",
         "",
-        "Starts of conversations ended so; an ERROR has its reason, a sandbox that was paused, say:",
+        "The last stages of conversations' starts. Each ERROR has a reason, for example a sandbox that was paused:",
         "",
         *_table("stage", result.starts),
         "",
-        "## What was done to it",
+        "## Faults",
         "",
         *_table("fault", result.faults),
-        *(
-            ["", *_table("fault that could not be inflicted, and does not count", result.missed)]
-            if result.missed
-            else []
-        ),
+        *(["", *_table("fault that could not be injected (not counted)", result.missed)] if result.missed else []),
         *(["", *_table("process that ended by itself", result.ends)] if result.ends else []),
     ]
 

@@ -1,4 +1,4 @@
-"""A chaos run: rounds of faults under load, each followed by quiet, agreement, and requests that must be fulfilled."""
+"""A chaos run: rounds of faults under load. After each, the parts must agree, and requests be fulfilled."""
 
 import shutil
 import time
@@ -18,28 +18,29 @@ from tests.drills.chaos.supervisor import Supervisor
 from tests.drills.chaos.verdict import Broken, await_agreement, never
 from tests.drills.chaos.watch import Watch
 from tests.drills.chaos.workload import Workload
-from tests.drills.excuses import Inflicted, is_excused
+from tests.drills.excuses import InjectedFault, is_excused
 from tests.drills.requests import Outcome
 
 ROUND_SECONDS = 20.0
-# A worker that stands still is to stand still for longer than its lease, sometimes.
+# Some frozen workers must stay frozen for longer than their leases.
 DEFAULT_SETTINGS_STRETCH = 2.5
-# In each minute under load; and how long a run must be to have one of each kind.
+# The minimum per minute under load.
 LEAST_FAULTS = 20
+# A run of at least this length must inject every kind.
 ALL_KINDS_SECONDS = 300.0
-# How many times longer than asked for a run takes at most, where the machine is slow.
+# The greatest factor by which a slow machine may exceed the requested length.
 MAX_TIMES = 3
 Report = Callable[[str], None]
 
 
 @dataclass
 class Result:
-    """What a run has come to.
+    """The result of a run.
 
     Args:
-        ends: how often processes ended by themselves, and were started again.
+        ends: the number of times that each process ended by itself and was restarted.
         convergence: seconds from the last fault of each round to agreement.
-        obedience: seconds from the last request of each round, without faults, to agreement.
+        fulfilment: seconds from the last request of each round, without faults, to agreement.
     """
 
     database: str
@@ -49,20 +50,20 @@ class Result:
     acknowledged: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
-    # Faults that could not be inflicted.
+    # Faults that could not be injected.
     missed: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
-    # Acts of clients that never succeeded.
+    # The kinds of requests of which none succeeded.
     missing: list[str] = field(default_factory=list)
     # Start tasks by their last stage.
     starts: Counter[str] = field(default_factory=Counter)
     convergence: list[float] = field(default_factory=list)
-    obedience: list[float] = field(default_factory=list)
+    fulfilment: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promise was."""
+        """Whether the promise was kept."""
         return not self.violations
 
 
@@ -76,16 +77,16 @@ def run(
     report: Report,
     short_timeouts: bool = True,
 ) -> Result:
-    """Break things for so long, and until so many writes were acknowledged.
+    """Inject faults for a time, and until enough writes are acknowledged.
 
     Args:
         database: `sqlite` or `postgresql`.
-        seed: decides what is broken and asked for, and in which order.
-        seconds: of faults under load; the quiet between rounds is not counted.
-        operations: the fewest acknowledged writes.
-        logs: where the processes' logs are put if the promise is not kept.
-        report: is called with each line of progress.
-        short_timeouts: with shorter leases and pauses than the service's defaults, and shorter faults.
+        seed: determines the faults, the requests and their order.
+        seconds: how long to inject faults under load, without the time between rounds.
+        operations: the minimum number of acknowledged writes.
+        logs: the directory for the processes' logs if the promise is not kept.
+        report: called with each line of progress.
+        short_timeouts: use shorter leases and intervals than the service's defaults, and shorter faults.
     """
     result = Result(database, seed, short_timeouts)
     stretch = 1.0 if short_timeouts else DEFAULT_SETTINGS_STRETCH
@@ -96,9 +97,9 @@ def run(
         watch.start()
         try:
             while not _is_enough(result, nemesis, seconds, operations):
-                _play(site, workload, nemesis, result, min(ROUND_SECONDS * stretch, seconds))
+                _run_round(site, workload, nemesis, result, min(ROUND_SECONDS * stretch, seconds))
                 report(_describe(result))
-            _end(site, workload)
+            _delete_everything(site, workload)
         except Broken as broken:
             result.violations += broken.violations
         finally:
@@ -114,28 +115,28 @@ def run(
 
 
 def _is_enough(result: Result, nemesis: Nemesis, seconds: float, operations: int) -> bool:
-    """Whether all that was asked for is done. A slow machine takes longer for it, up to a limit."""
+    """Whether the run has done what it must. A slow machine takes longer, up to a limit."""
     if result.seconds < seconds or result.acknowledged < operations:
         return False
     return not _lacking(result, nemesis, seconds) or result.seconds > MAX_TIMES * seconds
 
 
 def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
-    """What a run of that length must have done to the site, and has not."""
+    """What a run of this length must have done and has not."""
     least = round(seconds * LEAST_FAULTS / 60)
     few = [f"only {result.faults.total()} of {least} faults"] if result.faults.total() < least else []
     kinds = nemesis.missing if seconds >= ALL_KINDS_SECONDS else []
-    acts = [f"no client ever succeeded with this: {act}" for act in result.missing]
+    acts = [f"no request of this kind succeeded: {act}" for act in result.missing]
     return few + acts + [f"no fault of this kind: {kind}" for kind in kinds]
 
 
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
-    """Why a run that has found nothing shows little."""
-    blind = [] if watch.looks else ["no check for sandboxes that ran twice succeeded"]
+    """The reasons for which a run without violations proves too little."""
+    blind = [] if watch.checks else ["no check for sandboxes that ran twice succeeded"]
     return blind + _lacking(result, nemesis, seconds)
 
 
-def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seconds: float) -> None:
+def _run_round(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seconds: float) -> None:
     began = time.monotonic()
     workload.start()
     nemesis.start()
@@ -151,7 +152,7 @@ def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seco
     result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
     result.starts = _count_starts(site)
     workload.repair()
-    result.obedience.append(await_agreement(site, workload, never, "with nothing in the way"))
+    result.fulfilment.append(await_agreement(site, workload, never, "without faults"))
 
 
 def _count_starts(site: Site) -> Counter[str]:
@@ -165,25 +166,25 @@ def _count_pool_claims(site: Site) -> int:
         return session.exec(claims).one()
 
 
-def _end(site: Site, workload: Workload) -> None:
-    """Whatever there is can be deleted."""
+def _delete_everything(site: Site, workload: Workload) -> None:
+    """Delete every sandbox, which must succeed from any state."""
     workload.delete_all()
-    await_agreement(site, workload, never, "when all is deleted")
+    await_agreement(site, workload, never, "after deleting every sandbox")
 
 
-def _is_excused(row: Sandbox, *, requested_at: dict[str, float], log: list[Inflicted]) -> bool:
+def _is_excused(row: Sandbox, *, requested_at: dict[str, float], log: list[InjectedFault]) -> bool:
     return is_excused(row, requested_at.get(row.id, 0.0), log)
 
 
 def _describe(result: Result) -> str:
     return (
         f"round {len(result.convergence):3}: {result.acknowledged:6} acknowledged, {result.faults.total():4} faults, "
-        f"agreement after {result.convergence[-1]:5.1f} s, obedience after {result.obedience[-1]:5.1f} s"
+        f"agreement after {result.convergence[-1]:5.1f} s, fulfilment after {result.fulfilment[-1]:5.1f} s"
     )
 
 
 def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
-    """What the processes have said and what was done to them, for an investigation."""
+    """Copy the processes' logs, and write the list of faults, for an investigation."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "nemesis.log").write_text("\n".join(map(_line, nemesis.log)))
     for log in site.directory.glob("*.log"):
@@ -192,6 +193,6 @@ def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
         shutil.copy(site.directory / "chaos.db", directory)
 
 
-def _line(fault: Inflicted) -> str:
+def _line(fault: InjectedFault) -> str:
     failed = "" if fault.landed else " (failed)"
     return f"{fault.at.isoformat()} {fault.ended - fault.began:5.1f} s {fault.kind} {fault.subject}{failed}"

@@ -1,5 +1,5 @@
-"""Everything that a chaos run breaks: two engines with a door each, three workers, two API processes, broker, database,
-registry.
+"""The installation of a chaos run: two engines with a door each, three workers, two API processes, a broker, a database
+and a registry.
 """
 
 import re
@@ -28,23 +28,23 @@ from tests.services.valkey import Valkey, running_valkey
 INSTALLATION = "test-chaos"
 NODES = ("node-a", "node-b")
 APIS = ("api-1", "api-2")
-# Two workers beside one engine: either may find the other's leases.
+# Two workers share one engine, so each can meet the other's leases.
 WORKERS = {"worker-a1": "node-a", "worker-a2": "node-a", "worker-b1": "node-b"}
 BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
-# Its agent server holds conversations; the others' refuse them.
+# The only image whose agent server accepts conversations.
 TALKING_IMAGE = "agent-workspace/tiny:talking"
 TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
-# A warm pool is kept of it.
+# The image of the warm pool.
 WARM_IMAGE = "agent-workspace/tiny:warm"
 WARM = {"warm_target": 2, "warm_most": 3}
-# For each user; low enough that requests are refused.
+# Per user, and low enough that some requests are refused.
 QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
-# As a real create, which takes time: faults may happen during it.
+# A create takes time, as with a real agent server, so faults can hit it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 256 * 1024 * 1024
 BOUNDS = BOUNDED | {"AW_MIN_FREE_DISK_BYTES": str(32 * 1024 * 1024)}
-# What a database must not lose by a crash of its own; tests elsewhere do without.
+# PostgreSQL must not lose commits in a crash; other tests run without this.
 DURABLE = "synchronous_commit=on"
 SETTINGS = SHORTENED | {
     "AW_NODE_LOST_SECONDS": "6",
@@ -57,32 +57,35 @@ QUOTAS = {"AW_QUOTA_RUNNING": str(QUOTA_RUNNING), "AW_QUOTA_SANDBOXES": str(QUOT
 
 
 def door_of(node: str) -> str:
-    """The name of a node's door among the processes."""
+    """The process name of a node's door."""
     return f"door-{node}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """The parts, running; what a fault has taken away, it gives back itself."""
+    """The running parts. Each fault restores what it took away."""
 
     service: Deployment
     engines: dict[str, PrivateEngine]
-    # What the service talks to instead of these.
+    # The proxies through which the service reaches the engines.
     faulty: dict[str, FaultyEngine]
     valkey: Valkey
     postgres: Postgres | None
     registry: Registry
     directory: Path
-    # Those of the nodes' sandboxes.
+    # The sandboxes' network on each node.
     networks: dict[str, IPv4Network]
-    # The way of each process to the database, where that is a server, and to the broker.
+    # Each process's link to the database server, if there is one, and to the broker.
     database_links: dict[str, Link]
     broker_links: dict[str, Link]
-    # The sandboxes whose containers were started or unpaused from outside.
+    # The sandboxes whose containers the nemesis started or unpaused.
     resumed: set[str] = field(default_factory=set)
+    # The volumes whose mounts Docker may have miscounted, because a start from outside could not mount them. Docker
+    # keeps the record of such a volume until it is restarted (decision 55).
+    miscounted: set[str] = field(default_factory=set)
 
     def start_process(self, name: str) -> None:
-        """Start an API process or a worker, with a clock of its own."""
+        """Start an API process or a worker with its own clock."""
         environment = {
             VARIABLE: str(self.clock(name)),
             "AW_REDIS_URL": f"redis+socket://{self.broker_links[name].path}",
@@ -104,11 +107,11 @@ class Site:
         return {**BOUNDS, "AW_SANDBOX_ADDRESSES": str(self.networks[node])}
 
     def clock(self, process: str) -> Path:
-        """The file that says how far off a process's clock is, in seconds."""
+        """The file with the offset of a process's clock, in seconds."""
         return self.directory / f"{process}.clock"
 
     def set_clock(self, process: str, seconds: int) -> None:
-        """Let a process's clock be so far off from now on."""
+        """Set the offset of a process's clock."""
         new = self.clock(process).with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self.clock(process))
@@ -116,11 +119,11 @@ class Site:
 
 @contextmanager
 def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
-    """All of it, for the length of the block.
+    """Run a site for the length of the block.
 
     Args:
         database: `sqlite` or `postgresql`.
-        short_timeouts: with shorter leases and pauses than the service's defaults.
+        short_timeouts: use shorter leases and intervals than the service's defaults.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("chaos"))

@@ -1,24 +1,24 @@
-"""What supervisord does for `make run`: a process that has ended by itself is started again."""
+"""Restarts processes that ended by themselves, as supervisord does for `make run`."""
 
 from collections import Counter
 
 from tests.drills.chaos.site import APIS, NODES, WORKERS, Site, door_of
 from worker.loops.periodic import PeriodicTask
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class Supervisor:
-    """Looks after the processes that no fault has in its hands."""
+    """Restarts each process that ended without a fault."""
 
     def __init__(self, site: Site) -> None:
-        # How often each process has ended by itself.
+        # The number of times that each process ended by itself.
         self.ends: Counter[str] = Counter()
         self._site = site
-        routine = PeriodicTask("supervisor", LOOK_SECONDS, self._look)
+        routine = PeriodicTask("supervisor", POLL_SECONDS, self._poll)
         self.start, self.stop = routine.start, routine.stop
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for name in (*APIS, *WORKERS):
             if self._site.service.has_ended(name):
                 self.ends[name] += 1

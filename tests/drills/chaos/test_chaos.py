@@ -1,4 +1,4 @@
-"""A short chaos run on each database, in a process of its own, as `make chaos` does a long one."""
+"""A short chaos run on each database, in a process of its own. `make chaos` runs a long one."""
 
 import re
 import sys
@@ -11,10 +11,10 @@ from tests.services import processes
 from tests.services.directories import REPOSITORY
 
 SEED = 20261120
-# A round, and another one where a client has not done all that clients do. At night it lasts twenty minutes.
+# One round, or more until each kind of request has succeeded. The nightly run lasts twenty minutes.
 SECONDS = 20
 OPERATIONS = 80
-# Those that failed don't count.
+# The minimum number of injected faults.
 FAULTS = 6
 
 

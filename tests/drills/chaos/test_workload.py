@@ -1,4 +1,4 @@
-"""What the clients of a chaos run do next."""
+"""The choice of the next request of a chaos run's client."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Was the promise kept, in spite of it all? Asked until it was, or until the time that is promised is over."""
+"""Polls a site until the promise is kept, or until the promised time is over."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from sqlmodel import col, or_, select
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.chaos import bounds
-from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
+from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, NODES, Site
 from tests.drills.chaos.workload import Workload
 from tests.drills.chaos.workload.fleet import ANSWER_SECONDS
 from tests.drills.checker import check
@@ -18,14 +18,18 @@ from tests.drills.evidence import Evidence
 from tests.drills.gathering import gather
 from tests.drills.wire_listing import list_statuses
 
-# From the last fault to agreement: the promise.
+# The promised time from the last fault to agreement.
 CONVERGENCE_SECONDS = 30.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 Excuse = Callable[[Sandbox], bool]
 
 
 class Broken(Exception):
-    """The promise was not kept; the violations, in words."""
+    """The promise was not kept.
+
+    Args:
+        violations: a message for each violation.
+    """
 
     def __init__(self, violations: list[str]) -> None:
         super().__init__("\n".join(violations))
@@ -33,39 +37,39 @@ class Broken(Exception):
 
 
 def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str) -> float:
-    """Seconds until store, engines and history agree.
+    """Wait until the store, the engines and the clients' history agree; return the seconds that it took.
 
     Args:
-        phase: what is asked, for the violations.
+        phase: the phase of the run, for the messages.
 
     Raises:
-        Broken: they did not within the time that is promised.
+        Broken: they did not agree within the promised time.
     """
     began = time.monotonic()
     while True:
-        violations = ["rows want a hand"] if _is_busy(site) else _violations(site, workload, excused)
+        violations = ["rows are still unfinished"] if _is_busy(site) else _violations(site, workload, excused)
         seconds = time.monotonic() - began
         if not violations:
             return seconds
         if seconds > CONVERGENCE_SECONDS:
-            # What a second look finds may be of that moment only.
+            # Report both: a second check alone might show only a passing state.
             found = [*violations, *_violations(site, workload, excused)]
             raise Broken([f"{phase}: {violation}" for violation in dict.fromkeys(found)])
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def never(_: Sandbox) -> bool:
-    """No excuse at all."""
+    """Excuse no sandbox."""
     return False
 
 
 def is_doomed(row: Sandbox) -> bool:
-    """Whether it can't start, whatever anybody does."""
+    """Whether the sandbox's image can never start."""
     return row.spec_id == BROKEN_IMAGE
 
 
 def _is_busy(site: Site) -> bool:
-    """A cheap look, before everything is read."""
+    """Whether some sandbox is unfinished: one cheap query that avoids the full check."""
     behind = or_(
         col(Sandbox.due_at).is_not(None),
         col(Sandbox.lease_until).is_not(None),
@@ -77,20 +81,20 @@ def _is_busy(site: Site) -> bool:
 
 
 def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
-    """By the store and the engines first; only where these agree, by what the API shows."""
+    """Compare the store with the engines, and only if these agree, with what the API shows."""
     try:
-        return check(_look(site, workload, excused)) or bounds.violations(site) or workload.violations()
+        return check(_read_evidence(site, workload, excused)) or bounds.violations(site) or workload.violations()
     except (AssertionError, httpx.HTTPError) as error:
         return [f"the state of the site cannot be read: {error}"]
 
 
-def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
+def _read_evidence(site: Site, workload: Workload, excused: Excuse) -> Evidence:
     listed = list_statuses(site.service.url, workload.fleet.people, timeout=ANSWER_SECONDS)
     return gather(
         site.service.database,
         history=workload.fleet.history.entries,
-        # An engine whose disk was full lists states as they were before.
-        held=sum((list_holdings(engine, inspect=True) for engine in site.engines.values()), Holdings()),
+        # An engine whose disk was full lists outdated states, so inspect each container.
+        held=sum((_list_held(site, node) for node in NODES), Holdings()),
         installation=INSTALLATION,
         listed=listed,
         excused=lambda row: is_doomed(row) or excused(row),
@@ -98,3 +102,10 @@ def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
         reported=list(workload.conversations.reported),
         deadlines=workload.fleet.deadlines,
     )
+
+
+def _list_held(site: Site, node: str) -> Holdings:
+    """The holdings of a node, without the records of volumes that Docker has miscounted and whose disks are gone."""
+    held, disks = list_holdings(site.engines[node], inspect=True), bounds.bounds_of(site, node).images
+    kept = [item for item in held.volumes if item.name not in site.miscounted or (disks / f"{item.name}.img").exists()]
+    return Holdings(held.containers, tuple(kept))

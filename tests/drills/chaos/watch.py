@@ -1,14 +1,15 @@
-"""Looks all the time for what must never be: two running containers of one sandbox, on nodes that are both in order.
+"""Polls for what must never exist: two running containers of one sandbox on two READY nodes.
 
-What may overlap, and is no violation:
+These overlaps are permitted:
 
-- A container on a node that is not READY. Its engine or its worker does not answer, so the sandbox was made elsewhere;
-  the service could not stop the first one. The node removes it before it says that it is READY again.
-- A container that does not run. A worker that stood still before `docker create` creates it once it wakes, because no
-  fence keeps an engine from what it is asked. The worker looks at its fence before the next step and does not start it.
-- A container that an outside change has started: the nemesis does so.
+- A container on a node that is not READY. The node's engine or worker does not respond, so the service recreated the
+  sandbox elsewhere and could not stop the first container. The node removes it before it is READY again.
+- A container that does not run. A worker that was frozen before `docker create` sends the request once it continues,
+  because an engine checks no fencing token. The worker checks its token before the next action and does not start the
+  container.
+- A container that the nemesis started from outside.
 
-Two that run on READY nodes have no such excuse, so one look that sees them is enough.
+Two containers that run on READY nodes are a violation, even if only one check sees them.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,30 +23,30 @@ from tests.drills.chaos.site import Site
 from tests.drills.engine_listing import SANDBOX_LABEL, list_containers
 from worker.loops.periodic import PeriodicTask
 
-LOOK_SECONDS = 0.5
-BY_HAND = "container started"
-# The sandboxes whose containers run on a node.
-List = Callable[[str], Collection[str]]
+POLL_SECONDS = 0.5
+STARTED_OUTSIDE = "container started"
+# Lists the sandboxes whose containers run on a node.
+ListRunning = Callable[[str], Collection[str]]
 
 
 class Watch:
-    """Keeps what it has seen double, and how often it could look at both engines."""
+    """Records the sandboxes that ran twice, and counts the checks that succeeded."""
 
     def __init__(self, site: Site, nemesis: Nemesis) -> None:
         self.doubles: dict[str, str] = {}
-        self.looks = 0
+        self.checks = 0
         self._site = site
         self._nemesis = nemesis
-        routine = PeriodicTask("watch", LOOK_SECONDS, self._look)
+        routine = PeriodicTask("watch", POLL_SECONDS, self._poll)
         self.start, self.stop = routine.start, routine.stop
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             found = find_doubles(self._ready, self._running)
         except (AssertionError, SQLAlchemyError):
-            return  # a node's containers or status cannot be read
-        self.looks += 1
-        started = {fault.subject for fault in self._nemesis.log if fault.kind == BY_HAND}
+            return  # the containers or the status of a node cannot be read
+        self.checks += 1
+        started = {fault.subject for fault in self._nemesis.log if fault.kind == STARTED_OUTSIDE}
         self.doubles |= {sandbox_id: where for sandbox_id, where in found.items() if sandbox_id not in started}
 
     def _ready(self) -> set[str]:
@@ -58,11 +59,12 @@ class Watch:
         return {item.labels.get(SANDBOX_LABEL, item.name) for item in found}
 
 
-def find_doubles(ready: Callable[[], Collection[str]], running: List) -> Mapping[str, str]:
-    """The sandboxes that run on two READY nodes at once, and where.
+def find_doubles(ready: Callable[[], Collection[str]], running: ListRunning) -> Mapping[str, str]:
+    """Find the sandboxes that run on two READY nodes at once, and where.
 
-    No two engines can be asked at the same moment. So all are asked twice, one after the other: what ran on the first
-    before and after it ran on the second ran on both at once, on nodes that were READY before and after.
+    Two engines cannot be listed at the same moment, so each is listed twice, one after the other. A container that ran
+    on the first node before and after it ran on the second ran on both at once. Both nodes must be READY before the
+    first listing and after the last.
     """
     before = sorted(ready())
     first = {node: set(running(node)) for node in before}

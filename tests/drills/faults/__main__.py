@@ -1,4 +1,4 @@
-"""`python -m tests.drills.faults`: pairs of points, by hand; see `tests.drills.faults.pairs`."""
+"""`python -m tests.drills.faults`: run pairs of kill points; see `tests.drills.faults.pairs`."""
 
 from tests.drills.faults.pairs import main
 

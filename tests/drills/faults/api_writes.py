@@ -1,4 +1,4 @@
-"""What the API asks of agent servers, found in its source: every call of `ask` or `ask_at` that is no GET."""
+"""The API's writes to agent servers, found in its source: every call of `ask` or `ask_at` that is not a GET."""
 
 import ast
 from collections.abc import Iterator
@@ -6,18 +6,18 @@ from pathlib import Path
 
 from shared.agent_server import paths
 
-ASKING = {"ask": 1, "ask_at": 2}  # where their method is among the arguments; the path follows it
-# Stands for a part of a path that is not in the source.
+ASKING = {"ask": 1, "ask_at": 2}  # the position of the HTTP method among the arguments; the path follows it
+# The placeholder for a part of a path that is not in the source.
 UNKNOWN = "?"
 
 
 def write_kinds(source: str) -> set[str]:
-    """The kinds of the points that these calls meet: `agent_server.` and the last word of the path."""
+    """The kinds of the points that these calls reach: `agent_server.` and the last word of the path."""
     return {f"agent_server.{word}" for function in _functions(ast.parse(source)) for word in _words(function)}
 
 
 def all_write_kinds(folder: Path) -> set[str]:
-    """Those of all files below a folder that have to do with agent servers."""
+    """The kinds of all files below a folder that call agent servers."""
     texts = [file.read_text() for file in folder.rglob("*.py")]
     return set().union(*(write_kinds(text) for text in texts if "agent_servers" in text))
 
@@ -35,14 +35,14 @@ def _words(function: ast.AST) -> Iterator[str]:
 
 
 def _last_word(path: ast.expr, function: ast.AST) -> str:
-    """What follows the last slash of one of `paths`, which may be a variable of the function."""
+    """The part after the last slash of a call of one of `paths`' functions, which may be in a variable."""
     if isinstance(path, ast.Name):
         path = _assigned(path.id, function)
     name, arguments = (path.func, path.args) if isinstance(path, ast.Call) else (path, [])
     known = getattr(paths, name.attr) if isinstance(name, ast.Attribute) else UNKNOWN
     values = [str(part.value) if isinstance(part, ast.Constant) else UNKNOWN for part in arguments]
     text = str(known(*values) if callable(known) else known)
-    assert not text.endswith(UNKNOWN), f"the last word of {ast.unparse(path)} is not known before it is asked for"
+    assert not text.endswith(UNKNOWN), f"the last word of {ast.unparse(path)} is not in the source"
     return text.rpartition("/")[2]
 
 

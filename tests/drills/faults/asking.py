@@ -1,4 +1,4 @@
-"""Requests of one user, written into the history if they set a desired state; and what happens without a request."""
+"""Requests of the runner's user, with an entry in the history if they set a desired state."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,14 +15,14 @@ SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 HELLO = [{"type": "text", "text": "Hello"}]
 MESSAGE = {"role": "user", "content": HELLO, "run": True}
-# Longer ago, or later, than anything that the service compares times with.
+# Longer than any period by which the service compares times.
 LONG = timedelta(days=1)
 
 
 def ask(
     runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
 ) -> httpx.Response | None:
-    """A request, in the history if it has a verb; None: no answer."""
+    """Send a request, and record it in the history if it has a verb; return None without a response."""
     headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
     call = runner.client.history.invoke(verb, None) if verb else 0
     try:
@@ -34,13 +34,13 @@ def ask(
     return answer
 
 
-def tell_of(runner: Runner, verb: Verb, sandbox_id: str) -> None:
-    """Let the history say that this was asked for and answered."""
+def record_request(runner: Runner, verb: Verb, sandbox_id: str) -> None:
+    """Record an acknowledged request that was not sent through a client."""
     history = runner.client.history
     history.answer(history.invoke(verb, None), Outcome.OK, verb, sandbox_id)
 
 
-def use_key_at(runner: Runner, at: datetime | None) -> None:
-    """Let the user's key have been used at that time."""
+def set_key_use(runner: Runner, at: datetime | None) -> None:
+    """Set the time of the last use of the user's key."""
     with runner.service.database.transaction() as session:
         session.execute(update(ApiKey).values(last_used_at=at))

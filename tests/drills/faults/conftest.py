@@ -1,4 +1,4 @@
-"""Installations whose processes are killed: on an engine of their own, on either database."""
+"""Installations whose processes are killed, with their own engine, on either database."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.services.registry import Registry, running_registry
 from tests.services.stores import Stores
 from tests.services.valkey import Valkey
 
-# What is killed waits most of the time: for a lease to end, for a container to stop.
+# More lanes than cores, because a lane mostly waits: for a lease to expire, for a container to stop.
 WIDTH = 6
 
 
@@ -33,7 +33,7 @@ def registry() -> Iterator[Registry]:
         yield registry
 
 
-# One database after the other, each once in a session: pytest puts the tests of all modules in that order.
+# Session scope lets pytest order the tests of all modules by database, so each is set up once.
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def stores(request: pytest.FixtureRequest) -> Stores:
     """Both kinds of database."""
@@ -57,5 +57,5 @@ def lanes(
 
 @pytest.fixture(scope="session")
 def recordings(lanes: Lanes, request: pytest.FixtureRequest) -> Recordings:
-    """What operations meet on this database; all tests share it, so each operation is recorded once."""
+    """The points that operations reach on this database, shared by all tests; each operation is recorded once."""
     return Recordings(lanes, thorough=bool(request.config.getoption("--thorough", default=False)))

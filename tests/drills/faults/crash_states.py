@@ -1,4 +1,4 @@
-"""Which of the points that an operation passed leave different worlds behind when a process dies there."""
+"""The points of an operation at which a process's death leaves different states behind."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 # A process, and the name of a point in it.
 Point = tuple[str, str]
-# An API process answers its clients between two writes, and hands writes to other threads: no two of its points are
-# alike.
+# An API process responds to clients between two writes, and delegates writes to other threads, so no two of its points
+# are equivalent.
 ANSWERING = frozenset({"api"})
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """A point that was met.
+class Hit:
+    """A point that a process reached.
 
     Args:
         process: `api` or `worker`.
-        instance: which carrying out of the operation met it, unique among all processes.
-        thread: the thread that met it.
+        instance: the execution of the operation that reached the point, unique among all processes.
+        thread: the thread that reached it.
     """
 
     process: str
@@ -27,44 +27,44 @@ class Meeting:
     thread: str = ""
 
 
-def all_points(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> list[Point]:
-    """Every point that counts, once, in the order of the first meeting."""
-    return list(dict.fromkeys((each.process, each.point) for each in meetings if counts(each.point)))
+def all_points(hits: Sequence[Hit], counts: Callable[[str], bool]) -> list[Point]:
+    """Every point that counts, once, in the order of its first hit."""
+    return list(dict.fromkeys((each.process, each.point) for each in hits if counts(each.point)))
 
 
-def crash_states(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> list[Point]:
-    """The points that count, without those whose crash another one stands for: n writes in a row leave n + 1 worlds.
+def crash_states(hits: Sequence[Hit], counts: Callable[[str], bool]) -> list[Point]:
+    """The points that count, without those whose crash leaves the same state as another's.
 
-    A `before` that directly follows an `after` is dropped. This is sound because every write to the world outside has
-    points, so between the two the process has only read and waited, and `kill -9` takes its memory and its open
-    transactions in both cases: the world at the second moment is the world at the first one, some time later, and what
-    recovers must cope with any delay. It is sound only under these conditions, so all others are kept:
+    n writes in a row leave n + 1 states. A `before` that directly follows an `after` is dropped. This is sound because
+    every external write has points, so between the two the process has only read and waited, and `kill -9` discards its
+    memory and its open transactions in both cases: the external state is the same, some time later, and a recovery must
+    tolerate any delay. It is sound only under these conditions, so all other points are kept:
 
-    - "Directly" is judged within one instance of the operation. What other instances write in between is up to their
-      own timing, and is killed at their own points.
-    - The instance has met all its points in one thread and one process. Concurrent threads of one instance may have
-      written in another order.
-    - Each meeting of that name follows an `after`, because the process dies at the first meeting, of any instance.
-    - The `after` counts, so that a process does die there.
-    - The process answers no clients: an answer is a change outside that has no point.
+    - "Directly" refers to one instance of the operation. The writes of other instances in between depend on their own
+      timing, and have their own points.
+    - The instance reached all its points in one thread and one process. Concurrent threads of one instance may write in
+      another order.
+    - Each hit of that point follows an `after`, because the process dies at the first hit, of any instance.
+    - The `after` counts, so a process is killed there.
+    - The process has no clients: a response is an external effect without a point.
     """
-    replaced = _replaced(meetings, counts)
-    return [point for point in all_points(meetings, counts) if point not in replaced]
+    replaced = _replaced(hits, counts)
+    return [point for point in all_points(hits, counts) if point not in replaced]
 
 
-def _replaced(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> set[Point]:
-    verdicts: Mapping[Point, set[bool]] = defaultdict(set)
-    for each, follows in _in_order(meetings, counts):
-        verdicts[each.process, each.point].add(follows and each.process not in ANSWERING)
-    return {point for point, found in verdicts.items() if found == {True}}
+def _replaced(hits: Sequence[Hit], counts: Callable[[str], bool]) -> set[Point]:
+    replaceable: Mapping[Point, set[bool]] = defaultdict(set)
+    for each, follows in _in_order(hits, counts):
+        replaceable[each.process, each.point].add(follows and each.process not in ANSWERING)
+    return {point for point, found in replaceable.items() if found == {True}}
 
 
-def _in_order(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> list[tuple[Meeting, bool]]:
-    """Each meeting, and whether it is a `before` that directly follows an `after` that counts."""
-    last: dict[str, Meeting] = {}
+def _in_order(hits: Sequence[Hit], counts: Callable[[str], bool]) -> list[tuple[Hit, bool]]:
+    """Each hit, and whether it is a `before` that directly follows an `after` that counts."""
+    last: dict[str, Hit] = {}
     found = []
-    concurrent = _concurrent(meetings)
-    for each in meetings:
+    concurrent = _concurrent(hits)
+    for each in hits:
         previous = last.get(each.instance)
         follows = each.instance not in concurrent and previous is not None and _stands_for(previous, each, counts)
         found.append((each, follows))
@@ -72,13 +72,13 @@ def _in_order(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> lis
     return found
 
 
-def _stands_for(previous: Meeting, each: Meeting, counts: Callable[[str], bool]) -> bool:
+def _stands_for(previous: Hit, each: Hit, counts: Callable[[str], bool]) -> bool:
     return previous.point.endswith(".after") and each.point.endswith(".before") and counts(previous.point)
 
 
-def _concurrent(meetings: Sequence[Meeting]) -> set[str]:
-    """The instances that have met points in more than one thread, and those of which that is not known."""
+def _concurrent(hits: Sequence[Hit]) -> set[str]:
+    """The instances that reached points in more than one thread, or in unknown threads."""
     threads: Mapping[str, set[str]] = defaultdict(set)
-    for each in meetings:
+    for each in hits:
         threads[each.instance].add(each.thread)
     return {instance for instance, found in threads.items() if not instance or len(found) > 1 or "" in found}

@@ -1,4 +1,4 @@
-"""Deaths at points of many operations: all of them in one queue, so that no lane is idle while another one waits."""
+"""Kills at points of many operations, in one queue for all lanes, so that no lane is idle while work is left."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,12 +14,12 @@ Death = tuple[str, Point]
 
 
 class Deaths:
-    """A process dies at points of these operations, once at each. The first call of `of` kills for all of them.
+    """Kills a process at points of these operations, once at each. The first call of `of` runs all of them.
 
     Args:
         names: the operations.
-        most: the most points of each, spread over all that it has; 1: one in its first half, of the next operation one
-            in its second half, and so on in turn.
+        most: the maximum number of points of each operation, evenly spread; 1: one point, alternately in the first half
+            of an operation and in the second half of the next.
     """
 
     def __init__(self, lanes: Lanes, recordings: Recordings, names: Sequence[str], most: int) -> None:
@@ -28,10 +28,10 @@ class Deaths:
         self._unrecorded: list[ExceptionGroup[Exception]] = []
 
     def of(self, name: str) -> dict[Point, bool]:
-        """Whether a process died at each of the operation's points; after each the promise was kept.
+        """Whether a process died at each of the operation's points. The promise was kept after each.
 
         Raises:
-            ExceptionGroup: the promise was not kept, or operations could not be recorded, this one among them.
+            ExceptionGroup: the promise was not kept, or this operation could not be recorded.
         """
         outcomes = self._outcomes
         if not self._recordings.has(name):
@@ -44,11 +44,11 @@ class Deaths:
     @cached_property
     def _outcomes(self) -> dict[Death, bool | Exception]:
         try:
-            self._recordings.meetings(self._names)
+            self._recordings.hits(self._names)
         except ExceptionGroup as failures:
             self._unrecorded.append(failures)
         recorded = [name for name in self._names if self._recordings.has(name)]
-        # No lane ends with a long one alone.
+        # Start the longest first, so that no lane ends long after the others.
         recorded.sort(key=lambda name: self._recordings.seconds[name], reverse=True)
         deaths = [(name, point) for name in recorded for point in self._points(name)]
         return {deaths[number]: outcome for number, outcome in self._lanes.attempt(_die, deaths)}
@@ -64,12 +64,12 @@ def _die(runner: Runner, death: Death) -> bool:
 
 
 def spread(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """The middle of each of so many equal parts: what comes before the first write, or after the last, breaks least."""
+    """The middle point of each of `most` equal parts. The first and last points matter least, so they are not taken."""
     middles = ((2 * number + 1) * len(points) // (2 * most) for number in range(most))
     return [points[middle] for middle in middles] if len(points) > most else points
 
 
 def in_turn(points: Sequence[Point], turn: int) -> Sequence[Point]:
-    """One of the two that `spread` gives, the first at an even turn."""
+    """One of the two points of `spread`: the first for an even turn, the second for an odd one."""
     both = spread(points, 2)
     return [both[turn % len(both)]] if both else []

@@ -1,36 +1,39 @@
-"""One operation, done once: with its points recorded, or with a process that dies at one of them, or at two."""
+"""One execution of an operation: with its points recorded, or with a process killed at one or two of them."""
 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from shared.clock import now
-from tests.drills.faults.asking import LONG, use_key_at
-from tests.drills.faults.crash_states import Meeting, Point
+from tests.drills.faults.asking import LONG, set_key_use
+from tests.drills.faults.crash_states import Hit, Point
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.runner import PROCESSES, Runner
 
-# A point may be missed when another routine is in the middle of its round while it is told to hold back.
+# A point may not be reached if a routine was held in the middle of its round.
 TRIES = 4
 
 
-def record(runner: Runner, operation: Operation) -> list[Meeting]:
-    """Every meeting of one of the operation's points, in order in each process."""
+def record(runner: Runner, operation: Operation) -> list[Hit]:
+    """Record every hit of the operation's points, in order in each process."""
     return _until_at_rest(lambda: _record(runner, operation))
 
 
 def die_at(runner: Runner, operation: Operation, point: Point) -> bool:
-    """Whether a process died there; then all is as promised again."""
+    """Kill a process at a point and check the promise; return whether the process reached the point."""
     return _until_met(lambda: _die_at(runner, operation, point))
 
 
-def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Meeting]:
-    """The meetings of points after a death at the first: by the process that is restarted, and by the other."""
+def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Hit]:
+    """Record the hits after a death at the first point, of the restarted process and of the other one."""
     return _until_at_rest(lambda: _record_recovery(runner, operation, first))
 
 
 def die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
-    """Whether a process died at the second point too: the same one in its recovery, the other one as it comes by."""
+    """Kill a process at each of two points and check the promise; return whether the second point was reached too.
+
+    The second death hits the same process during its recovery, or the other process when it reaches its point.
+    """
     return _until_met(lambda: _die_twice(runner, operation, first, second))
 
 
@@ -38,22 +41,22 @@ def _until_met(attempt: Callable[[], bool]) -> bool:
     return any(attempt() for _ in range(TRIES))
 
 
-def _until_at_rest(attempt: Callable[[], list[Meeting]]) -> list[Meeting]:
-    """What was met in the first attempt that has come to rest by itself."""
+def _until_at_rest(attempt: Callable[[], list[Hit]]) -> list[Hit]:
+    """The hits of the first attempt that settled while the routines were held."""
     for _ in range(TRIES):
         if met := attempt():
             return met
-    raise AssertionError("it never comes to rest while others are held back")
+    raise AssertionError("the operation does not settle while other routines are held")
 
 
-def _record(runner: Runner, operation: Operation) -> list[Meeting]:
+def _record(runner: Runner, operation: Operation) -> list[Hit]:
     attempt = _Attempt(runner, operation)
     met = runner.record(attempt.act, operation.owns)
     attempt.conclude()
     return met
 
 
-def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Meeting]:
+def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Hit]:
     attempt = _Attempt(runner, operation)
     met = runner.record(partial(_die_and_recover, runner, first, attempt.act), operation.recovery)
     attempt.conclude()
@@ -70,7 +73,7 @@ def _die_at(runner: Runner, operation: Operation, point: Point) -> bool:
 
 def _die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
     attempt = _Attempt(runner, operation)
-    # The other process does not wait for the first death: it is to die at its point whenever it comes by.
+    # The other process may reach its point before the first death, so arm it now.
     elsewhere = first[0] != second[0]
     if elsewhere:
         runner.arm(*second)
@@ -88,24 +91,24 @@ def _die_twice(runner: Runner, operation: Operation, first: Point, second: Point
 
 
 class _Attempt:
-    """One time that the operation is done: to what, and how it ends."""
+    """One execution of the operation: its subject, its act and its checks."""
 
     def __init__(self, runner: Runner, operation: Operation) -> None:
         self._runner, self._operation = runner, operation
         runner.adopt(operation.settings)
-        # Writing down its use is an operation of its own.
-        use_key_at(runner, now() + LONG)
+        # A recent use is not recorded again: recording it is an operation of its own.
+        set_key_use(runner, now() + LONG)
         runner.hold(operation.holds)
         self._subject = operation.prepare(runner)
 
     def act(self) -> None:
-        """Do it."""
+        """Execute the operation."""
         self._operation.act(self._runner, self._subject)
-        if self._operation.lets:
-            self._runner.hold(self._operation.holds - self._operation.lets)
+        if self._operation.releases:
+            self._runner.hold(self._operation.holds - self._operation.releases)
 
     def conclude(self) -> None:
-        """See the promise kept, and leave nothing."""
+        """Check the promise, and clean up."""
         self._runner.hold()
         self._runner.await_agreement()
         self._operation.verify(self._runner, self._subject)
@@ -113,17 +116,18 @@ class _Attempt:
 
 
 def _die_and_recover(runner: Runner, first: Point, act: Callable[[], None]) -> None:
-    """Forget what the dead process has met, and what the API did before the death of a worker: that led to the death.
+    """Drop the hits that led to the death: those of the dead process, and those of the API before a worker's death.
 
-    A worker may carry out what the API asked for before the API's death is noticed: that belongs to the recovery.
+    A worker may execute the API's request before this process notices the API's death. Those hits are kept, because
+    they belong to the recovery.
     """
-    assert runner.dies_at(*first, act), f"{first} was not met"
+    assert runner.dies_at(*first, act), f"{first} was not reached"
     runner.forget({first[0], "api"})
     _recover(runner, first)
 
 
 def _recover(runner: Runner, first: Point) -> None:
-    """The sweep must find what was broken off; what would do so beside it is still held back."""
+    """Restart the process with the other routines still held, so that the sweep must find the unfinished work."""
     runner.hold(("events", "resync", "network"))
     runner.start_process(first[0])
 

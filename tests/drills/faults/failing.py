@@ -9,7 +9,7 @@ from shared.observability import failpoints
 
 @failpoints.around("engine.start")
 def start() -> None:
-    """Two writes, one within the other."""
+    """Run two nested writes."""
     with failpoints.around("engine.put_file"):
         pass
 

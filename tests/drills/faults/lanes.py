@@ -1,4 +1,4 @@
-"""Several installations on one engine and one broker, so that one works while another waits."""
+"""Several installations on one engine and one broker, so that some work while others wait."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -25,7 +25,7 @@ from tests.services.slots import is_unused, taken_slot
 from tests.services.stores import Stores
 from tests.services.valkey import Valkey
 
-# An agent server is given it before each conversation that has no title yet.
+# The profile that an agent server receives before each conversation without a title.
 TITLES = {"model": "openai/titles", "api_key": "unused"}
 
 Task = TypeVar("Task")
@@ -33,10 +33,10 @@ Result = TypeVar("Result")
 
 
 class Lanes:
-    """Runners that are made when they are first needed, and replaced when something went wrong in them."""
+    """Runners that are created on first use, and replaced after a failure."""
 
     _numbers = count(1)
-    # All that there ever were in this process: one that is closed may have left containers on its engine.
+    # All installations of this process, even closed ones, which may have left containers on the engine.
     _installations: ClassVar[set[str]] = set()
 
     def __init__(
@@ -55,10 +55,10 @@ class Lanes:
             self._free.put(None)
 
     def spread(self, work: Callable[[Runner, Task], Result], tasks: Sequence[Task]) -> list[Result]:
-        """The results of all tasks, in order, as many at a time as there are lanes.
+        """Run tasks in parallel, one per lane; return their results in order.
 
         Raises:
-            ExceptionGroup: some failed; all were tried.
+            ExceptionGroup: some tasks failed; all were run.
         """
         outcomes = dict(self.attempt(work, tasks))
         failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
@@ -69,14 +69,14 @@ class Lanes:
     def attempt(
         self, work: Callable[[Runner, Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[int, Result | Exception]]:
-        """Each task's number and what it came to, in the order they come to an end."""
+        """Run tasks in parallel; yield the number and the result or error of each as it ends."""
         with ThreadPoolExecutor(self._width) as pool:
             futures = {pool.submit(self._in_lane, work, task): number for number, task in enumerate(tasks)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
 
     def close(self) -> None:
-        """Stop every process; each lane waits for the end of its own."""
+        """Stop the processes of all lanes in parallel."""
         lanes = [self._free.get() for _ in range(self._free.qsize())]
         with ThreadPoolExecutor(self._width) as pool:
             list(pool.map(lambda lane: lane[1].close(), filter(None, lanes)))
@@ -86,7 +86,7 @@ class Lanes:
         try:
             lane = lane or self._make()
             return work(lane[0], task)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's outcome
+        except Exception as error:  # noqa: BLE001 - any error is this task's outcome
             if lane is not None:
                 error.add_note(f"{task}\n{lane[0].service.log()[-3000:]}")
                 lane[1].close()
@@ -118,7 +118,7 @@ class Lanes:
             for image, env in SPECS.items():
                 service.add_spec(image, env)
             egress_port = context.enter_context(listening(str(network[1])))
-            # A name of its own: lanes pull and remove it, each for itself.
+            # Each lane pulls and removes its own image.
             mine = f"{registry.address}/{name}"
             pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
             service.prepare(pulled, missing)

@@ -1,4 +1,4 @@
-"""`python -m tests.drills.faults.observer MODULE`: runs a process of the service, led by the files of a directory.
+"""`python -m tests.drills.faults.observer MODULE`: runs a process of the service, controlled by files of a directory.
 
 The name of a point is `<operation>/<n>/<kind>.<verb>.<before|after>`, where n numbers the operation's writes of that
 kind. The process reads these files, which `tests.drills.faults.points` writes:
@@ -46,11 +46,11 @@ class Operation:
 
 
 class Observer:
-    """Names the points that a process reaches.
+    """Computes the names of the points that a process reaches.
 
     Args:
-        act: called with the name of each.
-        hold: called with the name of each operation; returns when it may begin.
+        act: called with the name of each point.
+        hold: called with the name of each operation; returns when the operation may begin.
     """
 
     def __init__(self, act: Callable[[str], None], hold: Callable[[str], None] = lambda _operation: None) -> None:
@@ -65,8 +65,8 @@ class Observer:
             self._act(_operation().point(event, name))
 
 
-def lead(directory: Path) -> Observer:
-    """The observer that the files in the directory lead."""
+def file_observer(directory: Path) -> Observer:
+    """Create an observer that the files in the directory control."""
     armed, held = directory / "armed", directory / "held"
     met = os.open(directory / "met", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -86,8 +86,8 @@ def lead(directory: Path) -> Observer:
 
 
 def run() -> None:
-    """Install the observer, then be that module."""
-    failpoints.observer = lead(Path(os.environ[VARIABLE]))
+    """Install the observer, then run the module as the main program."""
+    failpoints.observer = file_observer(Path(os.environ[VARIABLE]))
     runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 
 

@@ -1,68 +1,68 @@
-"""What an operation is: something that is asked for, or happens, in which processes are killed."""
+"""Operations in which processes are killed: a user's request, or an event that a routine handles."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.drills.faults.runner import Runner
 
-# What the worker does by itself, and might do in place of the job that is to be killed.
+# The worker's periodic routines, which might do the work of the job whose process is to be killed.
 ROUTINES = frozenset({"sweep", "resync", "events", "nodes", "health", "network"})
 
-# Makes what an operation is done to, and names that.
+# Creates the subject of an operation, and returns its name.
 Prepare = Callable[[Runner], str]
-# Does something to it; or asserts something of it.
+# Executes an operation on the subject, or asserts its effect.
 Act = Callable[[Runner, str], None]
 
 
-def nothing(_runner: Runner) -> str:
-    """Some things are done to nothing."""
+def no_subject(_runner: Runner) -> str:
+    """Prepare an operation without a subject."""
     return ""
 
 
-def no_more(_runner: Runner, _subject: str) -> None:
-    """What the checker asks is all."""
+def no_check(_runner: Runner, _subject: str) -> None:
+    """Add nothing to what the checker verifies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One thing that is asked for, or happens.
+    """An operation in which processes are killed.
 
     Args:
         owns: the routes, jobs and routines whose points belong to it.
-        prepare: makes what it is done to, and names that.
-        verify: what must be so afterwards, beside what the checker asks.
-        holds: the routines that are held back until the process is dead, so that nothing else does the work.
-        lets: those of them that are let go as soon as it is done.
-        settings: of the processes, beside their own.
-        writes: which of its points count, where the others are another operation's too; none: all.
+        prepare: creates the subject, and returns its name.
+        verify: asserts what the checker does not.
+        holds: the routines that are held until the process is dead, so that none of them does the work.
+        releases: those of `holds` that may run as soon as the operation is executed.
+        settings: additional settings of the processes.
+        writes: the writes whose points count, if other operations have the rest; empty: all.
     """
 
     owns: frozenset[str]
     act: Act
-    prepare: Prepare = nothing
-    verify: Act = no_more
+    prepare: Prepare = no_subject
+    verify: Act = no_check
     holds: frozenset[str] = ROUTINES
-    lets: frozenset[str] = frozenset()
+    releases: frozenset[str] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
     writes: frozenset[str] = frozenset()
 
     @property
     def recovery(self) -> frozenset[str]:
-        """Whose points may be met while what was broken off is carried out."""
+        """The owners of the points that may be reached during the recovery."""
         return self.owns | {"process", "sweep", "sandboxes.check"}
 
     def counts(self, point: str) -> bool:
-        """Whether processes are to die at this one of its points."""
+        """Whether processes are killed at this point."""
         return not self.writes or point.rsplit("/", 1)[-1].rsplit(".", 1)[0] in self.writes
 
 
 def routine(
-    name: str, *, act: Act, prepare: Prepare = nothing, verify: Act = no_more, owns: frozenset[str] = frozenset()
+    name: str, *, act: Act, prepare: Prepare = no_subject, verify: Act = no_check, owns: frozenset[str] = frozenset()
 ) -> Operation:
-    """Something that a routine sees to, which waits until it has happened.
+    """An operation that a routine handles; the routine is held until the act is done.
 
     Args:
-        owns: what else belongs to it, beside the routine.
+        owns: the other owners of points of the operation.
     """
     return Operation(
         owns=owns | {name},
@@ -70,5 +70,5 @@ def routine(
         act=act,
         verify=verify,
         holds=ROUTINES | {name},
-        lets=frozenset({name}),
+        releases=frozenset({name}),
     )

@@ -1,4 +1,4 @@
-"""A second death while the first one's work is carried out: at each pair of points within an operation.
+"""Two deaths within one operation, at each pair of points; the second occurs during the recovery.
 
     python -m tests.drills.faults --operations start pause resume delete --pairs all --report docs/reports/pairs
 
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 
-from tests.drills.faults.crash_states import Meeting, Point
+from tests.drills.faults.crash_states import Hit, Point
 from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
@@ -34,51 +34,51 @@ from tests.services.registry import running_registry
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 from tests.services.valkey import running_valkey
 
-# As many as the drills have: what is killed waits most of the time.
+# As many as the drills have. A lane mostly waits.
 WIDTH = 6
 USER_OPERATIONS = ("start", "pause", "resume", "delete")
 
 EXPLANATION = (
-    "A process is killed at a point of the operation and restarted. A process is killed at a second point, too: the",
-    "same one while it carries out what was broken off, or the other one whenever it meets its point. It is restarted,",
-    "and the clients' history, the store and the engine are compared.",
+    "A process is killed at a point of the operation and restarted. A process is also killed at a second point: the",
+    "same one during its recovery, or the other one when it reaches its point. It is restarted, and the clients'",
+    "history, the store and the engine are compared.",
 )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A death, and another one in what follows it."""
+    """Two deaths; the second follows the first."""
 
     operation: str
     first: Point
     second: Point
 
     def __str__(self) -> str:
-        """As it is told to people."""
+        """The pair as reports and logs name it."""
         return f"{self.operation}: {' '.join(self.first)}, then {' '.join(self.second)}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a pair. Both deaths, and all was as promised again: no problem."""
+    """The result of a pair. Without a problem, the promise was kept after the deaths."""
 
     pair: Pair
     died: bool
     problem: str | None = None
-    # From the second death to agreement.
+    # The time from the second death to agreement.
     seconds: float = 0
 
 
 def find_pairs(lanes: Lanes, recordings: Recordings, operation: str) -> tuple[list[Pair], list[str]]:
-    """All pairs of an operation, and what went wrong while they were looked for."""
+    """Find all pairs of an operation; return them and the problems of the recordings."""
     points = recordings.points(operation)
 
-    def look(runner: Runner, first: Point) -> list[Meeting]:
+    def record_one(runner: Runner, first: Point) -> list[Hit]:
         return record_recovery(runner, OPERATIONS[operation], first)
 
     found: list[list[Point]] = [[] for _ in points]
     problems: list[str] = []
-    for number, outcome in lanes.attempt(look, points):
+    for number, outcome in lanes.attempt(record_one, points):
         if isinstance(outcome, Exception):
             problems.append(f"{operation}: {' '.join(points[number])}: {outcome}")
         else:
@@ -88,7 +88,7 @@ def find_pairs(lanes: Lanes, recordings: Recordings, operation: str) -> tuple[li
 
 
 def try_pairs(lanes: Lanes, pairs: Sequence[Pair]) -> Iterator[Outcome]:
-    """What becomes of each pair."""
+    """Run each pair; yield its outcome."""
 
     def work(runner: Runner, pair: Pair) -> Outcome:
         died = die_twice(runner, OPERATIONS[pair.operation], pair.first, pair.second)
@@ -100,7 +100,7 @@ def try_pairs(lanes: Lanes, pairs: Sequence[Pair]) -> Iterator[Outcome]:
 
 @contextmanager
 def opened_lanes(kind: str, width: int) -> Iterator[Lanes]:
-    """Lanes on an engine, a broker and a database of their own."""
+    """Lanes with their own engine, broker and database."""
     with (
         short_directory("pairs") as directory,
         running_valkey() as valkey,
@@ -125,7 +125,7 @@ def _stores(kind: str, directory: Path) -> Iterator[Stores]:
 
 
 class Report:
-    """What was done and found."""
+    """The report of a run."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -135,27 +135,27 @@ class Report:
         self.problems: list[str] = []
 
     def plan(self, operation: str, pairs: Sequence[Pair], problems: Sequence[str]) -> None:
-        """So many pairs are to be tried."""
+        """Add the pairs of an operation that will run."""
         self._pairs[operation] = len(pairs)
         self.problems += problems
 
     def add(self, outcome: Outcome) -> None:
-        """One was tried."""
+        """Add the outcome of a pair."""
         self._outcomes.append(outcome)
         if outcome.problem:
             self.problems.append(f"{outcome.pair}: {outcome.problem}")
 
     def missed(self) -> list[Pair]:
-        """Pairs whose second point was passed when it was recorded, and not when the process was to die there."""
+        """Pairs whose second point was reached in the recording but not in the run."""
         return [outcome.pair for outcome in self._outcomes if not outcome.died]
 
     def progress(self) -> str:
-        """Where it stands."""
+        """One line of progress."""
         done, seconds = len(self._outcomes), time.monotonic() - self._began
         return f"[{seconds:6.0f} s] {done} of {self._pairs.total()} pairs; {len(self.problems)} violations"
 
     def markdown(self) -> str:
-        """For people."""
+        """The report as Markdown."""
         slowest = max((outcome.seconds for outcome in self._outcomes), default=0)
         rows = [f"| {name} | {planned} | {self._died(name)} |" for name, planned in self._pairs.items()]
         return "\n".join(
@@ -180,7 +180,7 @@ class Report:
         )
 
     def write(self, path: Path) -> None:
-        """Both forms, beside each other."""
+        """Write the report as Markdown and as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".md").write_text(self.markdown())
         found = {"command": self._command(), "violations": self.problems, "outcomes": list(map(asdict, self._outcomes))}
@@ -197,10 +197,10 @@ class Report:
 
 
 def main() -> None:
-    """Try the pairs that are asked for; the exit code says whether the promise was kept."""
+    """Run the requested pairs; the exit code says whether the promise was kept."""
     given = _arguments()
     report = Report(given)
-    # What lanes print of their logs when they end is for pytest.
+    # Lanes print their logs when they close, for pytest's captured output.
     with redirect_stdout(StringIO()), opened_lanes(given.database, given.width) as lanes:
         chosen: list[Pair] = []
         recordings = Recordings(lanes, thorough=given.thorough)
@@ -225,7 +225,7 @@ def main() -> None:
 
 
 def choose(pairs: Sequence[Pair], count: int | None, seed: int) -> list[Pair]:
-    """So many of them, the same ones for the same seed; None: all."""
+    """Choose `count` pairs, the same ones for the same seed; None: all."""
     return list(pairs) if count is None else random.Random(seed).sample(pairs, min(count, len(pairs)))
 
 
@@ -234,14 +234,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--operations", nargs="+", choices=list(OPERATIONS), default=["start", "pause", "resume", "delete"]
     )
-    parser.add_argument("--pairs", default="20", help="how many of each operation, or all")
+    parser.add_argument("--pairs", default="20", help="the number of pairs of each operation, or all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument(
-        "--thorough", action="store_true", help="all 2n points of n writes, not the n + 1 that leave different worlds"
+        "--thorough",
+        action="store_true",
+        help="all 2n points of n writes, not only the n + 1 that leave different states",
     )
     parser.add_argument("--width", type=int, default=WIDTH, help="installations at once")
-    parser.add_argument("--report", type=Path, help="where to write REPORT.md and REPORT.json")
+    parser.add_argument(
+        "--report", type=Path, help="path of the report without its suffix: writes REPORT.md and REPORT.json"
+    )
     return parser.parse_args()
 
 

@@ -1,9 +1,9 @@
-"""The points of operations, recorded once for each database however many tests ask for them."""
+"""The points of operations, recorded once for each database and shared by all tests."""
 
 import time
 from collections.abc import Callable, Sequence
 
-from tests.drills.faults.crash_states import Meeting, Point, all_points, crash_states
+from tests.drills.faults.crash_states import Hit, Point, all_points, crash_states
 from tests.drills.faults.drill import record
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operation import Operation
@@ -12,35 +12,35 @@ from tests.drills.faults.runner import Runner
 
 
 def any_point(_point: str) -> bool:
-    """Every point counts."""
+    """Accept every point."""
     return True
 
 
 class Recordings:
-    """What the operations meet on one database, kept from the first time that one of them is recorded.
+    """The points that operations reach on one database, cached from their first recording.
 
     Args:
-        thorough: kill at all 2n points of n writes, not at the n + 1 that leave different worlds.
+        thorough: kill at all 2n points of n writes, not only at the n + 1 that leave different states.
     """
 
     def __init__(self, lanes: Lanes, *, thorough: bool) -> None:
         self._lanes = lanes
         self._choose = all_points if thorough else crash_states
-        self._met: dict[str, Sequence[Meeting]] = {}
-        # How long each recording took.
+        self._met: dict[str, Sequence[Hit]] = {}
+        # The duration of each recording.
         self.seconds: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
-        """Whether that operation was recorded."""
+        """Whether the operation is recorded."""
         return name in self._met
 
-    def meetings(self, names: Sequence[str]) -> list[Sequence[Meeting]]:
-        """All that each of these operations meets; those that are new are recorded, several at a time.
+    def hits(self, names: Sequence[str]) -> list[Sequence[Hit]]:
+        """The hits of each of these operations; new ones are recorded in parallel.
 
         Raises:
-            ExceptionGroup: some could not be recorded.
+            ExceptionGroup: some operations could not be recorded.
         """
-        # The last of the table wait longest, for an engine in trouble: no lane ends with one of them alone.
+        # The last operations of the table take longest, because their engine fails, so start them first.
         new = [name for name in reversed(dict.fromkeys(names)) if name not in self._met]
         failures = []
         for number, outcome in self._lanes.attempt(_record, [ALL[name] for name in new]):
@@ -53,20 +53,20 @@ class Recordings:
         return [self._met[name] for name in names]
 
     def points(self, name: str, only: Callable[[str], bool] = any_point) -> list[Point]:
-        """The points that a process is to die at in this operation.
+        """The points of this operation at which a process is killed.
 
         Args:
-            only: of all of them, those to look at.
+            only: a filter of the points.
         """
-        [met] = self.meetings([name])
+        [met] = self.hits([name])
         return self.choose(met, lambda point: ALL[name].counts(point) and only(point))
 
-    def choose(self, meetings: Sequence[Meeting], counts: Callable[[str], bool] = any_point) -> list[Point]:
-        """Those of the points that a process is to die at."""
-        return self._choose(meetings, counts)
+    def choose(self, hits: Sequence[Hit], counts: Callable[[str], bool] = any_point) -> list[Point]:
+        """Choose the points at which a process is killed."""
+        return self._choose(hits, counts)
 
 
-def _record(runner: Runner, operation: Operation) -> tuple[Sequence[Meeting], float]:
+def _record(runner: Runner, operation: Operation) -> tuple[Sequence[Hit], float]:
     began = time.monotonic()
     met = record(runner, operation)
     return met, time.monotonic() - began

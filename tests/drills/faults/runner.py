@@ -1,4 +1,4 @@
-"""The service with its failpoints led: killed at a point that is asked for, restarted, and held to its promise."""
+"""An installation whose processes are killed at requested points, restarted, and checked against the promise."""
 
 import signal
 import time
@@ -30,7 +30,7 @@ from tests.drills.checker import check
 from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.engine_socket import EngineSocket
 from tests.drills.evidence import Evidence
-from tests.drills.faults.crash_states import Meeting
+from tests.drills.faults.crash_states import Hit
 from tests.drills.faults.observer import VARIABLE
 from tests.drills.faults.points import Points
 from tests.drills.gathering import gather
@@ -44,32 +44,32 @@ from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually, pause
 
 PROCESSES = ("api", "worker")
-# The tables of what an operation makes, in an order in which they can be emptied.
+# The tables that an operation fills, in the order in which they can be emptied.
 OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
 MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
-# Something is due, or in a worker's hands: one statement, because it is asked many times a second.
+# Whether any row is due or leased. One statement, because it is polled many times a second.
 WORK = [col(one.due_at).is_not(None) | col(one.lease_until).is_not(None) for one in (Sandbox, StartTask, Conversation)]
 IS_BUSY = select(or_(*(exists().where(wanted) for wanted in WORK)))
-# The last fault is followed by agreement within this time: the promise.
+# The promised time from the last fault to agreement.
 CONVERGENCE_SECONDS = 30.0
-# How long a process that is at rest may take to come by the point at which it is to be killed.
+# How long an idle process may take to reach the point at which it is to be killed.
 REACH_SECONDS = 20.0
-# As long as no new point is met for this time, at rest, none will be.
+# If a settled process reaches no new point for this time, it will reach none.
 QUIET_SECONDS = 0.2
 POLL_SECONDS = 0.05
-# Within this time an operation's beginning is made if nothing is refused.
+# The preparation of an operation takes no longer than this, unless the engine refuses a request.
 SOON_SECONDS = 10.0
 
 
 class Runner:
-    """One installation, its history, and what leads its processes.
+    """One installation, its history, and the control of its processes.
 
     Args:
-        faulty: by what the service reaches the engine.
-        registry: the address that images can be pulled from.
-        bounds: what keeps its sandboxes apart.
-        doomed: the specs whose sandboxes can't start.
-        neighbours: the installations that share the engine, or have shared it.
+        faulty: the proxy by which the service reaches the engine.
+        registry: the repository from which images can be pulled.
+        bounds: the isolation of its sandboxes.
+        doomed: the specs whose sandboxes may fail.
+        neighbours: the installations that use or have used the engine.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Runner:
         self.registry = registry
         self.bounds = bounds
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
-        # What the requests of the operation were answered; None: no answer.
+        # The responses to the operation's requests; None: no response.
         self.answers: list[httpx.Response | None] = []
         # The point of the last death in the operation.
         self.died_at: str | None = None
-        # Seconds from a kill to agreement, each.
+        # The seconds from each kill to agreement.
         self.recoveries: list[float] = []
         self._socket = EngineSocket(engine.host)
         self._doomed = doomed
@@ -110,7 +110,7 @@ class Runner:
         eventually(self._has_node)
 
     def start_process(self, name: str) -> None:
-        """Start a process that does not run."""
+        """Start a process."""
         self.service.environment[VARIABLE] = str(self.points[name].directory)
         if name == "api":
             self.service.start_api(**self._settings)
@@ -118,7 +118,7 @@ class Runner:
             self.service.start_worker(**self.bounds.settings, **self._settings)
 
     def adopt(self, settings: Mapping[str, str]) -> None:
-        """Let the processes have these settings beside their own: restart them if they have not."""
+        """Set additional settings; restart the processes if these change."""
         if settings != self._settings:
             self._settings = settings
             for name in PROCESSES:
@@ -126,12 +126,12 @@ class Runner:
             self.start()
 
     def hold(self, routines: Iterable[str] = ()) -> None:
-        """Hold these of the worker's routines back, and let all others go."""
+        """Hold these of the worker's routines, and release all others."""
         self.points["worker"].hold(routines)
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Hold nothing back for the length of the block."""
+        """Release all routines for the length of the block."""
         held = self.points["worker"].held()
         self.hold()
         try:
@@ -140,21 +140,21 @@ class Runner:
             self.hold(held)
 
     def is_dead(self, process: str) -> bool:
-        """Whether the process has died at its point."""
+        """Whether the process has been killed at its point."""
         code = self.service.exit_code(process)
         assert code in (None, -signal.SIGKILL), f"{process} ended with {code}"
         return code is not None
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[Meeting]:
-        """The meetings of these operations' points while this is done and until all is at rest, in order.
+    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[Hit]:
+        """Run `act`, and record the hits of these operations' points until everything has settled.
 
-        None of them if it does not come to rest: what is held back may have been stopped during what is missing.
+        Return an empty list if it does not settle: a routine may have been held in the middle of the missing work.
         """
         self.forget(PROCESSES)
         act()
-        met: list[Meeting] = []
+        met: list[Hit] = []
         since = time.monotonic()
         deadline = since + CONVERGENCE_SECONDS
         while not met or time.monotonic() < since + QUIET_SECONDS or not self.is_at_rest():
@@ -163,20 +163,20 @@ class Runner:
             if met != (met := self.met(operations)):
                 since = time.monotonic()
             time.sleep(POLL_SECONDS)
-        return self.met(operations)  # the last ones may have been met since, and all be at rest now
+        return self.met(operations)  # includes hits just before everything settled
 
     def forget(self, processes: Iterable[str]) -> None:
-        """Begin a new list of the points that each of these processes meets."""
+        """Clear the hits of these processes."""
         for process in processes:
             self.points[process].forget()
 
-    def met(self, operations: frozenset[str]) -> list[Meeting]:
-        """Each meeting of these operations' points since `record` began."""
+    def met(self, operations: frozenset[str]) -> list[Hit]:
+        """The hits of these operations' points since `record` began."""
         found = (each for points in self.points.values() for each in points.met())
         return [each for each in found if each.point.rsplit("/", 2)[0] in operations]
 
     def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
-        """Do this, and see the process die at the point; False: it came to rest and had not passed there."""
+        """Run `act` with the process armed; return whether it died at the point before everything settled."""
         self.arm(process, point)
         act()
         died = self.await_death(process)
@@ -184,24 +184,24 @@ class Runner:
         return died
 
     def arm(self, process: str, point: str) -> None:
-        """Let the process die when it meets the point."""
+        """Make the process kill itself at the point."""
         self.points[process].arm(point)
 
     def disarm(self, process: str) -> None:
-        """Let the process live, if it does."""
+        """Cancel the kill, if the process is alive."""
         self.points[process].disarm()
 
     def await_death(self, process: str) -> bool:
-        """Whether the process that is armed dies; False: it comes to rest without, or does not come to rest.
+        """Wait until the armed process has died; return False if everything settles first, or never settles.
 
-        What is held back may have been stopped during its round, and have to end what it began.
+        It may never settle because a held routine has to finish its round.
         """
         points, rested_at = self.points[process], None
         deadline = time.monotonic() + CONVERGENCE_SECONDS
         while points.is_armed():
             rested_at = (rested_at or time.monotonic()) if self.is_at_rest() else None
-            patience_ends = deadline if rested_at is None else rested_at + REACH_SECONDS
-            if time.monotonic() > patience_ends and points.disarm():
+            gives_up_at = deadline if rested_at is None else rested_at + REACH_SECONDS
+            if time.monotonic() > gives_up_at and points.disarm():
                 return False
             time.sleep(POLL_SECONDS)
         eventually(lambda: self.is_dead(process))
@@ -210,27 +210,27 @@ class Runner:
     # --- agreement ------------------------------------------------------------------------------------------------
 
     def await_agreement(self, *, closely: bool = True) -> None:
-        """Wait until the promise is kept, and the API, which must run, shows it; `closely`: not by polls alone."""
+        """Wait until the promise is kept and the API shows it; `closely`: by the full check, not only by polls."""
         began = time.monotonic()
         while self._is_busy() or self._seen_violations(shown=True) or (closely and self.violations(shown=True)):
             assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations(shown=True)
             pause(began, POLL_SECONDS)
 
     def is_at_rest(self) -> bool:
-        """Whether nothing wants a hand and the promise is kept, as far as a poll shows it."""
+        """Whether no row is due or leased and the promise is kept, as far as a poll shows."""
         return not self._is_busy() and not self._seen_violations()
 
     def violations(self, *, shown: bool = False) -> list[str]:
-        """What is not as it was promised, now; `shown`: also what the API shows, which meets points of its own."""
+        """The violations of the promise now; `shown`: including what the API shows, by requests that reach points."""
         found = check(self._evidence(list_holdings(self.engine), shown=shown))
         return found or self.bounds.violations(self.service.database)
 
     def _seen_violations(self, *, shown: bool = False) -> list[str]:
-        """The same, by a poll."""
+        """The violations of the promise that a poll shows."""
         return check(self._evidence(self._socket.holdings(), shown=shown))
 
     def await_status(self, sandbox_id: str, status: Status) -> None:
-        """Wait until the sandbox is at rest in that status, as `await_given` does."""
+        """Wait until the sandbox has settled in the status, as `await_given` does."""
 
         def there() -> bool:
             with self.service.database.reading() as session:
@@ -240,10 +240,10 @@ class Runner:
         self.await_given(there)
 
     def await_given(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so that an operation begins with.
+        """Wait for a precondition of an operation.
 
-        What the engine has refused once is tried again by the sweep: if it is not so soon, what is held back is let go
-        until it is.
+        If the engine refused a request, only the sweep retries it. So if the condition is not soon true, release the
+        held routines until it is.
         """
         try:
             eventually(condition, deadline_seconds=SOON_SECONDS)
@@ -252,7 +252,7 @@ class Runner:
                 eventually(condition)
 
     def clear(self) -> None:
-        """Delete whatever is left, from whatever state it is in, see it gone, and begin with an empty page."""
+        """Delete every sandbox, in whatever state it is, and all rows and records of the operation."""
         self._end_pools()
         with self.service.database.reading() as session:
             left = session.exec(select(Sandbox.id).where(Sandbox.desired != Desired.DELETED)).all()
@@ -262,11 +262,11 @@ class Runner:
         with self.service.database.transaction() as session:
             for table in MADE:
                 session.execute(delete(table))
-        self.client.history, self.faulty.trouble = History(), None
+        self.client.history, self.faulty.failure = History(), None
         self.answers, self.died_at = [], None
 
     def _end_pools(self) -> None:
-        """Empty the warm pools: no user can delete a warm sandbox."""
+        """Empty the warm pools, because no user can delete a warm sandbox."""
         with self.service.database.transaction() as session:
             for spec in filter(lambda spec: spec.warm_most, specs.list_specs(session)):
                 specs.change(session, spec.id, {"warm_target": 0, "warm_most": 0})
@@ -277,7 +277,7 @@ class Runner:
             return bool(warm_pool.count(session))
 
     def _is_busy(self) -> bool:
-        """A cheap look before the thorough one."""
+        """Whether any row is due or leased: one cheap query before the full check."""
         with self.service.database.reading() as session:
             return session.exec(IS_BUSY).one()
 
@@ -294,6 +294,6 @@ class Runner:
         )
 
     def _has_node(self) -> bool:
-        """Whether a sandbox would be placed at once; else its first message would never be sent."""
+        """Whether a sandbox can be placed; without a node, its start would send no message."""
         with self.service.database.reading() as session:
             return placement.has_room(session, TINY_IMAGE)

@@ -1,4 +1,4 @@
-"""The specs of the sandboxes that operations are about: all of them are the tiny image."""
+"""The specs of the operations' sandboxes, all with the tiny image."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ TALKING_IMAGE = "agent-workspace/tiny:talking"
 FORGETFUL_IMAGE = "agent-workspace/tiny:forgetful"
 REFUSING_IMAGE = "agent-workspace/tiny:refusing"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
-# Its sandboxes wait in a pool.
+# With a warm pool.
 POOLED_IMAGE = "agent-workspace/tiny:pooled"
-# Its containers are harmed by the tests: that they end in ERROR is no fault of the service.
+# Tests kill and remove its containers, so a sandbox in ERROR is no violation.
 FRAGILE_IMAGE = "agent-workspace/tiny:fragile"
-# Its sandboxes reach a host name, by the egress proxy.
+# With host names in its egress, reached by the egress proxy.
 NAMED_IMAGE = "agent-workspace/tiny:named"
-# In the registry.
+# Images of the registry.
 PULLED, MISSING = "tiny:3", "tiny:missing"
 TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"}
 SPECS: Mapping[str, dict[str, str]] = {

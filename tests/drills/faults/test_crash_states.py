@@ -1,20 +1,20 @@
-"""n writes in a row have n + 1 crash states; wherever that is not certain, all points are kept."""
+"""n writes in a row have n + 1 crash states; all points are kept where that is not certain."""
 
 import pytest
 
-from tests.drills.faults.crash_states import Meeting, all_points, crash_states
+from tests.drills.faults.crash_states import Hit, all_points, crash_states
 
 
-def meet(*points: str, process: str = "worker", instance: str = "1", thread: str = "t") -> list[Meeting]:
-    return [Meeting(process, f"job/1/{point}", instance, thread) for point in points]
+def meet(*points: str, process: str = "worker", instance: str = "1", thread: str = "t") -> list[Hit]:
+    return [Hit(process, f"job/1/{point}", instance, thread) for point in points]
 
 
 def names(points: list[tuple[str, str]]) -> list[str]:
     return [point.removeprefix("job/1/") for _, point in points]
 
 
-def reduced(meetings: list[Meeting], but: str = "never") -> list[str]:
-    return names(crash_states(meetings, lambda point: but not in point))
+def reduced(hits: list[Hit], but: str = "never") -> list[str]:
+    return names(crash_states(hits, lambda point: but not in point))
 
 
 A, B, C = (("a.before", "a.after"), ("b.before", "b.after"), ("c.before", "c.after"))
@@ -22,9 +22,9 @@ A, B, C = (("a.before", "a.after"), ("b.before", "b.after"), ("c.before", "c.aft
 
 @pytest.mark.parametrize("writes", [1, 2, 5])
 def test_sequence_of_n_writes_has_n_plus_1_crash_states(writes: int) -> None:
-    meetings = [each for n in range(writes) for each in meet(f"{n}.before", f"{n}.after")]
-    assert reduced(meetings) == ["0.before", *(f"{n}.after" for n in range(writes))]
-    assert len(all_points(meetings, lambda _: True)) == 2 * writes
+    hits = [each for n in range(writes) for each in meet(f"{n}.before", f"{n}.after")]
+    assert reduced(hits) == ["0.before", *(f"{n}.after" for n in range(writes))]
+    assert len(all_points(hits, lambda _: True)) == 2 * writes
 
 
 def test_instances_that_interleave_are_judged_each_by_itself() -> None:
@@ -38,28 +38,28 @@ def test_instances_that_interleave_are_judged_each_by_itself() -> None:
 
 
 def test_first_write_of_another_instance_keeps_its_before() -> None:
-    meetings = [*meet(*A, instance="1"), *meet(*B, instance="2")]
-    assert reduced(meetings) == [*A, *B]
+    hits = [*meet(*A, instance="1"), *meet(*B, instance="2")]
+    assert reduced(hits) == [*A, *B]
 
 
 def test_point_that_one_instance_meets_first_is_kept() -> None:
-    """The process dies at the first meeting, and that may be the other instance's next time."""
-    meetings = [*meet(*A, *B, instance="1"), *meet(*B, instance="2")]
-    assert reduced(meetings) == [*A, *B]
+    """The process dies at the first hit, which may be the other instance's in the next run."""
+    hits = [*meet(*A, *B, instance="1"), *meet(*B, instance="2")]
+    assert reduced(hits) == [*A, *B]
 
 
 def test_instance_in_two_threads_keeps_all_points() -> None:
-    meetings = [*meet(*A), *meet(*B, thread="u")]
-    assert reduced(meetings) == [*A, *B]
+    hits = [*meet(*A), *meet(*B, thread="u")]
+    assert reduced(hits) == [*A, *B]
 
 
 def test_instance_that_is_not_known_keeps_all_points() -> None:
-    meetings = [Meeting("worker", point) for point in (*A, *B)]
-    assert names(crash_states(meetings, lambda _: True)) == [*A, *B]
+    hits = [Hit("worker", point) for point in (*A, *B)]
+    assert names(crash_states(hits, lambda _: True)) == [*A, *B]
 
 
 def test_api_process_keeps_all_points() -> None:
-    """It may have answered its client in between."""
+    """The process may have responded to its client in between."""
     assert reduced(meet(*A, *B, process="api")) == [*A, *B]
 
 
@@ -76,8 +76,8 @@ def test_before_is_kept_where_its_after_does_not_count() -> None:
 
 
 def test_process_of_its_own_has_points_of_its_own() -> None:
-    meetings = [*meet(*A, instance="1"), *meet(*A, process="other", instance="2")]
-    assert crash_states(meetings, lambda _: True) == [
+    hits = [*meet(*A, instance="1"), *meet(*A, process="other", instance="2")]
+    assert crash_states(hits, lambda _: True) == [
         ("worker", "job/1/a.before"),
         ("worker", "job/1/a.after"),
         ("other", "job/1/a.before"),

@@ -1,4 +1,4 @@
-"""What is recorded as the recovery from a death, whichever process is quicker."""
+"""The recording of the recovery from a death, whichever process is faster."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.drills.faults import drill
-from tests.drills.faults.crash_states import Meeting
+from tests.drills.faults.crash_states import Hit
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.points import Points
 from tests.drills.faults.runner import PROCESSES, Runner
@@ -18,7 +18,7 @@ OF_SWEEP = "sweep/1/claim.before"
 
 
 class FakeRunner(Runner):
-    """One whose processes meet their points at once, and that is at rest at once."""
+    """A runner whose processes reach their points at once, and which settles at once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -53,15 +53,15 @@ class FakeRunner(Runner):
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drill, "use_key_at", lambda _runner, _at: None)
+    monkeypatch.setattr(drill, "set_key_use", lambda _runner, _at: None)
 
 
-def points(meetings: Iterable[Meeting]) -> list[str]:
-    return [meeting.point for meeting in meetings]
+def points(hits: Iterable[Hit]) -> list[str]:
+    return [hit.point for hit in hits]
 
 
 def test_recovery_from_the_apis_death_holds_what_the_worker_did_before_it_was_noticed(tmp_path: Path) -> None:
-    """Else nothing is left to be recorded where the worker is quick, and the recording never ends."""
+    """Otherwise a fast worker would leave nothing to record, and the recording would never end."""
     assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("api", OF_API))) == [OF_WORKER]
 
 

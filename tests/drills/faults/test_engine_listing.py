@@ -1,4 +1,4 @@
-"""What a real engine holds is listed for any origin: without its labels too, and under any name."""
+"""The listing of a real engine includes containers and volumes without labels, and with any name."""
 
 from tests.drills.attribution import attribute
 from tests.drills.engine_listing import INSTALLATION_LABEL, SANDBOX_LABEL, list_holdings, sandbox_name

@@ -1,4 +1,4 @@
-"""The names of failpoints, the death of a process at one of them, and operations that are held."""
+"""The names of failpoints, the death of a process at one of them, and held operations."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def test_process_dies_once_at_the_point_that_a_file_names(tmp_path: Path, point:
 def test_operation_named_in_a_file_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = tmp_path / "held"
     held.write_text("first\nsecond\n")
-    monkeypatch.setattr(failpoints, "observer", observer.lead(tmp_path))
+    monkeypatch.setattr(failpoints, "observer", observer.file_observer(tmp_path))
     failpoints.begin("third")
     begun: list[str] = []
 

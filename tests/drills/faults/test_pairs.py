@@ -1,4 +1,4 @@
-"""A second death in what follows the first: a few pairs of each user operation. `make faults PAIRS=all` tries all."""
+"""Two deaths within one operation: a few pairs of each user operation. `make faults PAIRS=all` runs all."""
 
 import random
 
@@ -17,12 +17,12 @@ SEED = 1
 FIRSTS, SECONDS = effort.choose(quick=1, change=1, thorough=2), 2
 
 
-@pytest.mark.nightly  # for a change, chaos injects faults that meet recoveries
+@pytest.mark.nightly  # runs at night only: for each change, the faults of chaos hit recoveries
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings) -> None:
     chance = random.Random(SEED)
-    recordings.meetings(USER_OPERATIONS)
+    recordings.hits(USER_OPERATIONS)
     firsts = [(name, first) for name in USER_OPERATIONS for first in chance.sample(recordings.points(name), FIRSTS)]
     recoveries = lanes.spread(lambda runner, it: record_recovery(runner, OPERATIONS[it[0]], it[1]), firsts)
     pairs = [
@@ -32,7 +32,7 @@ def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings
     ]
     assert len(pairs) > len(firsts)
     died = lanes.spread(_die, pairs)
-    # Of a pair in two processes both points are armed from the beginning, so that neither can be passed by unseen.
+    # If the points are in two processes, both are armed from the beginning, so neither can be passed first.
     assert [str(pair) for pair, done in zip(pairs, died, strict=True) if not done] == []
 
 

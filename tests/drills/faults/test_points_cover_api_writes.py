@@ -1,4 +1,4 @@
-"""No write of the API to an agent server is without a point before and after it."""
+"""Every write of the API to an agent server has a point before and after it."""
 
 import asyncio
 import re
@@ -25,28 +25,29 @@ LIBRARIES = re.compile(
     r"^\s*(?:import|from) (?:httpx|httpcore|websockets|aiohttp|requests|urllib3|urllib\.request|http\.client)\b",
     re.MULTILINE,
 )
-# What can speak HTTP, or a websocket, must import one of these. By what its writes are seen, or why it writes nothing.
-SPEAKERS: Mapping[str, str] = {
+# The files that import a library for HTTP or websockets, with the test that covers their writes or the reason for which
+# they have none.
+HTTP_FILES: Mapping[str, str] = {
     "api/agent_server/client.py": "test_each_write_to_an_agent_server_has_points",
     "api/server/connections.py": "only the name of a type; it is the server's side",
     "api/sandbox_proxy/http.py": "test_each_write_on_the_sandbox_path_has_points",
     "api/sandbox_proxy/websocket.py": "test_each_frame_has_points",
     "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
-    "api/git/http_client.py": "git hosts are only read",
+    "api/git/http_client.py": "only reads git hosts",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
-    "api/web/admin/flower.py": "Flower's own pages; it is started with `read_only`",
+    "api/web/admin/flower.py": "Flower's own pages; Flower is started with `read_only`",
     "shared/cli/remote/service.py": "the command line on a user's machine: its requests are the API's",
     "api/agent_server/transport.py": "connections of `api.agent_server.client` and `api.sandbox_proxy.http`",
     "shared/agent_server/door.py": "only the names of errors",
-    "worker/network/door.py": "asks whether the door responds, and passes nothing on",
+    "worker/network/door.py": "only checks whether the door responds, and forwards nothing",
     "shared/agent_server/limits.py": "only the name of an error",
     "shared/agent_server/responses.py": "only the name of a type; it reads",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",
     "worker/engine/docker_engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
-    "worker/network/firewall.py": "rules of the node, which each resync derives again; tests.isolation.network",
-    "worker/engine/docker_client.py": "only the names of errors; it has no request of its own",
+    "worker/network/firewall.py": "rules of the node, which each resync recomputes; tests.isolation.network",
+    "worker/engine/docker_client.py": "only the names of errors; sends no request",
 }
 
 Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]
@@ -61,7 +62,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def met_around(met: list[str], send: Send) -> tuple[list[str], list[str]]:
-    """The points met before the request is on its way, and after."""
+    """The points reached before the request is sent, and after."""
     before: list[str] = []
 
     def answer(_request: httpx.Request) -> httpx.Response:
@@ -134,9 +135,11 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert (sent, met) == ([("hello", before)], before + after)
 
 
-def test_everything_that_can_speak_is_known() -> None:
+def test_every_file_that_can_send_requests_is_known() -> None:
     files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
-    assert {str(file.relative_to(REPOSITORY)) for file in files if LIBRARIES.search(file.read_text())} == set(SPEAKERS)
+    assert {str(file.relative_to(REPOSITORY)) for file in files if LIBRARIES.search(file.read_text())} == set(
+        HTTP_FILES
+    )
 
 
 SOURCE = """
@@ -151,5 +154,5 @@ async def say(here, sandbox):
 
 def test_calls_that_write_are_found_in_the_source() -> None:
     assert write_kinds(SOURCE) == {"agent_server.events", "agent_server.hooks", "agent_server.run"}
-    with pytest.raises(AssertionError, match="is not known"):
+    with pytest.raises(AssertionError, match="is not in the source"):
         write_kinds(SOURCE.replace('"/run"', "run"))

@@ -1,4 +1,4 @@
-"""No write to the world outside is without a point before and after it. What writes is found out, not listed here."""
+"""Every external write has a point before and after it. The tests find the writes in the source."""
 
 import ast
 import inspect
@@ -32,10 +32,10 @@ from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewa
 from worker.network.rules import Allowed, Change, Place
 
 # The modules that import docker.
-SPEAKING = (docker_engine, docker_client)
+DOCKER_MODULES = (docker_engine, docker_client)
 POINTED = {"around"}
 NAMED = re.compile(r'failpoints\.(?:before|around)\("([\w.]+)"\)')
-# 300 when this was written; some are met by chance.
+# About 300 are reached; some of them only with certain timing.
 FEWEST_POINTS = 280
 CONVERSATION = "0" * 32
 ARGUMENTS: dict[str, Any] = {
@@ -47,7 +47,7 @@ OF_TYPE: dict[Any, Any] = {str: CONVERSATION, bytes: b"", float: 1.0, dict[str, 
 
 
 class Met:
-    """The points met so far."""
+    """The points reached so far."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -68,7 +68,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> Met:
 
 
 def writers(client: type[Any]) -> set[str]:
-    """The methods of Docker's client that change something: by themselves, or by another that does."""
+    """The methods of Docker's client that write, directly or by another method."""
     sources = {name: inspect.getsource(method) for name, method in inspect.getmembers(client, inspect.isfunction)}
     found = {name for name, text in sources.items() if re.search(r"self\._(post|put|delete)(_json)?\(", text)}
     found -= {"_post", "_put", "_delete", "_post_json"}
@@ -88,7 +88,7 @@ def calls(tree: ast.AST, names: set[str]) -> list[ast.Call]:
 
 
 def pointed_blocks(tree: ast.AST) -> Iterator[ast.AST]:
-    """What has a point before and after it: `with failpoints.around(…)`, `@failpoints.around(…)`."""
+    """The blocks with a point before and after them: `with failpoints.around(…)`, `@failpoints.around(…)`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and any(calls(item.context_expr, POINTED) for item in node.items):
             yield ast.Module(node.body, [])
@@ -97,9 +97,9 @@ def pointed_blocks(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]:
-    """Every call of a writing method of Docker's client, and those in each block with points.
+    """The calls of writing methods of Docker's client: all of them, and those in each block with points.
 
-    Our own methods have the names of Docker's now and then: what is called on `self` is ours.
+    Some of the product's own methods have the same names. A call on `self` is one of these.
     """
     tree, names = ast.parse(source), writers(APIClient)
 
@@ -110,7 +110,7 @@ def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]
     return docker_calls(tree), [docker_calls(block) for block in pointed_blocks(tree)]
 
 
-@pytest.mark.parametrize("module", SPEAKING)
+@pytest.mark.parametrize("module", DOCKER_MODULES)
 def test_each_write_to_the_engine_has_points_of_its_own(module: ModuleType) -> None:
     source = inspect.getsource(module)
     written, pointed = writes_of_engine(source)
@@ -134,6 +134,7 @@ UNPOINTED = {
     "_run('losetup', '--find')",  # reads
     "_run('losetup', '--noheadings', '--output', 'NAME', '--associated', str(image))",  # reads
     "_run('losetup', '--detach', device)",  # the caller has points around the whole of `remove`
+    "_run('umount', '--lazy', str(folder))",  # as above
 }
 
 
@@ -164,7 +165,7 @@ def test_each_write_to_the_firewall_has_points(
     one = Allowed(sandboxes=frozenset({"10.0.0.2"}))
     models = ["10.0.0.2 . 10.0.0.1 . 3003"]
     arguments: dict[str, list[Any]] = {"write": [one], "change": [Change(one)], "disconnect": [models], "remove": []}
-    with suppress(FirewallError):  # nothing is there that `write` could read back
+    with suppress(FirewallError):  # `write` finds no rules to read back
         getattr(found, name)(*arguments[name])
     assert seen == [f"test/1/firewall.{name}.before"]
     assert met.last() == f"test/1/firewall.{name}.after"
@@ -186,7 +187,7 @@ def test_each_write_to_an_agent_server_has_points(name: str, met: Met) -> None:
 
 
 def call(name: str, met: Met) -> list[tuple[str, str]]:
-    """Call a method of the client; the requests that it makes, each with the point that was met last."""
+    """Call a method of the client; return its requests, each with the last point before it."""
     fake = FakeAgentServer("key")
     fake.add(CONVERSATION, title="t")
     seen: list[tuple[str, str]] = []
@@ -228,7 +229,7 @@ def test_each_message_has_points(met: Met) -> None:
     assert (seen, met.last()) == (["test/1/broker.publish.before"], "test/1/broker.publish.after")
 
 
-# `agent-workspace migrate` makes the tables and their first rows before any other process runs.
+# `agent-workspace migrate` creates the tables and their first rows before any other process runs.
 MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
 
 
@@ -248,7 +249,7 @@ MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
         ),
     ],
 )
-def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
+def test_only_these_files_write(pattern: str, home: set[str]) -> None:
     files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     assert {str(file.relative_to(REPOSITORY)) for file in files if re.search(pattern, file.read_text())} == home
 
@@ -256,12 +257,12 @@ def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
 # --- and a process is killed at each of them --------------------------------------------------------------------------
 
 
-# Points that no operation passes, each with the reason.
+# Points that no operation reaches, each with the reason.
 UNPASSED = {
-    "agent_server.skills": "a POST that reads what the project brings",
-    "agent_server.hooks": "a POST that reads what the project brings",
+    "agent_server.skills": "a POST that reads the project's skills",
+    "agent_server.hooks": "a POST that reads the project's hooks",
     "firewall.remove": "with AW_NETWORK_ISOLATION=off, when a worker starts; each start repeats it",
-    "agent_server.send_frame": "the tiny agent server knows no websockets; a frame has no answer and is never repeated",
+    "agent_server.send_frame": "the tiny agent server has no websockets; a frame has no response and is never repeated",
 }
 
 
@@ -273,9 +274,9 @@ def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> No
     files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     named = {name for file in files for name in NAMED.findall(file.read_text())}
     known = named | {kind(name) for name in met.names} | all_write_kinds(REPOSITORY / "api")
-    passed = {each.point for met in recordings.meetings(list(OPERATIONS)) for each in met}
+    passed = {each.point for met in recordings.hits(list(OPERATIONS)) for each in met}
     engine = {name for name in known if name.startswith("engine.")}
-    assert len(engine) == sum(len(writes_of_engine(inspect.getsource(one))[0]) for one in SPEAKING)
+    assert len(engine) == sum(len(writes_of_engine(inspect.getsource(one))[0]) for one in DOCKER_MODULES)
     assert known - {kind(point) for point in passed} == set(UNPASSED)
     assert len(passed) >= FEWEST_POINTS
 

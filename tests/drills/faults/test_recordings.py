@@ -1,21 +1,21 @@
-"""An operation is recorded once, however many callers ask for its points; a failed recording is tried again."""
+"""An operation is recorded once for all callers of its points; a failed recording is retried."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.drills.faults.crash_states import Meeting
+from tests.drills.faults.crash_states import Hit
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.operations import OPERATIONS
 from tests.drills.faults.recordings import Recordings
 
 NAMES = {id(operation): name for name, operation in OPERATIONS.items()}
-MET = [Meeting("worker", f"job/1/{point}", "1", "t") for point in ("a.before", "a.after", "b.before", "b.after")]
+MET = [Hit("worker", f"job/1/{point}", "1", "t") for point in ("a.before", "a.after", "b.before", "b.after")]
 
 
 class OneLane:
-    """Records what it was asked for, and fails at what it is told to."""
+    """Records the requested operations, and fails for chosen ones."""
 
     def __init__(self, failing: Sequence[str] = ()) -> None:
         self.recorded: list[str] = []
@@ -37,7 +37,7 @@ def test_operation_is_recorded_once_for_all_callers() -> None:
     lane = OneLane()
     recordings = make(lane)
     recordings.points("start")
-    recordings.meetings(["start", "pause", "start"])
+    recordings.hits(["start", "pause", "start"])
     recordings.points("pause")
     assert lane.recorded == ["start", "pause"]
 
@@ -48,7 +48,7 @@ def test_thorough_keeps_all_points(thorough: bool, count: int) -> None:
 
 
 def test_points_are_chosen_before_they_are_reduced() -> None:
-    """Else the point that stands for another one might be left out."""
+    """Otherwise the point that represents another one might be left out."""
     points = make(OneLane()).points("start", lambda point: "/b." in point)
     assert [name for _, name in points] == ["job/1/b.before", "job/1/b.after"]
 
@@ -57,7 +57,7 @@ def test_recording_that_failed_is_tried_again_and_the_others_are_kept() -> None:
     lane = OneLane(failing=["pause"])
     recordings = make(lane)
     with pytest.raises(ExceptionGroup, match="1 of 2 could not be recorded"):
-        recordings.meetings(["start", "pause"])
+        recordings.hits(["start", "pause"])
     lane.failing.clear()
-    assert recordings.meetings(["start", "pause"]) == [MET, MET]
+    assert recordings.hits(["start", "pause"]) == [MET, MET]
     assert sorted(lane.recorded) == ["pause", "pause", "start"]

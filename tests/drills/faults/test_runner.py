@@ -1,4 +1,4 @@
-"""What an operation begins with is made even if it needs what the operation holds back."""
+"""An operation's preconditions are established even if they need the routines that it holds."""
 
 from pathlib import Path
 
@@ -21,15 +21,15 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
 def test_routines_stay_held_while_they_are_not_needed(runner: Runner) -> None:
     held: list[list[str]] = []
 
-    def look_twice() -> bool:
+    def check_twice() -> bool:
         held.append(runner.points["worker"].held())
         return len(held) == 2
 
-    runner.await_given(look_twice)
+    runner.await_given(check_twice)
     assert held == [["sweep"], ["sweep"]]
 
 
 def test_routine_that_is_needed_is_let_go_until_it_has_done_its_work(runner: Runner) -> None:
-    """The engine may refuse a step once; only the sweep tries it again."""
+    """The engine may refuse an action once, and only the sweep retries it."""
     runner.await_given(lambda: runner.points["worker"].held() == [])
     assert runner.points["worker"].held() == ["sweep"]

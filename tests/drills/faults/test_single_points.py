@@ -1,6 +1,6 @@
-"""A process dies at points of each operation, once at each, and the promise is kept all the same.
+"""The promise is kept after a process dies at any point of an operation.
 
-For a change at one point of each operation on one database, at night at every one on both.
+Each change is tested at one point of each operation on one database; the nightly tests take every point on both.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from tests.drills.faults.recordings import Recordings
 from tests.services.stores import PostgresStores, Stores
 
 TEST = "tests/drills/faults/test_single_points.py::test_promise_is_kept"
-# Of each operation; a crash and the recovery from it take about a second.
+# The number of points of each operation. A crash and its recovery take about a second.
 POINTS = effort.choose(quick=1, change=1, thorough=10_000)
 
 
 @pytest.fixture(scope="session")
 def deaths(request: pytest.FixtureRequest, lanes: Lanes, recordings: Recordings, stores: Stores) -> Deaths:
-    """Of the operations that were selected on this database."""
+    """The kills of the operations that were selected on this database."""
     database = "postgresql" if isinstance(stores, PostgresStores) else "sqlite"
     found = [item for item in request.session.items if item.nodeid.startswith(f"{TEST}[{database}-")]
     return Deaths(lanes, recordings, [item.callspec.params["name"] for item in found], POINTS)  # type: ignore[attr-defined]
 
 
-# The first of them kills for all.
+# The first test runs the kills of all.
 @pytest.mark.timeout(effort.choose(quick=900, change=900, thorough=3000))
 @pytest.mark.parametrize("name", ALL if effort.is_thorough() else OPERATIONS)
 def test_promise_is_kept(deaths: Deaths, name: str, record_property: Callable[[str, object], None]) -> None:
@@ -46,7 +46,7 @@ def test_points_of_a_change_are_spread(total: int, expected: list[int]) -> None:
     assert list(spread(points, 1000)) == points
 
 
-def test_points_of_a_change_are_in_either_half_in_turn() -> None:
+def test_points_of_a_change_alternate_between_the_halves() -> None:
     points = [("worker", str(number)) for number in range(8)]
     assert [list(in_turn(points, turn)) for turn in range(3)] == [[points[2]], [points[6]], [points[2]]]
     assert list(in_turn(points[:1], 1)) == points[:1]

@@ -38,7 +38,7 @@ def test_sandbox_fails_over_and_never_runs_twice(
     assert_usable(cluster, alice, sandbox_id)
 
 
-@pytest.mark.nightly  # for a change, tests of the fail-over show it with engines in memory
+@pytest.mark.nightly  # tests of the fail-over cover this for each change, with engines in memory
 def test_sandbox_fails_over_from_an_engine_that_is_down(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
     cluster.engines[A].stop()
     try:
@@ -53,7 +53,7 @@ def test_sandbox_fails_over_from_an_engine_that_is_down(cluster: Cluster, alice:
     assert_usable(cluster, alice, sandbox_id)
 
 
-@pytest.mark.nightly  # for a change, tests of the fail-over show it with engines in memory
+@pytest.mark.nightly  # tests of the fail-over cover this for each change, with engines in memory
 def test_returning_node_keeps_a_sandbox_without_a_resume(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
     cluster.service.freeze_between_writes(A)
     await_lost(cluster, alice, sandbox_id, "last heard of")
@@ -68,7 +68,7 @@ def test_returning_node_keeps_a_sandbox_without_a_resume(cluster: Cluster, alice
     ]
 
 
-@pytest.mark.nightly  # for a change, tests of the fail-over show it with engines in memory
+@pytest.mark.nightly  # tests of the fail-over cover this for each change, with engines in memory
 def test_sandbox_deleted_meanwhile_is_removed_when_the_node_is_back(
     cluster: Cluster, alice: Client, sandbox_id: str
 ) -> None:

@@ -32,7 +32,7 @@ def test_requests_reach_the_node_of_the_sandbox(cluster: Cluster, alice: Client)
     assert cluster.found() == {A: [first], B: []}
 
 
-@pytest.mark.nightly  # for a change, tests of the placement show it
+@pytest.mark.nightly  # tests of the placement cover this for each change
 def test_sandboxes_spread_by_free_slots_up_to_the_capacity(cluster: Cluster, alice: Client) -> None:
     ids = start_many(alice, 2 * CAPACITY)
     assert [cluster.node_of(sandbox_id) for sandbox_id in ids] == [A, B] * CAPACITY
@@ -59,8 +59,8 @@ def test_cordoned_node_gets_no_new_sandbox_and_keeps_its_own(cluster: Cluster, a
     assert cluster.found()[A] == sorted([kept, waiting])
 
 
-@pytest.mark.nightly  # for a change, tests of the placement show it
-def test_engine_has_one_name_and_a_name_one_engine(cluster: Cluster) -> None:
+@pytest.mark.nightly  # tests of the placement cover this for each change
+def test_each_engine_has_one_node_and_each_node_one_engine(cluster: Cluster) -> None:
     service = cluster.service
     for name, engine in (("node-c", A), (A, B)):
         service.start_worker("misled", AW_NODE=name, AW_DOCKER_HOST=cluster.engines[engine].host)
@@ -70,7 +70,7 @@ def test_engine_has_one_name_and_a_name_one_engine(cluster: Cluster) -> None:
     assert [cluster.await_node(name, NodeStatus.READY).id for name in (A, B)] == [A, B]
 
 
-@pytest.mark.nightly  # for a change, tests of the placement show it
+@pytest.mark.nightly  # tests of the placement cover this for each change
 def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluster, alice: Client) -> None:
     cluster.engines[A].fill_disk()
     ids = [start_many(alice, 1)[0] for _ in range(CAPACITY)]

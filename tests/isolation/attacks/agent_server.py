@@ -1,4 +1,4 @@
-"""Attacks on the agent server by programs of the same sandbox: who takes it over speaks in its name."""
+"""Attacks on the agent server by programs of the same sandbox, which could then send requests in its name."""
 
 from functools import partial
 from typing import Any
@@ -24,14 +24,14 @@ def _port(name: str, address: str) -> Attack:
 
 
 ATTACKS = [
-    attack("takes the agent server under a debugger", at(INSIDE, "processes.seize"), at(HOST, "processes.seize_child")),
+    attack("attaches a debugger to the agent server", at(INSIDE, "processes.seize"), at(HOST, "processes.seize_child")),
     attack(
-        "takes the first process under a debugger",
+        "attaches a debugger to the first process",
         at(INSIDE, "processes.seize", process="1"),
         at(HOST, "processes.seize_child"),
     ),
-    _process("reads the agent server's memory by a call", "processes.read_by_call"),
-    _process("takes an open file of the agent server", "processes.steal_descriptor"),
+    _process("reads the agent server's memory by a system call", "processes.read_by_call"),
+    _process("copies a file descriptor of the agent server", "processes.steal_descriptor"),
     _process("opens the agent server's memory", "files.open_memory", flags="r"),
     _process("opens the agent server's memory for writing", "files.open_memory", flags="w"),
     attack(
@@ -40,8 +40,8 @@ ATTACKS = [
         at(HOST, "files.open_memory", flags="w", process="$api_pid"),
     ),
     _process("reads the agent server's environment", "files.read_of_server", name="environ"),
-    _process("reads the map of the agent server's memory", "files.read_of_server", name="maps"),
-    _process("reads the agent server's vectors", "files.read_of_server", name="auxv"),
+    _process("reads the agent server's memory map", "files.read_of_server", name="maps"),
+    _process("reads the agent server's auxiliary vector", "files.read_of_server", name="auxv"),
     _process("lists open files of the agent server", "files.list_descriptors"),
     _port("listens on the agent server's port at the sandbox's address", "$A_ip"),
     _port("listens on the agent server's port at the loopback address", "127.0.0.1"),
@@ -72,7 +72,7 @@ ATTACKS = [
         ),
     ),
     attack(
-        "gives the agent server keys of its own by an init request",
+        "sets its own keys at the agent server by an init request",
         at(
             INSIDE,
             "http.request",

@@ -1,9 +1,9 @@
-"""Attacks on the API with the keys that a sandbox has, and with those of others."""
+"""Attacks on the API with a sandbox's own keys, and with those of others."""
 
 from functools import partial
 from typing import Any
 
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, Attempt, at
 
 attack = partial(Attack, "API and keys")
 
@@ -18,20 +18,20 @@ EVENT = (
 WEBHOOKS, SANDBOXES = "/api/v1/webhooks", "/api/v1/sandboxes"
 
 
-def inside(path: str, headers: dict[str, str] | None = None, place: str = INSIDE, **more: Any) -> Try:
+def inside(path: str, headers: dict[str, str] | None = None, place: str = INSIDE, **more: Any) -> Attempt:
     return at(place, "http.request", url=f"$service{path}", headers=headers or {}, **more)
 
 
-def outside(path: str, headers: dict[str, str] | None = None, **more: Any) -> Try:
+def outside(path: str, headers: dict[str, str] | None = None, **more: Any) -> Attempt:
     return at(HOST, "http.request", url=f"$api{path}", headers=headers or {}, **more)
 
 
 def _for_owner(name: str, path: str, headers: dict[str, str], **more: Any) -> Attack:
-    """What another user, or another key, must not have; the control is the owner's."""
+    """An attack on a user's data by another user or with another key; the control is the owner's request."""
     return attack(name, outside(path, headers, **more), outside(path, {**headers, **ALICE}, **more))
 
 
-# The sandbox reaches webhooks and its secrets; all else is for clients.
+# A sandbox may reach webhooks and its own secrets. Everything else is for clients.
 def _hidden(name: str, path: str, headers: dict[str, str] | None = None, **more: Any) -> Attack:
     return attack(
         name,
@@ -60,9 +60,7 @@ LISTENER = [
         method="POST",
         body='{"name": "x"}',
     ),
-    _hidden(
-        "starts nothing, but reads specs from inside with its owner's leaked key", "/api/v1/sandbox-specs/search", ALICE
-    ),
+    _hidden("reads specs from inside with its owner's leaked key", "/api/v1/sandbox-specs/search", ALICE),
     _hidden("reaches its own sandbox path from inside", "/sandbox/$A_id/server_info", OWN),
     _hidden(
         "reaches another sandbox by the sandbox path with its leaked key", "/sandbox/$B_id/server_info", NEIGHBOURS
@@ -113,7 +111,7 @@ OWN_KEY = [
         inside(f"{SANDBOXES}/$A_id/settings/secrets", OWN),
     ),
     attack(
-        "passes its key in the query",
+        "sends its key in the query",
         inside(f"{SANDBOXES}/$A_id/settings/secrets?session_api_key=$A_key"),
         inside(f"{SANDBOXES}/$A_id/settings/secrets", OWN),
     ),
@@ -152,17 +150,17 @@ SECRETS = [
         {"X-Session-API-Key": "$deleted_key"},
     ),
     _secrets(
-        "leaves the folder of secrets by dots",
+        "leaves the path of secrets by dots",
         f"{SANDBOXES}/$A_id/settings/secrets/../../../$B_id/settings/secrets",
         OWN,
     ),
     _secrets(
-        "leaves the folder of secrets by encoded dots",
+        "leaves the path of secrets by encoded dots",
         f"{SANDBOXES}/$A_id/settings/secrets/%2e%2e/%2e%2e/%2e%2e/$B_id/settings/secrets",
         OWN,
     ),
     _secrets(
-        "leaves the folder of secrets by encoded slashes",
+        "leaves the path of secrets by encoded slashes",
         f"{SANDBOXES}/$A_id/settings/secrets/..%2f..%2f..%2f$B_id%2fsettings%2fsecrets",
         OWN,
     ),
@@ -228,11 +226,11 @@ OTHERS = [
 ]
 
 
-def _reports(name: str, path: str, headers: dict[str, str], body: str, control: Try) -> Attack:
+def _reports(name: str, path: str, headers: dict[str, str], body: str, control: Attempt) -> Attack:
     return attack(name, inside(f"{WEBHOOKS}{path}", {**headers, **JSON}, method="POST", body=body), control)
 
 
-def _own_report(token: str) -> Try:
+def _own_report(token: str) -> Attempt:
     return inside(f"{WEBHOOKS}/events/$A_conversation", {**OWN, **JSON}, method="POST", body=EVENT % token)
 
 

@@ -1,9 +1,9 @@
-"""Attacks on browsers by what a hostile agent server sends through the sandbox path, and on the login cookie."""
+"""Attacks on browsers by responses of a hostile agent server on the sandbox path, and attacks on the login cookie."""
 
 from functools import partial
 from urllib.parse import urlencode
 
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, Attempt, at
 
 attack = partial(Attack, "browser")
 
@@ -16,7 +16,7 @@ def _header(name: str, header: str, value: str, shown: str = "", **more: str) ->
     """The control is the same request to the hostile server itself."""
     query = urlencode({header: value, **more})
 
-    def ask(root: str, headers: dict[str, str]) -> Try:
+    def ask(root: str, headers: dict[str, str]) -> Attempt:
         arguments = {"url": f"{root}/evil?{query}", "header": header, "value": shown or value}
         return at(HOST, "http.shows_header", headers=headers, **arguments)
 
@@ -25,33 +25,33 @@ def _header(name: str, header: str, value: str, shown: str = "", **more: str) ->
 
 HEADERS = [
     _header("sets a cookie for the service", "Set-Cookie", "aw_session=theirs; Path=/"),
-    _header("sets a cookie in the old form", "Set-Cookie2", "aw_session=theirs"),
+    _header("sets a cookie by the obsolete header", "Set-Cookie2", "aw_session=theirs"),
     _header("clears the service's data", "Clear-Site-Data", '"*"'),
-    _header("sends the browser elsewhere after a while", "Refresh", "0; url=https://elsewhere.example/"),
-    _header("has resources loaded from elsewhere", "Link", "<https://elsewhere.example/>; rel=preload"),
-    _header("replaces the policy for scripts", "Content-Security-Policy", "default-src *"),
+    _header("redirects the browser by a refresh", "Refresh", "0; url=https://elsewhere.example/"),
+    _header("makes the browser load resources of another host", "Link", "<https://elsewhere.example/>; rel=preload"),
+    _header("replaces the content security policy", "Content-Security-Policy", "default-src *"),
     _header(
-        "has violations reported elsewhere",
+        "makes the browser report violations to another host",
         "Content-Security-Policy-Report-Only",
         "report-uri https://elsewhere.example/",
     ),
-    _header("lets any web page read it", "Access-Control-Allow-Origin", "*"),
-    _header("lets web pages read it with a login", "Access-Control-Allow-Credentials", "true"),
-    _header("lets web pages read its headers", "Access-Control-Expose-Headers", "*"),
-    _header("stays in caches", "Cache-Control", "public, max-age=31536000"),
-    _header("offers another server", "Alt-Svc", 'h3="elsewhere.example:443"'),
-    _header("names a source map elsewhere", "SourceMap", "https://elsewhere.example/"),
+    _header("lets any web page read the response", "Access-Control-Allow-Origin", "*"),
+    _header("lets web pages read the response with a login", "Access-Control-Allow-Credentials", "true"),
+    _header("lets web pages read the response's headers", "Access-Control-Expose-Headers", "*"),
+    _header("makes caches store the response", "Cache-Control", "public, max-age=31536000"),
+    _header("names an alternative server", "Alt-Svc", 'h3="elsewhere.example:443"'),
+    _header("names a source map on another host", "SourceMap", "https://elsewhere.example/"),
     _header("widens the scope of a service worker", "Service-Worker-Allowed", "/"),
-    _header("demands encryption of the service", "Strict-Transport-Security", "max-age=31536000"),
-    _header("has network errors reported elsewhere", "NEL", '{"report_to":"a","max_age":1}'),
-    _header("names places for reports", "Report-To", '{"group":"a"}'),
-    _header("names places for reports in the new form", "Reporting-Endpoints", 'a="https://elsewhere.example/"'),
+    _header("makes the browser require TLS for the service", "Strict-Transport-Security", "max-age=31536000"),
+    _header("makes the browser report network errors to another host", "NEL", '{"report_to":"a","max_age":1}'),
+    _header("names report endpoints", "Report-To", '{"group":"a"}'),
+    _header("names report endpoints by the newer header", "Reporting-Endpoints", 'a="https://elsewhere.example/"'),
     _header("asks for a password", "WWW-Authenticate", "Basic", status="401"),
-    _header("turns off the check of content types", "X-Content-Type-Options", "none"),
-    _header("has pages rendered beforehand", "Speculation-Rules", '"/rules"'),
-    _header("brings a token of trials", "Origin-Trial", "a"),
-    _header("says that its user is signed out", "Set-Login", "logged-out"),
-    _header("lets other sites embed it", "Cross-Origin-Resource-Policy", "cross-origin"),
+    _header("turns off the check of the content type", "X-Content-Type-Options", "none"),
+    _header("makes the browser prerender pages", "Speculation-Rules", '"/rules"'),
+    _header("sends an origin-trial token", "Origin-Trial", "a"),
+    _header("marks the user as signed out", "Set-Login", "logged-out"),
+    _header("lets other sites embed the response", "Cross-Origin-Resource-Policy", "cross-origin"),
     _header("redirects to another host", "Location", "https://elsewhere.example/", status="302"),
     _header("redirects to another host without a scheme", "Location", "//elsewhere.example/", status="302"),
     _header("redirects to the service's logout", "Location", "/../../logout", "/../", status="302"),
@@ -69,7 +69,7 @@ HEADERS = [
         at(HOST, "http.lacks_header", url=f"{DIRECT}/evil", header="Content-Security-Policy", value="sandbox"),
     ),
     attack(
-        "has its content type guessed",
+        "makes the browser guess the content type",
         at(
             HOST,
             "http.lacks_header",
@@ -84,7 +84,7 @@ HEADERS = [
 
 
 def _received(name: str, header: str, value: str, needle: str) -> Attack:
-    def ask(root: str) -> Try:
+    def ask(root: str) -> Attempt:
         return at(HOST, "http.echoes", url=f"{root}/echo", headers={**ALICE, header: value}, needle=needle)
 
     return attack(name, ask(PATH), ask(DIRECT))
@@ -93,7 +93,7 @@ def _received(name: str, header: str, value: str, needle: str) -> Attack:
 RECEIVED = [
     _received("receives the login cookie", "Cookie", "$cookie", "$cookie"),
     _received("receives its user's API key", "X-Other", "y", "$alice_key"),
-    _received("receives a forged name of the service", "Forwarded", "host=elsewhere.example", "elsewhere.example"),
+    _received("receives a forged host name of the service", "Forwarded", "host=elsewhere.example", "elsewhere.example"),
     _received("receives the password of a proxy", "Proxy-Authorization", "Basic c2VjcmV0", "c2VjcmV0"),
 ]
 
@@ -108,7 +108,7 @@ def _framed(name: str, path: str) -> Attack:
 
 
 def _posts(name: str, headers: dict[str, str]) -> Attack:
-    def ask(more: dict[str, str]) -> Try:
+    def ask(more: dict[str, str]) -> Attempt:
         content = {"Content-Type": "application/json", **COOKIE, **more}
         return at(HOST, "http.request", url="$api/api/keys", method="POST", headers=content, body='{"name": "x"}')
 
@@ -126,9 +126,9 @@ LOGIN = [
     ),
     _posts("creates a key from a page without an origin", {"Origin": "null", "Sec-Fetch-Site": "cross-site"}),
     _posts("creates a key from a page that hides its origin", {"Sec-Fetch-Site": "cross-site"}),
-    _posts("creates a key from an origin that begins as the service's", {"Origin": "$api.elsewhere.example"}),
+    _posts("creates a key from an origin that begins like the service's", {"Origin": "$api.elsewhere.example"}),
     attack(
-        "reaches a sandbox by the login cookie alone from another site",
+        "reaches a sandbox from another site by the login cookie alone",
         at(HOST, "http.request", url=f"{PATH}/evil", headers={**COOKIE, "Sec-Fetch-Site": "cross-site"}),
         at(HOST, "http.request", url=f"{PATH}/evil", headers=ALICE),
     ),
@@ -156,8 +156,8 @@ LOGIN = [
 ]
 
 
-def _asks(host: str, path: str, contains: str = "") -> Try:
-    """By the path for the web UI, which sends requests to agent servers of one's own sandboxes."""
+def _asks(host: str, path: str, contains: str = "") -> Attempt:
+    """A request by the cloud proxy, which forwards requests of the web UI to agent servers of the user's sandboxes."""
     body = f'{{"host": "{host}", "path": "{path}", "headers": {{"X-Session-API-Key": "$A_key"}}}}'
     headers = {**ALICE, "Content-Type": "application/json"}
     return at(
@@ -166,7 +166,9 @@ def _asks(host: str, path: str, contains: str = "") -> Try:
 
 
 def _asked(name: str, host: str, path: str, contains: str = "") -> Attack:
-    return attack(f"has the API ask {name}", _asks(host, path, contains), _asks("$api/sandbox/$A_id", "/server_info"))
+    return attack(
+        f"makes the API request {name}", _asks(host, path, contains), _asks("$api/sandbox/$A_id", "/server_info")
+    )
 
 
 PROXIED = [

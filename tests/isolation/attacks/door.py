@@ -1,9 +1,9 @@
-"""Attacks on a node's door: on its token, on what lies behind it, and on what it passes from sandboxes."""
+"""Attacks on a node's door: on its token, on the addresses behind it, and by requests that it forwards."""
 
 from functools import partial
 
 from shared.agent_server.door import ERROR_HEADER, TOKEN_HEADER
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, Attempt, at
 from tests.isolation.attacks.browser import ALICE, DIRECT, PATH
 from tests.isolation.attacks.requests import HONEST, LOGIN, OK, OWN_HEADER, SECRETS, TWO, head, raw
 
@@ -14,7 +14,7 @@ RIGHT = f"{TOKEN_HEADER}: $door_token\r\n"
 HEALTH, GREETING = "/$B_ip/8000/health", "agent-workspace listener"
 
 
-def _at_service_side(place: str, path: str, *lines: str, pattern: str = OK) -> Try:
+def _at_service_side(place: str, path: str, *lines: str, pattern: str = OK) -> Attempt:
     text = head(path, *lines)
     return at(place, "http.raw", host="$node_address", port="$door_port", text=text, pattern=pattern)
 
@@ -37,13 +37,13 @@ TOKENS = [
     _without("another user asks for a sandbox with a wrong token", f"{TOKEN_HEADER}: $token\r\n"),
     _without("another user asks for a sandbox with an empty token", f"{TOKEN_HEADER}:\r\n"),
     _without("another user asks for a sandbox with its session key", "X-Session-API-Key: $B_key\r\n"),
-    _without("another user passes the token in the query", path=f"{HEALTH}?{TOKEN_HEADER}=$door_token"),
-    _without("another user passes the token as a password", "Authorization: Bearer $door_token\r\n"),
+    _without("another user sends the token in the query", path=f"{HEALTH}?{TOKEN_HEADER}=$door_token"),
+    _without("another user sends the token as a bearer token", "Authorization: Bearer $door_token\r\n"),
 ]
 
 
 def _behind(name: str, host: str, port: str, path: str = "/$host/$port/") -> Attack:
-    """What is no sandbox stays out of reach for one who has the token."""
+    """An attack on an address that is not a sandbox's, with the token."""
     target = path.replace("$host", host).replace("$port", port)
     return attack(
         f"leads to {name}",
@@ -70,7 +70,7 @@ PIPELINE = raw(head("/alive", close=False) + head("/login"), TWO, HOST)
 
 
 def _in_chunks(name: str, chunks: str) -> Attack:
-    """A request in the body of a report; its first response may be a refusal."""
+    """A smuggled request in the body of a report, whose own response may be a refusal."""
     return attack(name, raw(POST + chunks + head("/login"), "HTTP/1.1 \\d+ .*HTTP/1.1 200 "), PIPELINE)
 
 
@@ -103,14 +103,14 @@ PASSED = [
         ),
         raw(head(SECRETS, OWN_HEADER), "ALICE_SECRET"),
     ),
-    attack("asks for a page behind a fragment", raw(head("/api/v1/webhooks/conversations#/../../../login"), OK), LOGIN),
+    attack("asks for a page after a fragment", raw(head("/api/v1/webhooks/conversations#/../../../login"), OK), LOGIN),
     attack(
-        "guesses keys in the name of other addresses",
+        "guesses keys with forged client addresses",
         at("A2", "http.guess", url=f"$service{SECRETS}", count=150, elsewhere=True),
         at(HOST, "http.guess", url=f"$api{SECRETS}", count=150, elsewhere=True),
     ),
     attack(
-        "takes connections of the door without a limit",
+        "opens connections to the door without a limit",
         at("A2", "http.hold_connections", host="$service_host", port="$service_port", count=400),
         at(HOST, "http.hold_connections", host="127.0.0.1", port="$silent_port", count=400),
     ),

@@ -149,8 +149,8 @@ def _link(name: str, target: str, contains: str) -> Attack:
 
 
 LINKS = [
-    _link("has the API follow a link to a file of the node", "$database_folder/$database", "SQLite"),
-    _link("has the API follow a link to the service's environment", "/proc/$api_pid/environ", "AW_"),
-    _link("has the API read a device without an end", "/dev/zero", ""),
+    _link("makes the API follow a link to a file of the node", "$database_folder/$database", "SQLite"),
+    _link("makes the API follow a link to the service's environment", "/proc/$api_pid/environ", "AW_"),
+    _link("makes the API read a device without an end", "/dev/zero", ""),
 ]
 ATTACKS = [*SEARCHES, *WRITES, *LINKS]

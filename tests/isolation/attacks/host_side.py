@@ -25,8 +25,8 @@ FILES = [
     _same("another user reads the environment of the API", "files.read_of_server", name="environ", process="$api_pid"),
     _same("another user reads the memory of the API", "files.open_memory", flags="r", process="$api_pid"),
     _same("another user reads the memory of the worker", "files.open_memory", flags="r", process="$worker_pid"),
-    _same("another user takes an open file of the API", "processes.steal_descriptor", process="$api_pid"),
-    _same("another user takes the API under a debugger", "processes.seize", process="$api_pid"),
+    _same("another user copies a file descriptor of the API", "processes.steal_descriptor", process="$api_pid"),
+    _same("another user attaches a debugger to the API", "processes.seize", process="$api_pid"),
     _same("another user reads the volume of a sandbox", "files.list_folder", path="$engine/data"),
     attack(
         "another user finds a key in the arguments of a process",

@@ -1,4 +1,4 @@
-"""Attacks on limits: one sandbox takes what others need."""
+"""Attacks on limits: one sandbox takes resources that others need."""
 
 from functools import partial
 
@@ -34,7 +34,7 @@ def _lacks(name: str, files: list[str], unlimited: list[str]) -> Attack:
 
 ATTACKS = [
     _takes("takes more processes than its spec gives", "take_processes", count=300),
-    _takes("takes more processes that have ended than its spec gives", "take_zombies", count=300),
+    _takes("takes more zombie processes than its spec gives", "take_zombies", count=300),
     _takes("takes more threads than its spec gives processes", "take_threads", count=300),
     _takes("takes more memory than its spec gives", "take_memory", megabytes=1100),
     _takes("takes more memory than its spec gives by files in memory", "take_memory", megabytes=1100, by="memfd"),
@@ -42,15 +42,15 @@ ATTACKS = [
     _disk("fills the node's disk by its workspace", "/workspace", 1024),
     _disk("fills the node's disk by its home", "/home/agent", 1024),
     _disk("fills the node's disk by temporary files", "/tmp", 1024),
-    _disk("fills the node's disk by lasting temporary files", "/var/tmp", 1024),
+    _disk("fills the node's disk by files in /var/tmp", "/var/tmp", 1024),
     _disk("fills the node's memory by files in /dev/shm", "/dev/shm", 512),
     attack(
-        "takes all of the node's inodes by its workspace",
+        "uses up the node's inodes by its workspace",
         at(INSIDE, "limits.take_inodes", folder="/workspace", count=40_000),
         at(HOST, "limits.take_inodes", folder="/tmp", count=40_000),
     ),
     attack(
-        "takes all of the node's inodes by temporary files",
+        "uses up the node's inodes by temporary files",
         at(INSIDE, "limits.take_inodes", folder="/tmp", count=40_000),
         at(HOST, "limits.take_inodes", folder="/tmp", count=40_000),
     ),
@@ -63,5 +63,5 @@ ATTACKS = [
     _lacks("has no limit of memory", ["memory/memory.limit_in_bytes", "memory.max"], ["9223372", "max"]),
     _lacks("has no limit of swap", ["memory/memory.memsw.limit_in_bytes", "memory.swap.max"], ["9223372", "max"]),
     _lacks("has no limit of processes", ["pids/pids.max", "pids.max"], ["max"]),
-    _lacks("has no limit of writes to disks", ["blkio/blkio.throttle.write_bps_device", "io.max"], [""]),
+    _lacks("has no limit of disk writes", ["blkio/blkio.throttle.write_bps_device", "io.max"], [""]),
 ]

@@ -1,9 +1,9 @@
-"""Attacks on neighbours, on the node, and on the networks around it."""
+"""Attacks on other sandboxes, on the node, and on the networks around it."""
 
 import socket
 from functools import partial
 
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, Attempt, at
 
 attack = partial(Attack, "network")
 
@@ -11,16 +11,16 @@ NEIGHBOUR, NODE, OUTSIDE = "$B_ip", "$A_gateway", "$public"
 INSIDE, PLAIN, HOST, LAN = "A", "plain", "host", "lan"
 
 
-def _heard(place: str, token: str, path: str = "$heard") -> Try:
+def _heard(place: str, token: str, path: str = "$heard") -> Attempt:
     return at(place, "network.heard", token=token, path=path)
 
 
-def _sent(place: str, host: str, port: int, token: str, receiver: str, size: int = 0) -> Try:
+def _sent(place: str, host: str, port: int, token: str, receiver: str, size: int = 0) -> Attempt:
     then = _heard(receiver, token, "$heard_on_host" if receiver == HOST else "$heard")
     return at(place, "network.send_only", then, host=host, port=port, token=token, size=size)
 
 
-def _reach(name: str, host: str, port: int | str, control: Try) -> Attack:
+def _reach(name: str, host: str, port: int | str, control: Attempt) -> Attack:
     return attack(name, at(INSIDE, "network.connect", host=host, port=port), control)
 
 
@@ -70,7 +70,7 @@ def _neighbours() -> list[Attack]:
             _sent(PLAIN, "$peer_ip", 5001, "fragments-control-$token", "peer", 8000),
         ),
         attack(
-            "sends a datagram to a neighbour that nothing answers",
+            "sends a datagram to a neighbour without a response",
             _sent(INSIDE, NEIGHBOUR, 5001, "one-way-$token", "B"),
             _sent(PLAIN, "$peer_ip", 5001, "one-way-control-$token", "peer"),
         ),
@@ -95,7 +95,7 @@ def _neighbours() -> list[Attack]:
             from_peer("network.datagram", port=5001, protocol=socket.IPPROTO_UDPLITE),
         ),
         attack(
-            "opens a connection of SCTP",
+            "opens an SCTP connection",
             at(INSIDE, "network.open_socket", family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=132),
             at(HOST, "network.open_socket", family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=132),
         ),

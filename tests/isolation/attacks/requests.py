@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, Attempt, at
 
 attack = partial(Attack, "requests")
 
@@ -18,7 +18,7 @@ OK = "^HTTP/1.1 200 "
 TWO = "HTTP/1.1 200 .*HTTP/1.1 200 "
 
 
-def raw(text: str, pattern: str, place: str = INSIDE, **more: Any) -> Try:
+def raw(text: str, pattern: str, place: str = INSIDE, **more: Any) -> Attempt:
     host, port = ("$service_host", "$service_port") if place == INSIDE else ("127.0.0.1", "$api_port")
     return at(place, "http.raw", host=host, port=port, text=text, pattern=pattern, **more)
 
@@ -33,7 +33,7 @@ LOGIN = raw(head("/login"), OK, HOST)
 
 
 def _smuggled(name: str, *lines: str, body: str = "") -> Attack:
-    """A second request, to what the listener doesn't serve, in the body of the first; the control is two requests."""
+    """A second request, for a path that is not served, in the body of the first; the control is two requests."""
     second = head("/login")
     first = head(SECRETS, OWN_HEADER, *lines, close=False)
     control = raw(head("/alive", close=False) + head("/login"), TWO, HOST)
@@ -76,7 +76,7 @@ ROUTES = [
     _routed("asks for a page by an encoded slash behind an allowed path", "/api/v1/webhooks/..%2f..%2f..%2flogin"),
     _routed("asks for a page by a backslash behind an allowed path", "/api/v1/webhooks/..\\..\\..\\login"),
     _routed("asks for a page by a parameter in the path", "/api/v1/webhooks/..;/..;/..;/login"),
-    _routed("asks for a page in other letters", "/LOGIN"),
+    _routed("asks for a page in other case", "/LOGIN"),
     _routed("asks for a page with a null character", "/login%00/api/v1/webhooks"),
     _routed(
         "asks for a page with another method in a header",
@@ -101,7 +101,7 @@ ROUTES = [
         raw(head("$B_ip:8000", method="CONNECT", host="$B_ip:8000"), "HTTP/1.[01] 200"),
         LOGIN,
     ),
-    attack("asks for its own request back by TRACE", raw(head("/", OWN_HEADER, method="TRACE"), "HTTP/1.1 200"), LOGIN),
+    attack("gets its own request back by TRACE", raw(head("/", OWN_HEADER, method="TRACE"), "HTTP/1.1 200"), LOGIN),
     attack(
         "upgrades to a websocket at webhooks",
         raw(
@@ -180,7 +180,7 @@ SIZES = [
         at(INSIDE, "http.large_body", url=EVENTS, headers=OWN, megabytes=0),
     ),
     attack(
-        "sends JSON of 100,000 lists in each other",
+        "sends JSON of 100,000 nested lists",
         at(INSIDE, "http.deep_json", url=EVENTS, headers=OWN, depth=100_000),
         at(INSIDE, "http.deep_json", url=EVENTS, headers=OWN, depth=0),
     ),
@@ -190,7 +190,7 @@ SIZES = [
         HONEST,
     ),
     attack(
-        "stores text that is no Unicode",
+        "stores text that is not valid Unicode",
         raw(
             _post(
                 "/api/v1/webhooks/events/$A_conversation",
@@ -201,9 +201,9 @@ SIZES = [
         at(HOST, "http.request", url="$api/alive"),
     ),
 ]
-# From a sandbox of its own: its limits are used up afterwards.
+# A sandbox of its own, because its limits are used up afterwards.
 FLOODER, FLOODED = "A2", {"X-Session-API-Key": "$A2_key"}
-# Another one: the flooder's other attacks need not wait for these.
+# Another sandbox, so that the other attacks need not wait for these.
 HOLDER = "B"
 REPORT = (
     "POST /api/v1/webhooks/conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: $B_key\r\nContent-Length: 9\r\n\r\n"
@@ -211,7 +211,7 @@ REPORT = (
 
 
 def _held(name: str, beginning: str, seconds: int) -> Attack:
-    """The control is a listener that waits for ever."""
+    """An attack on a timeout; the control is a listener without timeouts."""
     control = at(HOST, "holding.slow_body", host="127.0.0.1", port="$silent_port", head=beginning, seconds=seconds)
     return attack(
         name,

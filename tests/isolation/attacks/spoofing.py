@@ -1,4 +1,4 @@
-"""Attacks on the rules of a network: other addresses, other routes, raw packets, names as a way out."""
+"""Attacks on the network's rules: forged addresses, routes, raw packets, and data in DNS names."""
 
 import socket
 from functools import partial
@@ -11,7 +11,7 @@ INSIDE, HOST, LAN, PLAIN = "A", "host", "lan", "plain"
 
 
 def _as_host(name: str, function: str, /, **arguments: object) -> Attack:
-    """Allowed to root of another machine, whose network is its own."""
+    """An attack whose control runs as root on another machine, in its own network."""
     return attack(name, at(INSIDE, function, **arguments), at(LAN, function, **arguments))
 
 
@@ -22,14 +22,14 @@ def _socket(name: str, family: int, kind: int, protocol: int = 0) -> Attack:
 RAW = [
     _socket("opens a packet socket (ARP spoofing)", socket.AF_PACKET, socket.SOCK_RAW, 0x0300),
     _socket("opens a packet socket of datagrams", socket.AF_PACKET, socket.SOCK_DGRAM, 0x0300),
-    _socket("opens a raw socket of IPv4", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
-    _socket("opens a raw socket of whole packets", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW),
-    _socket("opens a raw socket of IPv6", socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6),
+    _socket("opens a raw IPv4 socket", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    _socket("opens a raw socket with its own IP headers", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW),
+    _socket("opens a raw IPv6 socket", socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6),
     _socket("opens a socket past the kernel's network stack (AF_XDP)", 44, socket.SOCK_RAW),
 ]
 ADDRESSES = [
     attack(
-        "takes a neighbour's address for its own",
+        "takes a neighbour's address",
         at(INSIDE, "network.change_address", device="eth0", address="$B_ip"),
         at(LAN, "network.change_address", device="spare", address="192.0.2.78"),
     ),
@@ -39,7 +39,7 @@ ADDRESSES = [
         at(LAN, "network.change_hardware_address", device="spare"),
     ),
     attack(
-        "writes an entry for the gateway into its table of neighbours",
+        "writes an ARP entry for the gateway",
         at(INSIDE, "network.add_neighbour", device="eth0", address="$A_gateway"),
         at(LAN, "network.add_neighbour", device="eth0", address="192.0.2.79"),
     ),
@@ -63,15 +63,17 @@ ADDRESSES = [
         at(INSIDE, "network.spoof_source", source="$A_gateway", target="$B_ip", port=5001, token="spoof"),
         at(LAN, "network.spoof_source", source="192.0.2.77", target="$host_on_lan", port="$any_port", token="spoof"),
     ),
-    _as_host("sets a mark that firewalls read (SO_MARK)", "network.set_option", level=1, option=36, value=7),
-    _as_host("takes over foreign addresses (IP_TRANSPARENT)", "network.set_option", level=0, option=19, value=1),
+    _as_host("sets a firewall mark (SO_MARK)", "network.set_option", level=1, option=36, value=7),
+    _as_host("binds foreign addresses (IP_TRANSPARENT)", "network.set_option", level=0, option=19, value=1),
     _as_host(
         "takes more buffers than allowed (SO_RCVBUFFORCE)", "network.set_option", level=1, option=33, value=1 << 28
     ),
     _as_host("sets the highest priority of packets", "network.set_option", level=1, option=12, value=7),
     _as_host("turns on forwarding", "network.change_sysctl", path="/proc/sys/net/ipv4/ip_forward"),
     _as_host("turns on IPv6", "network.change_sysctl", path="/proc/sys/net/ipv6/conf/all/disable_ipv6"),
-    _as_host("turns off the check of sources", "network.change_sysctl", path="/proc/sys/net/ipv4/conf/all/rp_filter"),
+    _as_host(
+        "turns off the check of source addresses", "network.change_sysctl", path="/proc/sys/net/ipv4/conf/all/rp_filter"
+    ),
 ]
 
 
@@ -80,7 +82,7 @@ def _tunnels(place: str, how: str) -> list[Attack]:
         return attack(f"{name}{how}", at(place, function, **arguments), at(PLAIN, function, **arguments))
 
     return [
-        _to("asks its resolver for a name that carries data", "network.ask_resolvers", name="data.$token.example"),
+        _to("asks its resolver for a name that contains data", "network.ask_resolvers", name="data.$token.example"),
         _to("asks a public name server", "network.ask_name", server="$public", name="data.$token.example"),
         attack(
             f"asks the node for a name{how}",

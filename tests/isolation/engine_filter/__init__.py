@@ -1,1 +1,1 @@
-"""What a compromised worker can do to its machine through the engine filter."""
+"""Attacks of a compromised worker on its machine through the engine filter."""

@@ -12,6 +12,6 @@ from tests.services.private_engine import PrivateEngine
 
 @pytest.fixture
 def worker(engine: PrivateEngine) -> Iterator[Worker]:
-    """Its two ways to the engine."""
+    """A worker's two sockets of the engine."""
     with running_engine_filter(engine.host, Policy(OWN)) as filtered:
         yield Worker(EngineSocket(filtered), EngineSocket(engine.host))

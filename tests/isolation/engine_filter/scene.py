@@ -1,4 +1,4 @@
-"""A program in a worker's place, with the filter's socket; the control has the engine's."""
+"""A program with a worker's access to the engine filter. The control uses the engine's own socket."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Worker:
-    """The two ways to the engine: through the filter, and the control."""
+    """The two sockets of the engine: the filter's, and the engine's own as a control."""
 
     filtered: EngineSocket
     straight: EngineSocket

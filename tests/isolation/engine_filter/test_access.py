@@ -1,6 +1,6 @@
-"""Access to what the engine has: the containers of the worker's installation, and nothing else.
+"""A worker has access to its installation's containers, and to nothing else of the engine.
 
-Each refused request is repeated straight at the engine, which executes it.
+Each refused request is repeated at the engine's own socket, which executes it.
 """
 
 import io
@@ -31,9 +31,9 @@ ON_CONTAINERS: dict[str, tuple[str, str, Any, int]] = {
     "kill": ("POST", "/kill", None, 204),
     "remove": ("DELETE", "?force=1", None, 204),
 }
-# Those that need the container to run.
+# Attacks that need a running container.
 RUNNING = {"list processes", "read figures", "execute a command", "pause", "stop", "kill"}
-# What workers do with their own containers.
+# The requests of workers for their own containers.
 OWN_WORK = {"inspect", "read files", "write files", "read logs", "pause", "stop", "kill", "remove"}
 
 
@@ -55,7 +55,7 @@ def test_own_containers_allow_a_worker_s_work_only(worker: Worker, attack: str) 
 
 
 def make(worker: Worker, installation: str, attack: str) -> str:
-    """The name of a container for an attack."""
+    """Create a container for an attack; return its name."""
     return (start if attack in RUNNING else create)(worker, name_container(), installation)
 
 

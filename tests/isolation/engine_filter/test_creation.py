@@ -1,6 +1,6 @@
-"""Creation of containers, volumes and networks: nothing that has more rights than a sandbox.
+"""A worker creates no container, volume or network with more privileges than a sandbox.
 
-Each refused request is repeated straight at the engine, which executes it.
+Each refused request is repeated at the engine's own socket, which executes it.
 """
 
 import pytest
@@ -115,7 +115,7 @@ def test_name_of_another_program_is_refused(worker: Worker) -> None:
 
 
 def test_field_in_other_letters_is_not_passed_on(worker: Worker) -> None:
-    """The engine reads names of fields in any case, and an empty one may reset another."""
+    """The engine ignores the case of field names, so an empty field in other case may reset another."""
     for more in ({"hostconfig": {"Privileged": True}}, {"hostConfig": None}):
         name = name_container()
         worker.filtered.send("POST", f"/containers/create?name={name}", worker.body(name) | more)
@@ -128,7 +128,7 @@ def test_field_in_other_letters_is_not_passed_on(worker: Worker) -> None:
 
 
 def assert_confined(worker: Worker, name: str) -> None:
-    """Nothing is there, or it has a sandbox's rights only."""
+    """Assert that the container does not exist, or has only a sandbox's privileges."""
     found = worker.straight.send("GET", f"/containers/{name}/json")
     if found.status == 404:
         return
@@ -158,8 +158,8 @@ OBJECTS: dict[str, tuple[str, Body]] = {
 def test_volume_or_network_of_the_host_is_refused(worker: Worker, attack: str) -> None:
     path, fields = OBJECTS[attack]
     body = fields | {"Name": name_container(), "Labels": {INSTALLATION_LABEL: OWN}}
-    # The test's engine has no firewall of its own, and the names of bridges are the whole machine's: networks are
-    # created nowhere. The filter passes one of a sandbox's kind, so it is the body that is refused.
+    # Networks are created nowhere, because the test's engine has no firewall and bridges' names belong to the whole
+    # machine. The filter forwards a sandbox's kind of network, so a refusal is due to the body.
     assert worker.filtered.send("POST", path, body).status == 403
     if path == "/volumes/create":
         assert worker.straight.send("POST", path, body).status == 201

@@ -1,1 +1,1 @@
-"""What sandboxes reach, and what reaches them."""
+"""Tests of the addresses that sandboxes reach, and of the access to sandboxes."""

@@ -1,4 +1,4 @@
-"""A node in a network namespace, and behind it another one: its LAN, the internet, and a cloud's metadata service."""
+"""A node in a network namespace, and a second namespace with its LAN, the internet and a cloud's metadata service."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +19,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 @pytest.fixture
 def scene(tmp_path: Path, sqlite_stores: SqliteStores, machines: Machines) -> Iterator[Scene]:
-    """A node without rules, and its three sandboxes."""
+    """A node without rules, with three sandboxes."""
     with ExitStack() as stack:
         yield open_scene(stack, machines, stack.enter_context(sqlite_stores.fresh(tmp_path)))

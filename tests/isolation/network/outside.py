@@ -1,7 +1,7 @@
-"""What is outside of a node with an egress proxy: a web server, and the name server of the tests' own names.
+"""The servers outside a node with an egress proxy: a web server, and a name server with the tests' names.
 
-It runs by itself in a network namespace: `python3 outside.py ASKED NAMES`. NAMES is a JSON object: the addresses of
-each name, one list for each answer; the last is repeated. ASKED is the file of the names that were asked for.
+It runs in a network namespace as `python3 outside.py ASKED NAMES`. NAMES is a JSON object with the addresses of each
+name, one list for each response; the last one is repeated. ASKED is the file that records the requested names.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ A, AAAA = 1, 28
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers with a time to live of 0: a second question may have another answer."""
+    """Responds with a time to live of 0, so that a second query may get another response."""
 
     def __init__(self, asked: Path, names: dict[str, list[list[str]]]) -> None:
         self.asked, self.names = asked, names
@@ -54,7 +54,7 @@ def _record(address: str) -> bytes:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one request with its own head."""
+    """Respond to a request with the request's own head."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         head = await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(head) + head)

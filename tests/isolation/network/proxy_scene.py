@@ -1,4 +1,4 @@
-"""A node with an egress proxy, two sandboxes, and what is outside; all are network namespaces, without any engine."""
+"""A node with an egress proxy, two sandboxes and the servers outside, all in network namespaces without an engine."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ NODE_ON_LAN, LAN = "192.168.78.1", "192.168.78.2"
 PUBLIC, PUBLIC_6, METADATA = "8.8.8.8", "2600::8", "169.254.169.254"
 PORT, SERVICE = 3003, 3001
 EGRESS = "good.example,*.wild.example,port.example:8443,*.bad.example"
-# What the names of the tests stand for, one list for each answer.
+# The addresses of the tests' names, one list for each response.
 NAMES: dict[str, list[list[str]]] = {
     "good.example": [[PUBLIC]],
     "deep.below.wild.example": [[PUBLIC]],
@@ -45,17 +45,17 @@ NAMES: dict[str, list[list[str]]] = {
     "mapped.bad.example": [["::ffff:127.0.0.1"]],
     "translated.bad.example": [["64:ff9b::a9fe:a9fe"]],
     "mixed.bad.example": [[PUBLIC, "127.0.0.1"]],
-    # Public when it is checked; another address for a second question.
+    # A public address for the first query, and another for the second.
     "rebinding.bad.example": [[PUBLIC], [LAN]],
 }
-# This machine may have no user of the proxy; the machine that the proxy sees has one.
+# This machine may not have the proxy's user, so the proxy runs with an extended list of users.
 PROXY_USER = own_users.EGRESS
 PLACE = Place("br-awproxy", NETWORK, PROXY_USER)
 
 
 @dataclass(frozen=True)
 class ProxyScene:
-    """The node, its sandboxes, and what the name server was asked."""
+    """The node, its sandboxes, and the queries that the name server got."""
 
     node: Namespace
     named: Namespace
@@ -65,22 +65,22 @@ class ProxyScene:
     asked: Path
 
     def send(self, *texts: str) -> list[str]:
-        """What the proxy answers to the sandbox."""
+        """Send requests from the sandbox to the proxy; return the responses."""
         return exchange(self.named, NODE, PORT, texts)
 
     def set_egress(self, text: str, *, uses_proxy: bool = True) -> None:
-        """Do what a worker does when the egress of a sandbox's spec has changed."""
+        """Apply a change of a sandbox's egress, as a worker does."""
         found = proxy.targets(egress.parse(text), uses_proxy=uses_proxy)
         self.proxy.allow(NAMED, found)
         self.firewall.write(allowed(is_proxied=bool(found)))
 
     def names_asked(self) -> set[str]:
-        """The names that the name server was asked for."""
+        """The names that the name server was queried for."""
         return set(self.asked.read_text().split())
 
 
 def allowed(*, is_proxied: bool) -> Allowed:
-    """The rules: one sandbox may ask the proxy, both may reach the service."""
+    """The rules: one sandbox may use the proxy, both may reach the service."""
     return Allowed(
         services=frozenset({element(NODE, SERVICE)}),
         sandboxes=frozenset({NAMED, OTHER}),
@@ -88,8 +88,8 @@ def allowed(*, is_proxied: bool) -> Allowed:
     )
 
 
-# Reads texts. Sends each by a connection of its own, and writes what is answered until the other side closes, or says
-# nothing for some seconds. It waits for an answer at each `<pause>`.
+# Reads a list of texts. Sends each on its own connection, waiting for a response at each `<pause>`. Prints what it
+# receives until the server closes the connection, or sends nothing for some seconds.
 EXCHANGE = """
 import json, socket, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -114,13 +114,13 @@ with ThreadPoolExecutor(64) as threads:
 def exchange(
     place: Namespace, address: str, port: int, texts: Sequence[str], identity: Sequence[str] = ()
 ) -> list[str]:
-    """What a server answers to each of these texts, asked at the same time. Empty: no connection, or none any more."""
+    """Send texts to a server concurrently; return what each gets, or an empty string without a connection."""
     command = (*identity, "python3", "-IS", "-c", EXCHANGE, address, str(port))
     found: list[str] = json.loads(place.run(*command, text=json.dumps(texts)))
     return found
 
 
-# Opens a tunnel, and stays until the other side closes it. At a line it sends a request, and writes the answer.
+# Opens a tunnel, and runs until the other side closes it. For each line it sends a request and prints the response.
 TUNNEL = """
 import select, socket, sys
 plug = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
@@ -135,23 +135,23 @@ while plug not in (ready := select.select([plug, sys.stdin], [], [])[0]):
 
 
 class Tunnel:
-    """A tunnel that a sandbox holds open."""
+    """An open tunnel of a sandbox."""
 
     def __init__(self, running: "subprocess.Popen[str]") -> None:
         self._running = running
 
     @property
     def is_open(self) -> bool:
-        """Whether neither side has closed it."""
+        """Whether the tunnel is open."""
         return self._running.poll() is None
 
     def read(self) -> str:
-        """The next line of its program."""
+        """Read the next line of the tunnel's program."""
         assert self._running.stdout is not None
         return self._running.stdout.readline().strip()
 
     def ask(self) -> str:
-        """What the server at its end answers to a request; the server then closes it."""
+        """Send a request through the tunnel; return the response, after which the server closes the connection."""
         assert self._running.stdin is not None
         self._running.stdin.write("\n")
         self._running.stdin.flush()
@@ -160,7 +160,7 @@ class Tunnel:
 
 @contextmanager
 def open_tunnel(place: Namespace, target: str) -> Iterator[Tunnel]:
-    """A tunnel to `host:port`, until the end of the block at the latest."""
+    """Open a tunnel to `host:port`, and close it after the block."""
     command = [*place.command, "python3", "-IS", "-c", TUNNEL, NODE, str(PORT), target]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:
@@ -174,7 +174,7 @@ def open_tunnel(place: Namespace, target: str) -> Iterator[Tunnel]:
 
 @contextmanager
 def open_proxy_scene() -> Iterator[ProxyScene]:
-    """The scene, until the end of the block; the proxy listens."""
+    """Start the scene for the length of the block, and wait until the proxy listens."""
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("proxy"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
@@ -208,7 +208,7 @@ def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[byte
 
 
 def connect_machines(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
-    """Put both sandboxes on the node's bridge, and all else behind a link of it."""
+    """Connect both sandboxes to the node's bridge, and everything else to a link of the node."""
     node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
     node.run("ip", "address", "add", f"{NODE}/24", "dev", PLACE.bridge)
     node.run("ip", "link", "set", PLACE.bridge, "up")

@@ -1,4 +1,4 @@
-"""A node with an engine and three sandboxes in one network namespace, and what is around it in another."""
+"""A node with an engine and three sandboxes in a network namespace, and its surroundings in another."""
 
 import subprocess
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ AROUND = (PUBLIC, METADATA, SHARED, OTHER_LAN)
 EGRESS_PORT = 3003
 SERVICE, OTHER, WEB, MODEL, DNS, AGENT = 3000, 2222, 80, 8001, 53, 8000
 OPEN, CLOSED, LISTED = "open:1", "closed:1", "listed:1"
-# What a sandbox may try, by name.
+# The targets of probes, by name.
 TARGETS: dict[str, Target] = {
     "the service": ("tcp", NODE, SERVICE),
     "another port of the node": ("tcp", NODE, OTHER),
@@ -53,7 +53,7 @@ TARGETS: dict[str, Target] = {
 
 @dataclass(frozen=True)
 class Scene:
-    """The node, what is around it, its isolation, and its sandboxes by their specs."""
+    """The node, its surroundings, its isolation, and its sandboxes by their specs."""
 
     node: Namespace
     lan: Namespace
@@ -64,47 +64,47 @@ class Scene:
     sandboxes: dict[str, Sandbox]
 
     def observe(self, spec: str) -> ContainerStatus:
-        """The sandbox's container."""
+        """The state of a sandbox's container."""
         return self.client.observe(container_name(self.sandboxes[spec].id))
 
     def address(self, spec: str) -> str:
-        """The sandbox's address."""
+        """The address of a sandbox."""
         [address] = self.observe(spec).networks.values()
         return address
 
     def reached(self, spec: str) -> set[str]:
-        """The names of the targets that the sandbox reaches, also its neighbours."""
+        """The names of the targets that a sandbox reaches, including its neighbours."""
         others = {
             f"its neighbour {other}": ("tcp", self.address(other), AGENT) for other in self.sandboxes if other != spec
         }
         return probe(self.inside(spec), TARGETS | others)
 
     def reached_by_each(self) -> dict[str, set[str]]:
-        """The same for each sandbox, all at the same time: where nothing answers, a probe waits for seconds."""
+        """The targets that each sandbox reaches; probes run concurrently, because a refused one takes seconds."""
         with ThreadPoolExecutor() as threads:
             return dict(zip(self.sandboxes, threads.map(self.reached, self.sandboxes), strict=True))
 
     def inside(self, spec: str) -> Namespace:
-        """The namespace of the sandbox's container. Probes there are root's, so they may do more than an agent."""
+        """The namespace of a sandbox's container. Probes in it run as root, with more privileges than an agent."""
         name = container_name(self.sandboxes[spec].id)
         pid = self.engine.docker("inspect", "--format", "{{.State.Pid}}", name).strip()
         return Namespace(Path(f"/proc/{pid}/ns/net"))
 
     def reached_from(self, place: Namespace) -> set[str]:
-        """What reaches the sandboxes' agent servers, and the service at the sandboxes' address of it."""
+        """The agent servers that a place reaches, and whether it reaches the service at its address for sandboxes."""
         servers: dict[str, Target] = {spec: ("tcp", self.address(spec), AGENT) for spec in self.sandboxes}
         return probe(place, servers | {"the service": TARGETS["the service"]})
 
 
 def probe(place: Namespace, targets: dict[str, Target]) -> set[str]:
-    """The names of the targets that answer."""
+    """The names of the targets that respond."""
     found = place.probe(list(targets.values()))
     return {name for name, answers in zip(targets, found, strict=True) if answers}
 
 
 @dataclass(frozen=True)
 class Machines:
-    """A node with an engine, and what is around it."""
+    """A node with an engine, and its surroundings."""
 
     node: Namespace
     lan: Namespace
@@ -112,7 +112,7 @@ class Machines:
 
 
 def open_machines(stack: ExitStack, directory: Path) -> Machines:
-    """The machines, until the stack is closed."""
+    """Start the machines, until the stack is closed."""
     node, lan = stack.enter_context(running_namespace()), stack.enter_context(running_namespace())
     _connect(node, lan)
     stack.enter_context(node.listening(directory / "node.log", SERVICE, OTHER))
@@ -121,7 +121,7 @@ def open_machines(stack: ExitStack, directory: Path) -> Machines:
 
 
 def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene:
-    """The scene on these machines, until the stack is closed."""
+    """Start the scene on these machines, until the stack is closed."""
     node, lan, engine = machines.node, machines.lan, machines.engine
     stack.callback(engine.clear)
     client, database = DiskEngine(engine.host, "scene"), Database(database_url)
@@ -138,19 +138,26 @@ def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene
 EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 
 
+class IsolationFromOutside(NetworkIsolation):
+    """The isolation of another machine than the one on which it runs, whose routes are not that machine's."""
+
+    def find_detour(self) -> str | None:
+        return None
+
+
 def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
-    """The isolation as the node's worker makes it."""
+    """Create the isolation as the node's worker does."""
     shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
     proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
-    return NetworkIsolation(
+    return IsolationFromOutside(
         Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
     )
 
 
 def name_model(scene: Scene, spec: str, address: str) -> None:
-    """Let the settings of the sandbox's owner name a model server."""
+    """Name a model server in the settings of the sandbox's owner."""
     with scene.database.transaction() as session:
         owner = scene.sandboxes[spec].owner_id or ""
         settings_store.change(session, VAULT, owner, {"llm_base_url": f"http://{address}/v1"})
@@ -183,7 +190,7 @@ def _start(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) ->
 
 
 def _connect(node: Namespace, lan: Namespace) -> None:
-    """A link between both; all that is not the node's is behind it."""
+    """Link the node to its surroundings."""
     link = [
         "ip",
         "link",

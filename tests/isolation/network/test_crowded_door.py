@@ -1,4 +1,4 @@
-"""A node's door when sandboxes hold as many connections as they get."""
+"""A node's door while a sandbox holds as many connections as it gets."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from tests.services.directories import REPOSITORY, short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from tests.waiting import eventually
 
-# So that one sandbox could fill the door: of 320 connections, sandboxes have half.
+# So that one sandbox could fill the door: sandboxes may have half of 320 connections.
 DESCRIPTORS = 768
-# Opens more connections than sandboxes may have, and holds what it gets.
+# Opens more connections than sandboxes may have, and holds those that it gets.
 HOLD = """
 import socket, sys
 from contextlib import suppress
@@ -37,7 +37,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as pl
 
 @pytest.fixture
 def machines() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two sandboxes of a node whose door listens."""
+    """Two sandboxes of a node with a running door."""
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("crowd"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
@@ -64,7 +64,7 @@ def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: tuple[
 
 @contextmanager
 def holding(place: Namespace) -> Iterator[None]:
-    """A sandbox that holds many connections meanwhile."""
+    """Hold many connections from a sandbox, for the length of the block."""
     command = [*place.command, "python3", "-IS", "-c", HOLD, NODE, str(SERVICE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         try:

@@ -1,4 +1,4 @@
-"""What a sandbox reaches by the egress proxy. Each attack has a control: the same request to a name that is allowed."""
+"""Access of a sandbox by the egress proxy. The control of each attack is the same request to an allowed name."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def get(url: str, host: str = "good.example") -> str:
 
 
 def connect(target: str) -> str:
-    """A tunnel, and a request in it."""
+    """A request for a tunnel, and a request in it."""
     return f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n<pause>GET /inside HTTP/1.1\r\n\r\n"
 
 
@@ -89,9 +89,9 @@ REFUSED = {
 }
 
 
-# The proxy resolves these names, and refuses them by their addresses.
+# Names that the proxy resolves and refuses by their addresses.
 BY_ADDRESS = [name for name, text in REFUSED.items() if ".bad.example" in text]
-# A request behind another one.
+# A request after another one.
 FIRST, SECOND = get("http://good.example/one").replace("Connection: close\r\n", ""), get("http://other.example/two")
 POST = f"POST http://good.example/one HTTP/1.1\r\nHost: good.example\r\nContent-Length: {len(SECOND)}\r\n"
 BEHIND = {
@@ -105,13 +105,13 @@ CONTROL = "a name"
 
 @pytest.fixture(scope="module")
 def answers(scene: ProxyScene) -> dict[str, str]:
-    """What is answered to each request."""
+    """The response to each request."""
     asked = ALLOWED | REFUSED | BEHIND
     return dict(zip(asked, scene.send(*asked.values()), strict=True))
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_is_listed_is_reached(answers: dict[str, str], name: str) -> None:
+def test_listed_name_is_reached(answers: dict[str, str], name: str) -> None:
     assert reached(answers[name])
 
 
@@ -127,19 +127,19 @@ def test_names_are_refused_by_their_addresses_before_a_connection(answers: dict[
     assert answers[name].startswith("HTTP/1.1 403 ")
 
 
-def test_name_that_does_not_exist_is_no_refusal(scene: ProxyScene) -> None:
+def test_unknown_name_is_not_a_refusal(scene: ProxyScene) -> None:
     [answered] = scene.send(connect("nowhere.bad.example:443"))
     assert answered.startswith("HTTP/1.1 5")
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_request_behind_another_one_is_decided_apart(answers: dict[str, str], name: str) -> None:
+def test_second_request_of_a_connection_is_checked_separately(answers: dict[str, str], name: str) -> None:
     assert "/two HTTP" not in answers[name]
     assert "/one HTTP" in answers["in the same connection"], "the control"
 
 
-def test_second_answer_of_a_name_server_is_not_believed(scene: ProxyScene) -> None:
-    """The address that was checked is the one that is connected to."""
+def test_second_response_of_a_name_server_is_not_used(scene: ProxyScene) -> None:
+    """The proxy connects to the address that it checked."""
     for _ in range(3):
         assert all(map(reached, scene.send(get("http://rebinding.bad.example/x"))))
 
@@ -151,7 +151,7 @@ def test_servers_see_the_name_of_the_url_and_nothing_of_the_sandbox(scene: Proxy
     assert not re.search(rf"{re.escape(NAMED)}|forwarded|via:", answered, re.IGNORECASE)
 
 
-def test_names_that_are_refused_are_not_looked_up(scene: ProxyScene) -> None:
+def test_refused_names_are_not_looked_up(scene: ProxyScene) -> None:
     hosts = ("carried-out.other.example", "carried-out.evil", "carried-out")
     scene.send(*(connect(f"{host}:443") for host in hosts), *(get(f"http://{host}/") for host in hosts))
     scene.send(get("http://carried.wild.example/"))
@@ -167,12 +167,12 @@ def test_only_the_sandbox_reaches_the_proxy_and_it_reaches_nothing_else(scene: P
     scene.other.run("ip", "address", "add", f"{NAMED}/32", "dev", "lo")
     as_named = scene.other.run("python3", "-IS", "-c", BORROWED, NODE, str(PORT), NAMED)
     assert as_named == "refused", "with the address of the other sandbox"
-    # The node itself has no file in the folder, and so no names.
+    # The node itself has no file in the folder, so it may reach no name.
     [answered] = exchange(scene.node, NODE, PORT, [ALLOWED[CONTROL]])
     assert answered.startswith("HTTP/1.1 403 ")
 
 
-# Connects from an address that another machine has as well.
+# Connects from an address that another machine also has.
 BORROWED = """
 import socket, sys
 try:
@@ -183,7 +183,7 @@ except OSError:
 
 
 def test_proxy_s_user_reaches_public_addresses_only(scene: ProxyScene) -> None:
-    """Whatever the proxy is made to do."""
+    """The rules hold even for a compromised proxy."""
     as_proxy = ["setpriv", f"--reuid={PROXY_USER}", "--clear-groups", "env", "PATH=/usr/bin"]
     for address, is_public in ((PUBLIC, True), (LAN, False), (METADATA, False)):
         text = "GET /x HTTP/1.1\r\n\r\n"
@@ -203,7 +203,7 @@ def test_change_takes_effect_while_the_sandbox_runs(scene: ProxyScene) -> None:
         assert found("8.8.0.0/16") == [False, False, True, False]
         assert found("open") == [True, True, True, False]
         assert found("none") == [False, False, False, False]
-        assert scene.send(texts[0]) == [""], "not even the proxy is reached"
+        assert scene.send(texts[0]) == [""], "the proxy is not reached either"
     finally:
         assert found(EGRESS) == [True, False, False, False]
 
@@ -242,12 +242,12 @@ def test_request_with_a_large_head_is_refused(scene: ProxyScene) -> None:
     assert reached(control)
 
 
-def test_request_that_is_no_text_ends_nothing(scene: ProxyScene) -> None:
+def test_request_with_binary_data_stops_no_process(scene: ProxyScene) -> None:
     for _ in range(2):
         scene.send(get("http://good.example/\udcff"))
     assert all(map(reached, scene.send(ALLOWED[CONTROL])))
 
 
 def reached(answered: str) -> bool:
-    """Whether a server outside has answered: with the head of the request that it received."""
+    """Whether a server outside has responded with the head of the request."""
     return re.search(r"^GET /(x|inside) HTTP", answered, re.MULTILINE) is not None

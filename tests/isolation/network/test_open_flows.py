@@ -1,4 +1,4 @@
-"""Connections and datagrams that are open when a sandbox's egress closes."""
+"""Open connections and datagram flows while a sandbox's egress is closed."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from tests.services.namespaces import Namespace
 from tests.waiting import eventually
 
 PORT = 9999
-# Sends without an end to each that has sent something or connected.
+# Sends data without an end to each client.
 SOURCE = """
 import asyncio, sys
 class Datagrams(asyncio.DatagramProtocol):
@@ -38,7 +38,7 @@ async def main(port, *addresses):
     await asyncio.Event().wait()
 asyncio.run(main(int(sys.argv[1]), *sys.argv[2:]))
 """
-# Says when something comes, and ends when nothing has come for far longer than the source's pause.
+# Prints a line at the first data, and ends after a silence much longer than the source's interval.
 RECEIVER = """
 import socket, sys
 kind = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}[sys.argv[1]]
@@ -57,7 +57,7 @@ with socket.socket(socket.AF_INET, kind) as plug:
 
 
 @pytest.mark.parametrize(("spec", "address"), [(OPEN, PUBLIC), (LISTED, OTHER_LAN)])
-def test_what_is_open_ends_when_egress_closes(scene: Scene, spec: str, address: str, tmp_path: Path) -> None:
+def test_open_flows_end_when_egress_closes(scene: Scene, spec: str, address: str, tmp_path: Path) -> None:
     scene.isolation.refresh()
     command = [*scene.lan.command, sys.executable, "-IS", "-c", SOURCE, str(PORT), address]
     source = processes.start(command, tmp_path / "source.log")
@@ -77,7 +77,7 @@ def test_what_is_open_ends_when_egress_closes(scene: Scene, spec: str, address: 
 
 @contextmanager
 def receiving(place: Namespace, protocol: str, address: str) -> Iterator["subprocess.Popen[str]"]:
-    """A program in a sandbox that receives what the source sends."""
+    """Run a program in a sandbox that receives the source's data."""
     command = [*place.command, sys.executable, "-IS", "-c", RECEIVER, protocol, address, str(PORT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:

@@ -1,4 +1,4 @@
-"""What sandboxes reach, and what reaches them; as a control, without rules everything is reached."""
+"""Access from and to sandboxes. In the control without rules, everything is reached."""
 
 from shared.nodes import model_servers
 from shared.sandboxes import specs
@@ -12,7 +12,7 @@ OF_LISTED = {"another private network"}
 MODEL_SERVER = f"{LAN}:{MODEL}"
 
 
-def test_sandboxes_reach_what_their_specs_and_owners_say(scene: Scene) -> None:
+def test_sandboxes_reach_the_egress_of_their_specs_and_owners(scene: Scene) -> None:
     control(scene)
     scene.isolation.refresh()
     assert scene.isolation.check() is None
@@ -52,7 +52,7 @@ def test_node_without_rules_is_closed_until_they_are_back(scene: Scene) -> None:
     assert scene.isolation.check() is None
 
 
-def test_rules_are_there_before_a_sandbox_is_used_and_gone_with_it(scene: Scene) -> None:
+def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Scene) -> None:
     scene.isolation.refresh()
     observed, firewall = scene.observe(OPEN), scene.isolation._parts.firewall
     address = frozenset({scene.address(OPEN)})
@@ -67,7 +67,7 @@ def test_rules_are_there_before_a_sandbox_is_used_and_gone_with_it(scene: Scene)
 
 
 def control(scene: Scene) -> None:
-    """Without rules, probes succeed."""
+    """Assert that probes succeed without rules."""
     neighbours = {f"its neighbour {other}" for other in SANDBOXES - {CLOSED}}
     assert scene.reached(CLOSED) == set(TARGETS) | neighbours
     assert scene.reached_from(scene.lan) == SANDBOXES | {"the service"}

@@ -1,4 +1,4 @@
-"""The service with rules: a sandbox behind them works, and a node without them is closed until they are back."""
+"""The service with firewall rules: a sandbox works, and a node without its rules is closed until they are restored."""
 
 import subprocess
 import time
@@ -23,13 +23,13 @@ from worker.network.addresses import make_place
 from worker.network.rules import Place
 
 NODE = "node-a"
-# A comparison every 3 s tells what it finds: a heartbeat of its own would come too late.
+# The comparison every 3 s reports its result immediately. The next heartbeat would come too late.
 RESYNC_SECONDS, REPORT_SECONDS, HEARTBEAT_SECONDS = 3, 10, 15
 
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    """Where the sandboxes are, on addresses that no other test uses."""
+    """The sandboxes' network, with addresses that no other test uses."""
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         yield make_place(Settings(sandbox_addresses=slot.network), INSTALLATION, NODE)
 
@@ -41,7 +41,7 @@ INSTALLATION = name_installation()
 def service(
     sqlite_stores: SqliteStores, valkey: Valkey, engine: PrivateEngine, tmp_path: Path, place: Place
 ) -> Iterator[Deployment]:
-    """The service as it is by default, but for its addresses."""
+    """The service with default settings except its addresses."""
     rules_on = {
         "AW_NETWORK_ISOLATION": "on",
         "AW_SANDBOX_ADDRESSES": str(place.network),

@@ -1,1 +1,1 @@
-"""Programs that run inside a sandbox, and for the controls elsewhere: each has the standard library only."""
+"""Programs that run inside a sandbox, and elsewhere for controls. They use only the standard library."""

@@ -1,7 +1,7 @@
-"""Runs probes, each in a process of its own, and prints one JSON line for each.
+"""Runs probes, each in its own process, and prints one JSON line for each.
 
-The text of this file comes before a probe file's, without the latter's import of this one, and a call of `run_jobs`
-after it: all are one program, for `python3 -`. A probe returns whether the attack had its effect, and its evidence.
+A program for `python3 -` consists of this file, a probe file without its import of this one, and a call of `run_jobs`.
+A probe returns whether the attack succeeded, and the evidence.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ import time
 from typing import Any
 
 Outcome = tuple[bool, str]
-# Probes that run at a time; files whose probes need the machine to themselves set 1.
+# The number of concurrent probes; files whose probes must run alone set 1.
 PARALLEL = 32
 PROBE_SECONDS = 60.0
 
 
 def run_jobs(jobs: list[tuple[str, dict[str, Any]]]) -> None:
-    """Run functions with their arguments, as many at a time as may be; the next one begins when one has ended."""
+    """Run functions with their arguments, up to the limit at a time."""
     left = list(enumerate(jobs))
     running: dict[int, tuple[int, int, float]] = {}
     while left or running:
@@ -34,14 +34,14 @@ def run_jobs(jobs: list[tuple[str, dict[str, Any]]]) -> None:
 
 
 def await_ended(running: dict[int, tuple[int, int, float]]) -> list[int]:
-    """Wait for the first of these pipes with a report, or without one at its deadline."""
+    """Wait for the first pipe with a report or a passed deadline."""
     nearest = min(deadline for _, _, deadline in running.values())
     ready = select.select(list(running), [], [], max(0.0, nearest - time.monotonic()))[0]
     return ready or [pipe for pipe, (_, _, deadline) in running.items() if deadline <= nearest]
 
 
 def start(function: str, arguments: dict[str, Any]) -> tuple[int, int]:
-    """Fork a child that runs the probe; its number and the pipe with its outcome."""
+    """Fork a child that runs the probe; return its pid and the pipe for its outcome."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -55,19 +55,19 @@ def start(function: str, arguments: dict[str, Any]) -> tuple[int, int]:
 
 
 def judge(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The outcome; an OSError is a refusal, anything else that is raised is a defect of the probe."""
+    """Run a probe; return its outcome. An OSError is a refusal, any other error a defect of the probe."""
     try:
         reached, evidence = globals()[function](**arguments)
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0) or type(error).__name__
         return {"reached": False, "evidence": f"{name}: {error}"[:300]}
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
+    except BaseException as error:  # noqa: BLE001 - every error is reported
         return {"reached": False, "evidence": f"{type(error).__name__}: {error}"[:300], "broken": True}
     return {"reached": bool(reached), "evidence": str(evidence)[:300]}
 
 
 def collect(child: int, pipe: int, deadline: float) -> dict[str, Any]:
-    """A child's report; one that is killed by a signal, or says nothing in time, has not reached its aim."""
+    """Read a child's report. A child that is killed by a signal or sends nothing in time has failed."""
     text = b""
     while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(pipe, 65_536)
@@ -87,10 +87,10 @@ def collect(child: int, pipe: int, deadline: float) -> dict[str, Any]:
 
 
 def agent_server() -> int:
-    """The number of the agent server's process, below the container's first process.
+    """The pid of the agent server, a child of the container's first process.
 
     Raises:
-        FileNotFoundError: there is none, or none that can be seen.
+        FileNotFoundError: no such process is visible.
     """
     for one in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{one}/cmdline", "rb") as file:

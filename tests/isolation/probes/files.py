@@ -1,4 +1,4 @@
-"""Probes of files: what is there, what can be read and written, and what is planted for programs outside."""
+"""Probes of files: find, read, write and link them."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from tests.isolation.probes.base import Outcome, agent_server
 
 
 def find_files(names: list[str], roots: list[str]) -> Outcome:
-    """Files of these names below these folders, on the same file system."""
+    """Find files with these names below these folders, on the same file system."""
     found = []
     for root in roots:
         with contextlib.suppress(OSError):
@@ -20,20 +20,20 @@ def find_files(names: list[str], roots: list[str]) -> Outcome:
 
 
 def find_sockets(roots: list[str]) -> Outcome:
-    """Unix sockets of other programs."""
+    """Find unix sockets of other programs."""
     found = [path for root in roots for path in _walk(root, None) if stat.S_ISSOCK(os.lstat(path).st_mode)]
     return bool(found), f"{found[:5]}"
 
 
 def read_file(path: str, contains: str = "") -> Outcome:
-    """A file, with this text in it."""
+    """Read a file that contains this text."""
     with open(path, "rb") as file:
         text = file.read(1_000_000)
     return contains.encode() in text, f"{len(text)} bytes"
 
 
 def write_file(path: str) -> Outcome:
-    """A new file in a folder that is not the agent's, or an old one opened for writing."""
+    """Create a file in another user's folder, or open an existing one for writing."""
     if os.path.isdir(path):
         path = os.path.join(path, f"attack-{os.getpid()}")
         with open(path, "w") as file:
@@ -46,12 +46,12 @@ def write_file(path: str) -> Outcome:
 
 
 def list_folder(path: str) -> Outcome:
-    """The names in a folder."""
+    """List the names in a folder."""
     return bool(names := os.listdir(path)), f"{names[:5]}"
 
 
 def needle_in_environment(needle: str, process: int = 0) -> Outcome:
-    """A text in the environment of a process; 0 stands for all that can be read."""
+    """Find a text in the environment of a process; 0: of every readable process."""
     processes = [str(process)] if process else [one for one in os.listdir("/proc") if one.isdigit()]
     found = []
     for one in processes:
@@ -62,7 +62,7 @@ def needle_in_environment(needle: str, process: int = 0) -> Outcome:
 
 
 def needle_in_arguments(needle: str) -> Outcome:
-    """A text in the arguments of a process."""
+    """Find a text in the arguments of a process."""
     found = []
     for one in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{one}/cmdline", "rb") as file:
@@ -72,7 +72,7 @@ def needle_in_arguments(needle: str) -> Outcome:
 
 
 def needle_digest_in_memory(digest: str, length: str, prefix: str) -> Outcome:
-    """A key in the memory of the agent server; the probe knows its digest only, so that it doesn't find itself."""
+    """Find a key in the memory of the agent server. The probe knows only its digest, so it does not find itself."""
     server = agent_server()
     pattern = re.compile(re.escape(prefix).encode() + rb"[\w-]{%d}" % (int(length) - len(prefix)))
     with open(f"/proc/{server}/maps") as maps, open(f"/proc/{server}/mem", "rb", 0) as memory:
@@ -89,27 +89,27 @@ def needle_digest_in_memory(digest: str, length: str, prefix: str) -> Outcome:
 
 
 def open_memory(flags: str, process: str = "") -> Outcome:
-    """The memory of the agent server, or of another process."""
+    """Open the memory of the agent server, or of another process."""
     path = f"/proc/{process or agent_server()}/mem"
     os.close(os.open(path, os.O_RDONLY if flags == "r" else os.O_RDWR))
     return True, "opened"
 
 
 def read_of_server(name: str, process: str = "") -> Outcome:
-    """A file of the agent server's process in /proc, or of another's."""
+    """Read a file of the agent server in /proc, or of another process."""
     with open(f"/proc/{process or agent_server()}/{name}", "rb") as file:
         return bool(file.read(100)), "read"
 
 
 def list_descriptors(process: str = "") -> Outcome:
-    """The open files of the agent server, or of another process."""
+    """List the open files of the agent server, or of another process."""
     folder = f"/proc/{process or agent_server()}/fd"
     links = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
     return bool(links), f"{len(links)}"
 
 
 def plant_link(path: str, target: str) -> Outcome:
-    """A symbolic link that leads a program outside to a file of its own."""
+    """Create a symbolic link by which a program outside might read one of its own files."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     os.symlink(target, path)
@@ -117,21 +117,21 @@ def plant_link(path: str, target: str) -> Outcome:
 
 
 def hard_link(source: str, path: str) -> Outcome:
-    """A hard link to a file of another owner."""
+    """Create a hard link to a file of another owner."""
     os.link(source, path)
     os.unlink(path)
     return True, "linked"
 
 
 def write_into_process_1(text: str) -> Outcome:
-    """A line in the container's log, as if its server had written it."""
+    """Write a line to the container's log, as if its server had written it."""
     with open("/proc/1/fd/1", "w") as file:
         file.write(text + "\n")
     return True, "written"
 
 
 def executable_memory() -> Outcome:
-    """A program that is on no disk."""
+    """Execute a program that is not on a disk."""
     descriptor = os.memfd_create("program")
     os.write(descriptor, b"#!/bin/sh\nexit 7\n")
     child = os.fork()

@@ -1,4 +1,4 @@
-"""A probe that waits for most of a minute: in a file of its own, so that nothing waits for it."""
+"""A probe that waits for most of a minute, in its own file, so that no other probe waits for it."""
 
 import socket
 
@@ -6,7 +6,7 @@ from tests.isolation.probes.base import Outcome
 
 
 def slow_body(host: str, port: int, head: str, seconds: float) -> Outcome:
-    """A body of which no byte comes: whether the connection is held for longer than that."""
+    """Send no byte of a request's body; return whether the server keeps the connection longer than the limit."""
     with socket.create_connection((host, int(port)), seconds) as connection:
         connection.sendall(head.encode())
         try:

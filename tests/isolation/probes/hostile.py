@@ -1,4 +1,4 @@
-"""A hostile agent server: healthy for the service, and with answers that attack browsers at `/evil`."""
+"""A hostile agent server that is healthy for the service. Its responses at `/evil` attack browsers."""
 
 import json
 import os
@@ -10,12 +10,12 @@ with open(os.environ["OPENHANDS_AGENT_SERVER_CONFIG_PATH"]) as file:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/evil?Header=value` answers with these headers; `/echo` shows the request."""
+    """Responds to `/evil?Header=value` with these headers, and to `/echo` with the request."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Respond."""
         parts = urlsplit(self.path)
         status, body, kind, more = 200, b"0", "application/json", list(parse_qsl(parts.query))
         if parts.path.startswith("/evil"):
@@ -34,10 +34,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET  # noqa: N815 - the name is the method's
+    do_POST = do_GET  # noqa: N815 - the base class's name
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()

@@ -1,4 +1,4 @@
-"""Probes that send requests, well-formed or not."""
+"""Probes that send HTTP requests, well-formed or not."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ TOO_MANY = 429
 def exchange(
     url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """The status, headers (names in lower case) and body of a response."""
+    """Send a request; return the status, the headers (names in lower case) and the body of the response."""
     parts, connection = urlsplit(url), _open(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     connection.request(method, target or "/", body, headers or {})
@@ -34,32 +34,32 @@ def request(
     statuses: list[int] | None = None,
     contains: str = "",
 ) -> Outcome:
-    """A request that has one of these statuses, 2xx by default, and this text in its body."""
+    """Send a request that gets one of these statuses, 2xx by default, and a body with this text."""
     status, _, answer = exchange(url, method, headers, body)
     good = status in (statuses or SUCCESS) and contains.encode() in answer
     return good, f"{status} {answer[:80]!r}"
 
 
 def serves(url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None) -> Outcome:
-    """A request that the API itself answers: neither "not found" nor "forbidden" nor a refusal by a proxy."""
+    """Send a request that the API itself handles: neither "not found" nor "forbidden" nor a refusal by a proxy."""
     status, _, answer = exchange(url, method, headers, body)
     return status not in (403, 404, 405, 502, 503), f"{status} {answer[:80]!r}"
 
 
 def shows_header(url: str, header: str, headers: dict[str, str] | None = None, value: str = "") -> Outcome:
-    """A response with that header, and with that text in it."""
+    """Get a response with this header, and this text in it."""
     status, found, _ = exchange(url, headers=headers)
     return value in found.get(header.lower(), "") and header.lower() in found, f"{status} {found.get(header.lower())!r}"
 
 
 def lacks_header(url: str, header: str, value: str, headers: dict[str, str] | None = None) -> Outcome:
-    """A response without the header that protects a browser."""
+    """Get a response without the header that protects a browser."""
     status, found, _ = exchange(url, headers=headers)
     return value not in found.get(header.lower(), ""), f"{status} {found.get(header.lower())!r}"
 
 
 def echoes(url: str, headers: dict[str, str], needle: str) -> Outcome:
-    """A server that shows the request that it received, with the needle in it."""
+    """Find a text in the request as the server received it."""
     status, _, answer = exchange(url, headers=headers)
     return (
         status == 200 and needle.encode() in answer,
@@ -68,7 +68,7 @@ def echoes(url: str, headers: dict[str, str], needle: str) -> Outcome:
 
 
 def raw(host: str, port: int, text: str, pattern: str, seconds: float = 5.0) -> Outcome:
-    """Bytes as they are, and a pattern in all that comes back; `\\r\\n` is written as it is."""
+    """Send bytes; find a pattern in all received bytes, which are printed with `\\r\\n` unchanged."""
     received = b""
     with socket.create_connection((host, int(port)), seconds) as connection:
         connection.sendall(text.encode("latin-1"))
@@ -83,32 +83,32 @@ def raw(host: str, port: int, text: str, pattern: str, seconds: float = 5.0) -> 
 
 
 def deep_json(url: str, headers: dict[str, str], depth: int) -> Outcome:
-    """Lists in each other; a depth of 0 is an honest empty report. Whether the API accepts it, or fails."""
+    """Send nested lists, or an honest empty report for a depth of 0; return whether the API accepts it or fails."""
     status, _, answer = exchange(url, "POST", headers, "[" * depth + "]" * depth or "[]")
     return status in SUCCESS or status >= 500, f"{status} {answer[:60]!r}"
 
 
 def large_body(url: str, headers: dict[str, str], megabytes: int) -> Outcome:
-    """An empty report with so many spaces in it."""
+    """Send an empty report padded with spaces."""
     status, _, answer = exchange(url, "POST", headers, f"[{' ' * (megabytes * 1024 * 1024)}]")
     return status in SUCCESS, f"{status} {answer[:60]!r}"
 
 
 def flood_conversations(url: str, headers: dict[str, str], report: str, count: int) -> Outcome:
-    """Reports of so many conversations that don't exist."""
+    """Report many unknown conversations."""
     described = json.loads(report)
     bodies = [json.dumps({**described, "id": f"{number:032x}"}) for number in range(1 << 64, (1 << 64) + count)]
     return _send(url, headers, bodies)
 
 
 def flood_events(url: str, headers: dict[str, str], count: int, size: int) -> Outcome:
-    """So many events of such a size."""
+    """Report many events of a size."""
     event = {"kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "source": "agent", "text": "x" * size}
     return _send(url, headers, [json.dumps([{**event, "id": f"flood-{one}"}]) for one in range(count)])
 
 
 def guess(url: str, count: int, elsewhere: bool = False) -> Outcome:
-    """So many keys that are no keys, without a refusal for their number; each in the name of an address, if wanted."""
+    """Guess keys without a refusal for their number; `elsewhere`: each with a forged client address."""
     connection = _open(url)
     for number in range(count):
         address = {"X-Forwarded-For": f"198.51.100.{number}"} if elsewhere else {}
@@ -138,7 +138,7 @@ def _open(url: str) -> http.client.HTTPConnection:
 
 
 def hold_connections(host: str, port: int, count: int) -> Outcome:
-    """So many connections at a time, each with half a request."""
+    """Hold many connections at a time, each with half a request."""
     held: list[socket.socket] = []
     try:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Probes of the kernel: system calls, devices, and what /proc and /sys show and accept."""
+"""Probes of the kernel: system calls, devices, and files of /proc and /sys."""
 
 import contextlib
 import ctypes
@@ -13,13 +13,13 @@ import tempfile
 from tests.isolation.probes.base import Outcome
 
 libc = ctypes.CDLL(None, use_errno=True)
-# Errors that say that a call is refused. Others come after the check of rights: the caller would have been allowed.
+# The errors of refused calls. Other errors come after the check of privileges, so the call would have been allowed.
 REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 POINTER = "pointer"
 
 
 def call(number: int, arguments: list[int | str], allowed: list[str] | None = None) -> Outcome:
-    """A system call of x86-64. A text is passed as its address, `pointer` as that of an empty page."""
+    """Make a system call of x86-64. A string is passed by its address, `pointer` as the address of an empty page."""
     page = ctypes.create_string_buffer(4096)
     texts = [ctypes.create_string_buffer(one.encode()) for one in arguments if isinstance(one, str)]
     passed, left = [], iter(texts)
@@ -34,13 +34,13 @@ def call(number: int, arguments: list[int | str], allowed: list[str] | None = No
 
 
 def bpf() -> Outcome:
-    """A map of the kind that needs the fewest rights (BPF_MAP_CREATE)."""
+    """Create a map of the kind that needs the fewest privileges (BPF_MAP_CREATE)."""
     attributes = ctypes.create_string_buffer(struct.pack("5I", 2, 4, 8, 1, 0).ljust(128, b"\0"))
     return _result(libc.syscall(321, 0, attributes, 128))
 
 
 def perf() -> Outcome:
-    """A counter of the caller itself, in user mode."""
+    """Open a performance counter of the caller itself, in user mode."""
     attributes = ctypes.create_string_buffer(
         struct.pack("IIQ", 1, 128, 0).ljust(40, b"\0") + struct.pack("Q", 1 | 32 | 64)
     )
@@ -48,12 +48,12 @@ def perf() -> Outcome:
 
 
 def io_uring() -> Outcome:
-    """A ring of requests that the kernel executes past seccomp."""
+    """Create an io_uring, whose requests seccomp does not filter."""
     return _result(libc.syscall(425, 1, ctypes.create_string_buffer(120)))
 
 
 def clone3(flags: int) -> Outcome:
-    """A child in new namespaces, by the call whose flags seccomp can't read."""
+    """Create a child in new namespaces by clone3, whose flags seccomp cannot read."""
     arguments = ctypes.create_string_buffer(struct.pack("8Q", flags, 0, 0, 0, 17, 0, 0, 0))
     child = libc.syscall(435, arguments, 64)
     if child == 0:
@@ -64,15 +64,15 @@ def clone3(flags: int) -> Outcome:
 
 
 def enter_namespace(process: str, kind: str) -> Outcome:
-    """A namespace of another process, or again one's own."""
+    """Enter a namespace of another process."""
     descriptor = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY)
     return _result(libc.setns(descriptor, 0))
 
 
 def mount(kind: str, source: str = "none", flags: int = 0) -> Outcome:
-    """A mount on a folder of one's own, in a namespace of one's own where that is allowed."""
+    """Mount on an own folder, in a new mount namespace if that is allowed."""
     libc.unshare(0x20000)
-    libc.mount(b"none", b"/", None, 0x44000, None)  # what follows stays in this namespace
+    libc.mount(b"none", b"/", None, 0x44000, None)  # keep the following mounts in this namespace
     with tempfile.TemporaryDirectory() as folder:
         outcome = _result(libc.mount(source.encode(), folder.encode(), kind.encode(), flags, None))
         libc.umount2(folder.encode(), 2)
@@ -80,18 +80,18 @@ def mount(kind: str, source: str = "none", flags: int = 0) -> Outcome:
 
 
 def remount_writable(path: str) -> Outcome:
-    """A read-only mount, made writable in a namespace of one's own."""
+    """Make a read-only mount writable, in a new mount namespace."""
     libc.unshare(0x20000)
     return _result(libc.mount(None, path.encode(), None, 0x20 | 0x1000, None))
 
 
 def change_root() -> Outcome:
-    """A root of one's own."""
+    """Change the root."""
     return _result(libc.chroot(b"/tmp"))
 
 
 def make_device(kind: str, major: int, minor: int) -> Outcome:
-    """A device file, which would lead to the disk or to memory."""
+    """Create a device file for the disk or the memory."""
     path = os.path.join(tempfile.mkdtemp(), "device")
     os.mknod(path, (0o060000 if kind == "block" else 0o020000) | 0o600, os.makedev(major, minor))
     os.unlink(path)
@@ -100,14 +100,14 @@ def make_device(kind: str, major: int, minor: int) -> Outcome:
 
 
 def become(user: int) -> Outcome:
-    """Another user."""
+    """Change the user."""
     os.setgroups([]) if os.getuid() == 0 else None
     os.setuid(user)
     return os.getuid() == user, "changed"
 
 
 def run_setuid() -> Outcome:
-    """A program whose setuid bit gives rights: whether one of those on this system is there and is honoured."""
+    """Find a setuid program of this system whose bit is honoured."""
     with open("/proc/self/status") as file:
         honoured = "NoNewPrivs:\t0" in file.read()
     found = [path for path in glob.glob("/usr/bin/*") if os.stat(path).st_mode & 0o6000]
@@ -115,7 +115,7 @@ def run_setuid() -> Outcome:
 
 
 def setuid_programs() -> Outcome:
-    """Programs with a setuid or setgid bit, whether honoured or not."""
+    """Find programs with a setuid or setgid bit, whether honoured or not."""
     found = []
     for folder in ("/usr/bin", "/usr/sbin", "/usr/lib/openssh", "/usr/local/bin", "/usr/libexec"):
         with contextlib.suppress(FileNotFoundError):
@@ -124,14 +124,14 @@ def setuid_programs() -> Outcome:
 
 
 def status_field(name: str, harmless: list[str]) -> Outcome:
-    """A line of /proc/self/status that shows rights."""
+    """Read privileges from a line of /proc/self/status."""
     with open("/proc/self/status") as file:
         [value] = [line.split()[1] for line in file if line.startswith(f"{name}:")]
     return value not in harmless, value
 
 
 def open_path(path: str, flags: str = "r") -> Outcome:
-    """A file of the kernel, opened and, if for reading, read; `*` stands for any name, `|` separates paths."""
+    """Open a file of the kernel, and read it if `flags` is `r`. `*` stands for any name, `|` separates paths."""
     found = sorted(name for one in path.split("|") for name in glob.glob(one))
     if not found:
         raise FileNotFoundError(errno.ENOENT, path)
@@ -142,47 +142,47 @@ def open_path(path: str, flags: str = "r") -> Outcome:
 
 
 def shows(path: str, needle: str, absent: str = "") -> Outcome:
-    """A text in a file of the kernel."""
+    """Find a text in a file of the kernel."""
     with open(path, errors="replace") as file:
         text = file.read(200_000)
     return needle in text and (not absent or absent not in text), f"{len(text)} characters"
 
 
 def kernel_addresses() -> Outcome:
-    """Addresses of the kernel's functions, which exploits need."""
+    """Read the addresses of kernel functions, which exploits need."""
     with open("/proc/kallsyms") as file:
         address = file.readline().split()[0]
     return int(address, 16) != 0, address
 
 
 def processes_of_host() -> Outcome:
-    """Processes beside those of the container."""
+    """See processes outside the container."""
     numbers = [one for one in os.listdir("/proc") if one.isdigit()]
     return len(numbers) > 40, f"{len(numbers)} processes"
 
 
 def kernel_thread_visible() -> Outcome:
-    """Kernel threads, which have no command line."""
+    """See kernel threads, which have no command line."""
     with open("/proc/2/comm") as file:
         name = file.read()
     return "kthreadd" in name, name
 
 
 def devices() -> Outcome:
-    """Devices beside the harmless ones."""
+    """Find devices other than the harmless ones."""
     harmless = {"null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "mqueue", "core", "fd"}
     found = set(os.listdir("/dev")) - harmless - {"stdin", "stdout", "stderr", "console"}
     return bool(found), f"{sorted(found)[:5]}"
 
 
 def vsock(host: int, port: int) -> Outcome:
-    """The socket that leads from a virtual machine to its hypervisor."""
+    """Open a socket from a virtual machine to its hypervisor."""
     socket.socket(40, socket.SOCK_STREAM).close()
     return True, f"a socket to {host}:{port} could be connected"
 
 
 def lower_score() -> Outcome:
-    """The score by which the kernel kills processes that want memory, below its value."""
+    """Lower the score by which the OOM killer chooses processes."""
     with open("/proc/self/oom_score_adj", "r+") as file:
         value = int(file.read())
         file.seek(0)
@@ -192,18 +192,18 @@ def lower_score() -> Outcome:
 
 
 def raise_priority() -> Outcome:
-    """A better place at the processor."""
+    """Raise the scheduling priority."""
     return True, f"{os.nice(-5)}"
 
 
 def real_time() -> Outcome:
-    """A place before every other process."""
+    """Take a real-time priority."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     return True, "SCHED_FIFO"
 
 
 def raise_limit(kind: int) -> Outcome:
-    """A limit of the process above its maximum."""
+    """Raise a limit of the process above its maximum."""
     _, hard = resource.getrlimit(kind)
     try:
         resource.setrlimit(kind, (hard + 1, hard + 1) if hard != resource.RLIM_INFINITY else (hard, hard))
@@ -213,7 +213,7 @@ def raise_limit(kind: int) -> Outcome:
 
 
 def join_cgroup() -> Outcome:
-    """Another control group, where other limits hold."""
+    """Join another cgroup, with other limits."""
     paths = glob.glob("/sys/fs/cgroup/pids/cgroup.procs") + glob.glob("/sys/fs/cgroup/cgroup.procs")
     with open(paths[0], "w") as file:
         file.write(str(os.getpid()))
@@ -221,7 +221,7 @@ def join_cgroup() -> Outcome:
 
 
 def make_cgroup() -> Outcome:
-    """A control group of one's own."""
+    """Create a cgroup."""
     for root in [*glob.glob("/sys/fs/cgroup/pids"), "/sys/fs/cgroup"]:
         path = f"{root}/attack-{os.getpid()}"
         os.mkdir(path)

@@ -1,4 +1,4 @@
-"""Probes of limits: each takes as much as it gets, and gives it back."""
+"""Probes of limits: each takes as much of a resource as it can, and releases it."""
 
 import errno
 import mmap
@@ -16,7 +16,7 @@ MEGABYTE = 1024 * 1024
 
 
 def take_memory(megabytes: int, by: str = "anonymous") -> Outcome:
-    """So much memory, of one kind; the kernel kills what takes more than its limit."""
+    """Take memory of one kind. The kernel kills a process that exceeds its limit."""
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # so that the kernel chooses this process, and not the agent server
     descriptor = -1
@@ -30,7 +30,7 @@ def take_memory(megabytes: int, by: str = "anonymous") -> Outcome:
 
 
 def take_processes(count: int) -> Outcome:
-    """So many processes that wait."""
+    """Start waiting processes."""
     children: list[int] = []
     try:
         for _ in range(count):
@@ -46,7 +46,7 @@ def take_processes(count: int) -> Outcome:
 
 
 def take_zombies(count: int) -> Outcome:
-    """So many processes that have ended, and that their parent does not ask for."""
+    """Create zombie processes."""
     children: list[int] = []
     try:
         for _ in range(count):
@@ -63,7 +63,7 @@ def take_zombies(count: int) -> Outcome:
 
 
 def take_threads(count: int) -> Outcome:
-    """So many threads."""
+    """Start threads."""
     end = threading.Event()
     threads = []
     threading.stack_size(65_536)
@@ -80,7 +80,7 @@ def take_threads(count: int) -> Outcome:
 
 
 def take_disk(folder: str, megabytes: int) -> Outcome:
-    """So much of a disk, allocated but not written."""
+    """Allocate disk space without writing it."""
     path = os.path.join(folder, f"attack-{os.getpid()}")
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     try:
@@ -92,7 +92,7 @@ def take_disk(folder: str, megabytes: int) -> Outcome:
 
 
 def take_inodes(folder: str, count: int) -> Outcome:
-    """So many empty files."""
+    """Create empty files."""
     path = os.path.join(folder, f"attack-{os.getpid()}")
     os.mkdir(path)
     made = 0
@@ -108,7 +108,7 @@ def take_inodes(folder: str, count: int) -> Outcome:
 
 
 def lacks_limit(paths: list[str], unlimited: list[str]) -> Outcome:
-    """A control group without a limit: the first of these files that exists has such a value."""
+    """Find a cgroup without a limit: the first existing file of these has such a value."""
     for path in paths:
         if os.path.exists(path):
             with open(path) as file:
@@ -118,7 +118,7 @@ def lacks_limit(paths: list[str], unlimited: list[str]) -> Outcome:
 
 
 def may_open(count: int) -> Outcome:
-    """The right to open more files than that."""
+    """Be allowed to open more files than `count`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return hard > count or hard == resource.RLIM_INFINITY, f"at most {hard}"
 

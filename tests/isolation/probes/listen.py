@@ -1,6 +1,6 @@
 """Listeners of the tests, inside a sandbox or elsewhere: `python3 - LISTENERS HEARD`, for a quarter of an hour at most.
 
-LISTENERS is a JSON list of [kind, address, port]; what datagrams say is written to the file HEARD.
+LISTENERS is a JSON list of [kind, address, port]. The contents of datagrams are written to the file HEARD.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def serve_stream(address: str, port: int) -> None:
 
 
 def serve_datagrams(address: str, port: int, protocol: int = 0) -> None:
-    """Answer each datagram, and write down what it says."""
+    """Respond to each datagram, and record its content."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, protocol) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind((address, port))
@@ -42,12 +42,12 @@ def serve_datagrams(address: str, port: int, protocol: int = 0) -> None:
 
 
 def serve_lite(address: str, port: int) -> None:
-    """The same by UDP-Lite."""
+    """Respond to UDP-Lite datagrams, and record their contents."""
     serve_datagrams(address, port, socket.IPPROTO_UDPLITE)
 
 
 def serve_silence(address: str, port: int) -> None:
-    """Accept clients, and say nothing."""
+    """Accept clients, and send nothing."""
     with socket.create_server((address, port)) as one:
         kept = []
         while True:
@@ -55,7 +55,7 @@ def serve_silence(address: str, port: int) -> None:
 
 
 def serve_names(address: str, port: int) -> None:
-    """Answer each DNS query with "no such name"."""
+    """Respond to each DNS query with "no such name"."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind((address, port))
@@ -65,7 +65,7 @@ def serve_names(address: str, port: int) -> None:
 
 
 def main() -> None:
-    """Serve, say that all listen, and end with standard input."""
+    """Serve, print a line when all listeners are ready, and end with standard input."""
     kinds = {
         "tcp": serve_stream,
         "udp": serve_datagrams,

@@ -11,14 +11,14 @@ import time
 
 from tests.isolation.probes.base import Outcome
 
-# What listeners of the tests say: a proxy on the way may accept a connection to anywhere.
+# The greeting of the tests' listeners, because a proxy on the path may accept any connection.
 GREETING = b"agent-workspace listener"
 SECONDS = 3.0
 ICMP_ECHO = bytes([8, 0, 0, 0, 0, 1, 0, 1])
 
 
 def connect(host: str, port: int) -> Outcome:
-    """A TCP connection on which a listener of the tests greets."""
+    """Connect by TCP to a listener of the tests, and receive its greeting."""
     with socket.create_connection((host, int(port)), SECONDS) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         said = connection.recv(200)
@@ -26,7 +26,7 @@ def connect(host: str, port: int) -> Outcome:
 
 
 def speaks_http(host: str, port: int, path: str = "/health") -> Outcome:
-    """A TCP connection on which an agent server speaks HTTP."""
+    """Get an HTTP response of an agent server."""
     with socket.create_connection((host, int(port)), SECONDS) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         said = connection.recv(1000)
@@ -34,7 +34,7 @@ def speaks_http(host: str, port: int, path: str = "/health") -> Outcome:
 
 
 def connect_ipv6(host: str, port: int, device: str) -> Outcome:
-    """The same to a link-local address."""
+    """Connect to a listener at a link-local IPv6 address."""
     scope = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET6) as connection:
         connection.settimeout(SECONDS)
@@ -44,7 +44,7 @@ def connect_ipv6(host: str, port: int, device: str) -> Outcome:
 
 
 def scan(host: str, ports: list[int | str]) -> Outcome:
-    """The ports that accept a connection."""
+    """Find ports that accept a connection."""
     found = []
     for port in ports:
         with socket.socket() as connection:
@@ -56,7 +56,7 @@ def scan(host: str, ports: list[int | str]) -> Outcome:
 
 
 def datagram(host: str, port: int, size: int = 20, protocol: int = 0) -> Outcome:
-    """A UDP datagram, in fragments if it is long, that a listener of the tests answers."""
+    """Send a UDP datagram, in fragments if it is long, and get the response of a listener."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, protocol) as sender:
         sender.settimeout(SECONDS)
         sender.sendto(b"x" * size, (host, int(port)))
@@ -65,7 +65,7 @@ def datagram(host: str, port: int, size: int = 20, protocol: int = 0) -> Outcome
 
 
 def send_only(host: str, port: int, token: str, size: int = 0) -> Outcome:
-    """A datagram, also to a broadcast or multicast address; who received it says another probe."""
+    """Send a datagram, also to a broadcast or multicast address. Another probe checks who received it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
@@ -74,7 +74,7 @@ def send_only(host: str, port: int, token: str, size: int = 0) -> Outcome:
 
 
 def heard(token: str, path: str) -> Outcome:
-    """Whether a listener of the tests received a datagram with the token."""
+    """Check whether a listener of the tests received a datagram with the token."""
     deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         with open(path) as file:
@@ -85,7 +85,7 @@ def heard(token: str, path: str) -> Outcome:
 
 
 def ping(host: str) -> Outcome:
-    """An ICMP echo, by the kind of socket that needs no rights."""
+    """Send an ICMP echo, by the kind of socket that needs no privileges."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as sender:
         sender.settimeout(SECONDS)
         sender.sendto(ICMP_ECHO, (host, 0))
@@ -93,7 +93,7 @@ def ping(host: str) -> Outcome:
 
 
 def ask_name(server: str, name: str, over: str = "udp") -> Outcome:
-    """A DNS query for a name that carries data; any answer but a refusal is a way out."""
+    """Send a DNS query for a name that contains data. Any response except a refusal is a leak."""
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     query = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 16, 1)
     if over == "udp":
@@ -110,7 +110,7 @@ def ask_name(server: str, name: str, over: str = "udp") -> Outcome:
 
 
 def ask_resolvers(name: str) -> Outcome:
-    """The same by each resolver that the container was given."""
+    """Send such a query by each resolver of the container."""
     with open("/etc/resolv.conf") as file:
         servers = [line.split()[1] for line in file if line.startswith("nameserver")]
     found = []
@@ -123,27 +123,27 @@ def ask_resolvers(name: str) -> Outcome:
 
 
 def open_socket(family: int, kind: int, protocol: int = 0) -> Outcome:
-    """A socket of a family that gives access to more than streams and datagrams."""
+    """Open a socket of a family with more access than streams and datagrams."""
     socket.socket(family, kind, protocol).close()
     return True, "a socket"
 
 
 def set_option(level: int, option: int, value: int) -> Outcome:
-    """A socket option that needs rights."""
+    """Set a socket option that needs privileges."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.setsockopt(level, option, value)
     return True, "set"
 
 
 def bind_to(address: str) -> Outcome:
-    """An address that is another's."""
+    """Bind another machine's address."""
     with socket.socket() as one:
         one.bind((address, 0))
     return True, "bound"
 
 
 def spoof_source(source: str, target: str, port: int, token: str) -> Outcome:
-    """A datagram with another's address as its source."""
+    """Send a datagram with another machine's address as its source."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         with contextlib.suppress(PermissionError):
             one.setsockopt(socket.IPPROTO_IP, 19, 1)  # IP_TRANSPARENT
@@ -154,7 +154,7 @@ def spoof_source(source: str, target: str, port: int, token: str) -> Outcome:
 
 
 def change_address(device: str, address: str) -> Outcome:
-    """The address of an interface (SIOCSIFADDR)."""
+    """Set the address of an interface (SIOCSIFADDR)."""
     request = struct.pack("16sHH4s8x", device.encode(), socket.AF_INET, 0, socket.inet_aton(address))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         fcntl.ioctl(one, 0x8916, request)
@@ -162,7 +162,7 @@ def change_address(device: str, address: str) -> Outcome:
 
 
 def change_hardware_address(device: str) -> Outcome:
-    """The hardware address of an interface, to what it is (SIOCSIFHWADDR)."""
+    """Set the hardware address of an interface to its current value (SIOCSIFHWADDR)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         request = array.array("B", struct.pack("16s24x", device.encode()))
         fcntl.ioctl(one, 0x8927, request)
@@ -171,7 +171,7 @@ def change_hardware_address(device: str) -> Outcome:
 
 
 def add_neighbour(device: str, address: str) -> Outcome:
-    """An entry of the table of neighbours (SIOCSARP)."""
+    """Add an ARP entry (SIOCSARP)."""
     place = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
     hardware = struct.pack("H14s", 1, bytes([2, 0, 0, 0, 0, 9]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -180,7 +180,7 @@ def add_neighbour(device: str, address: str) -> Outcome:
 
 
 def add_route(device: str, network: str) -> Outcome:
-    """A route, by netlink."""
+    """Add a route by netlink."""
     attributes = struct.pack("HH4s", 8, 1, socket.inet_aton(network))
     attributes += struct.pack("HHi", 8, 4, socket.if_nametoindex(device))
     message = struct.pack("8BI", socket.AF_INET, 32, 0, 0, 254, 4, 253, 1, 0) + attributes
@@ -192,6 +192,6 @@ def add_route(device: str, network: str) -> Outcome:
 
 
 def change_sysctl(path: str) -> Outcome:
-    """A setting of the kernel's networks, opened for writing only."""
+    """Open a network setting of the kernel for writing."""
     os.close(os.open(path, os.O_WRONLY))
     return True, "opened"

@@ -13,7 +13,7 @@ PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 
 
 def seize(process: str = "") -> Outcome:
-    """The agent server, or another process, under a debugger."""
+    """Attach to the agent server, or to another process, as a debugger."""
     number = int(process or agent_server())
     if libc.ptrace(PTRACE_SEIZE, number, 0, 0) == -1:
         code = ctypes.get_errno()
@@ -22,7 +22,7 @@ def seize(process: str = "") -> Outcome:
 
 
 def seize_child() -> Outcome:
-    """A process of one's own, which debuggers need."""
+    """Attach to an own child, which debuggers need."""
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -33,18 +33,18 @@ def seize_child() -> Outcome:
 
 
 def read_by_call(process: str = "") -> Outcome:
-    """The memory of the agent server, by process_vm_readv."""
+    """Read the memory of the agent server by process_vm_readv."""
     number = int(process or agent_server())
     buffer, long = ctypes.create_string_buffer(16), ctypes.c_long
     local = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 16)
-    remote = (ctypes.c_void_p * 2)(4096, 16)  # nothing is there: a caller with the right to read gets EFAULT
+    remote = (ctypes.c_void_p * 2)(4096, 16)  # an unmapped address: a permitted caller gets EFAULT
     libc.syscall(long(310), long(number), local, long(1), remote, long(1), long(0))
     code = ctypes.get_errno()
     return code == errno.EFAULT, errno.errorcode.get(code, "no error")
 
 
 def steal_descriptor(process: str = "") -> Outcome:
-    """An open file of the agent server, by pidfd_getfd."""
+    """Copy a file descriptor of the agent server by pidfd_getfd."""
     descriptor = os.pidfd_open(int(process or agent_server()))
     if libc.syscall(438, descriptor, 0, 0) == -1:
         code = ctypes.get_errno()
@@ -53,7 +53,7 @@ def steal_descriptor(process: str = "") -> Outcome:
 
 
 def share_port(port: int, address: str) -> Outcome:
-    """The agent server's port at another address, or beside it, so that connections come here."""
+    """Listen on the agent server's port, at another address or at the same, to receive its connections."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,4 +1,4 @@
-"""The operators' lists: every sandbox is on one page, in order, and a page looks at few rows of an index."""
+"""The operators' lists: every sandbox is on one page, in order, and a page reads few rows of an index."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -87,7 +87,7 @@ def test_page_of_another_list_is_refused(database: Database, sandboxes: list[San
 
 @pytest.fixture
 def plans(database: Database) -> Iterator[list[str]]:
-    """The plans of what is read meanwhile; planners of empty tables are told not to read them from end to end."""
+    """The plans of the queries in the block. For empty tables, sequential scans are turned off."""
 
     def discourage(connection: Any, _record: Any) -> None:
         connection.execute("SET enable_seqscan = off")
@@ -122,5 +122,5 @@ def test_every_query_about_sandboxes_uses_an_index(database: Database, plans: li
 
 
 def reads_all(line: str, scan: str) -> bool:
-    """Whether a line of a plan reads a table from end to end, and not by an index."""
+    """Whether a line of a plan is a full scan of a table."""
     return f"{line.strip()} ".startswith((f"{scan} ", f"-> {scan} ", f"->  {scan} ")) and "INDEX" not in line

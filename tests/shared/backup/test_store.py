@@ -182,7 +182,7 @@ def leave_unfinished(backup: Path) -> None:
         (leave_unfinished, "is no complete backup"),
     ],
 )
-def test_restore_refuses_what_it_cannot_restore(
+def test_restore_refuses_an_invalid_backup(
     spoil: Callable[[Path], None], words: str, settings: Settings, clean: Settings, tmp_path: Path
 ) -> None:
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
@@ -214,9 +214,9 @@ def test_interrupted_restore_goes_on(
 def test_nothing_starts_before_an_interrupted_restore_has_finished(
     settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else sandboxes whose deadline passed since the backup would be deleted."""
+    """Otherwise sandboxes whose deadline passed after the backup would be deleted."""
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
-    for step in ("prepare", "reading"):  # before the migration, and before deadlines begin again
+    for step in ("prepare", "reading"):  # before the migration, and before deadlines restart
         with monkeypatch.context() as interrupted:
             interrupted.setattr(BackupOperations, step, fail)
             with pytest.raises(OSError, match="full"):
@@ -230,7 +230,7 @@ def test_nothing_starts_before_an_interrupted_restore_has_finished(
 
 
 def refuse(settings: Settings) -> None:
-    """What a process of the service does when it starts."""
+    """Open the store as a process of the service does."""
     with reading(settings) as restored:
         unfinished_restore.require_finished(restored)
 
@@ -267,7 +267,7 @@ def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp
 def test_restored_file_is_private_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store.sqlite").write_bytes(b"rows")
     monkeypatch.setattr("shared.backup.sqlite.os.fsync", fail)
-    monkeypatch.setattr("pathlib.Path.chmod", fail)  # it would come too late
+    monkeypatch.setattr("pathlib.Path.chmod", fail)  # the check would come too late
     umask = os.umask(0)
     try:
         with pytest.raises(OSError, match="full"):

@@ -45,7 +45,7 @@ def test_database_of_another_version_is_found(migrated: Cli, database: Database)
     assert (schema["result"], "db migrate" in schema["fix"]) == ("wrong", True)
 
 
-def test_doctor_finds_what_is_wrong_and_says_how_to_fix_it(
+def test_doctor_reports_each_problem_and_its_fix(
     migrated: Cli, database: Database, var: Path, monkeypatch: pytest.MonkeyPatch, taken_port: int
 ) -> None:
     make_node(database, "a", heartbeat_at=now() - timedelta(hours=1))

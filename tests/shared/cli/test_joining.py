@@ -29,7 +29,7 @@ def settings(**changes: object) -> Settings:
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """What a join has started; nothing is connected."""
+    """The processes that a join starts; no connection is made."""
     started: list[Sequence[str]] = []
     monkeypatch.setattr(joining, "check_connections", lambda _: None)
     monkeypatch.setattr(joining, "run_processes", started.append)
@@ -51,7 +51,7 @@ def test_password_may_have_any_character(password: str, tmp_path: Path) -> None:
     assert Settings(_env_file=tmp_path / "env").database_url == url
 
 
-def test_api_s_own_address_is_passed_on() -> None:
+def test_address_of_the_api_is_passed_on() -> None:
     assert (
         read_invitation(write_invitation(settings(sandbox_api_url="")))["AW_SANDBOX_API_URL"]
         == REACHABLE["sandbox_api_url"]
@@ -76,8 +76,8 @@ def test_machine_that_others_do_not_reach_invites_none(changes: dict[str, str], 
 
 
 @pytest.mark.parametrize("text", ["", "hello", "AW_DATABASE_URL=postgresql://db/x", "\0"])
-def test_what_is_no_invitation_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="no invitation"):
+def test_invalid_invitation_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="not an invitation"):
         read_invitation(text)
 
 
@@ -98,7 +98,7 @@ def test_machine_that_joins_keeps_its_settings_and_runs_a_node(
     assert {"AW_NODE_ADDRESS=10.77.0.2", "AW_NODE=b"} <= set(file.read_text().splitlines())
     assert joined == [("web=0", "flower=0")]
     monkeypatch.setattr("sys.stdin", io.StringIO(write_invitation(settings())))
-    assert_complains(cli("nodes", "join", "10.77.0.3"), "var/env exists here")
+    assert_complains(cli("nodes", "join", "10.77.0.3"), "var/env exists already")
     assert len(joined) == 1
 
 
@@ -114,6 +114,6 @@ def test_address_that_others_do_not_reach_is_refused(
 
 def test_database_that_does_not_answer_is_named_without_its_password() -> None:
     url = "postgresql://workspace:secret@127.0.0.1:1/workspace"
-    with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 can't be used") as raised:
+    with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 cannot be used") as raised:
         check_connections({"AW_DATABASE_URL": url, "AW_REDIS_URL": "redis://127.0.0.1:1/0"})
     assert "secret" not in str(raised.value)

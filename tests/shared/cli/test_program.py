@@ -1,4 +1,4 @@
-"""The program itself: what it loads, what it prints where, and when it asks."""
+"""The program itself: its imports, its output on each stream, and its prompts."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from tests.factories import make_node
 from tests.shared.cli.answers import Cli
 
 SLOW = ("sqlalchemy", "pydantic", "httpx", "rich", "celery", "structlog")
-# Of the columns of `specs list`, those that fit on a terminal.
+# The columns of `specs list` that fit on a terminal.
 HEADINGS = ["image", "memory", "MB", "cpus", "disk", "warm", "egress"]
 LOADED = """
 import sys
@@ -26,7 +26,7 @@ print([name for name in {slow!r} if name in sys.modules], file=sys.stderr)
 
 
 def loaded_by(*arguments: str) -> str:
-    """Which of the slow modules a command imports."""
+    """The slow modules that a command imports."""
     program = [sys.executable, "-c", LOADED.format(slow=SLOW), *arguments]
     return subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stderr.strip()
 
@@ -38,7 +38,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
 
 @pytest.fixture
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes the command line believe that it has a terminal, and that the person there answers."""
+    """A function that simulates a terminal whose user enters an answer."""
 
     def on_terminal(*, yes: bool) -> None:
         monkeypatch.setenv("TERM", "dumb")

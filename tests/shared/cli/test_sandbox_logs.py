@@ -1,4 +1,4 @@
-"""`sandboxes logs --local`: what is kept of any user's sandbox, from the database."""
+"""`sandboxes logs --local`: the kept logs of any user's sandbox, from the database."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Few logs of a sandbox are kept, for limited time, and an older reading never replaces a newer one."""
+"""A few logs of each sandbox are kept for a limited time, and an older reading never replaces a newer one."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -114,7 +114,7 @@ def test_selection_has_the_last_lines_of_all_containers() -> None:
     assert selection.cursor == "2026-01-02T00:00:00.000000002Z"
 
 
-def test_selection_after_a_cursor_has_what_is_new() -> None:
+def test_selection_after_a_cursor_has_the_new_lines() -> None:
     log = log_of("c1", lines_of(1, "ab"))
     cursor = select_lines([log], tail=10).cursor
     assert select_lines([log], tail=10, after=cursor).shown[0].lines == []
@@ -136,7 +136,7 @@ def test_lines_after_a_clock_was_set_back_follow_once() -> None:
 
 
 def test_line_without_an_end_hides_no_other_line() -> None:
-    """It comes last, with the time of its last part."""
+    """The log is last in the list, with the time of its last part."""
     log = SandboxLog(sandbox_id="1", owner_id="u", container_id="c", text="10:02 b\n10:01 a…\n", expires_at=after(1))
     cursor = select_lines([log], tail=10).cursor
     followed: list[str] = []

@@ -1,4 +1,4 @@
-"""A log is stored without secrets and control characters, and short, however hostile it is."""
+"""A log is stored without secrets and control characters and with a limited length, however hostile it is."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_endless_line_is_cut_to_its_end() -> None:
 
 
 def test_secrets_are_hidden_before_the_log_is_cut() -> None:
-    """A cut first would leave the end of a secret."""
+    """A cut before the redaction would leave the end of a secret."""
     for padding in range(len(SECRET)):
         text = SECRET * 10 + "x" * (MAX_BYTES - len(AT) - 2 - padding)
         [line] = shown(log_of(text))
@@ -130,7 +130,7 @@ def test_hostile_texts_take_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "line of a secret\n", "\x1b[1m", '%"\\', "tok-"])
 def test_large_secrets_take_no_time(unit: str) -> None:
-    """The most that a user can store."""
+    """The longest secret that a user can store."""
     secrets = [f"{(unit * 65536)[:65530]}{number:06}" for number in range(200)]
     lines = [PrintedLine(AT, (unit * 250)[:250].replace("\n", " "), is_partial=number < 6) for number in range(1000)]
     began = time.process_time()
@@ -139,7 +139,7 @@ def test_large_secrets_take_no_time(unit: str) -> None:
 
 
 def test_many_lines_of_secrets_take_no_time() -> None:
-    """As many as a user can store: the lines of the shortest secrets are hidden by themselves."""
+    """As many secrets as a user can store. Each line of the shortest ones is hidden separately."""
     long = ["\n".join(f"{'a' * 30}{secret:04}{line:04}" for line in range(200)) for secret in range(200)]
     began = time.process_time()
     [line] = shown(log_of("a" * 240_000 + PRIVATE_KEY.split("\n")[1], is_partial=True), *long, PRIVATE_KEY)

@@ -1,4 +1,4 @@
-"""Deletion of conversations with very many sub-conversations, which sandboxes may invent."""
+"""Deletion of conversations with very many sub-conversations, as hostile sandboxes may report them."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_statements_bind_a_limited_number_of_values(
         jobs = deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
     event.remove(database.engine, "before_cursor_execute", count)
     assert max(bound) <= MAX_BOUND
-    # Of each conversation, of each start, and of the sandbox that is empty then.
+    # The job of each conversation, of each start, and of the sandbox that becomes empty.
     assert len(jobs) == (1 + CHILDREN) + CHILDREN + 1
     assert all(as_stored(database, row).deleted_at for row in (conversation, *children))
     assert all(as_stored(database, task).cancelled_at for task in starting)

@@ -1,4 +1,4 @@
-"""What is stored for each user: counted exactly in each transaction, and limited by quotas."""
+"""The stored bytes of each user are counted exactly in each transaction, and limited by quotas."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def sandbox(database: Database, user: Person) -> Sandbox:
 
 
 def usage_of(database: Database, owner: Person) -> Usage:
-    """The recorded usage, which must be the counted one."""
+    """The recorded usage, which must equal the actual one."""
     with database.reading() as session:
         recorded = change_recorder.read_usage(session, owner.id)
         owned = select(Conversation.id).where(Conversation.owner_id == owner.id)
@@ -60,7 +60,7 @@ def send(database: Database, sandbox: Sandbox, *arguments: Any, **options: Any) 
         return report(*arguments, **options)(session, sandbox)
 
 
-def test_usage_follows_what_is_stored_and_removed(
+def test_usage_follows_stored_and_removed_events(
     database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "EVENTS_AT_ONCE", 2)
@@ -144,7 +144,7 @@ def test_refused_events_are_stated_until_they_are_stored(
         # The state is known all the same: a sandbox whose agent has ended must be paused.
         assert (row.execution_status, row.execution_reason) == ("running", EVENTS_REFUSED)
         assert "AW_QUOTA_EVENT" in str(row.execution_detail)
-    # What is stored already needs no room.
+    # Events that are already stored need no room.
     assert send(database, sandbox, conversation_id, stored, limits=limits).refusal is None
     with database.transaction() as session:
         conversation_queries.purge(session, other)

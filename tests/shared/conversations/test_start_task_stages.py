@@ -1,4 +1,4 @@
-"""The stages of a start task: every pair of them."""
+"""The transitions between every pair of stages of a start task."""
 
 import pytest
 

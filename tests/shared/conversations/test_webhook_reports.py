@@ -69,6 +69,6 @@ def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> 
 
 
 def test_time_with_a_million_decimal_places_is_refused() -> None:
-    """Cut like any other long text, it would be no time."""
+    """If it were cut like any other long text, it would not be a valid time."""
     with pytest.raises(ValueError, match="timestamp"):
         read_event(event_report(timestamp="2026-01-01T00:00:00." + "0" * MAX_EVENT_BYTES))

@@ -46,7 +46,7 @@ class Explained(Database):
         return self.engine.dialect.name == "postgresql"
 
     def looks_through(self, table: str) -> bool:
-        """At every row of it."""
+        """Whether a plan reads every row."""
         return bool(re.search(rf"(Seq Scan on|SCAN) {table}(_1)?\b", self.plan))
 
     def sorts(self) -> bool:
@@ -54,14 +54,14 @@ class Explained(Database):
 
 
 class ExplainedStores:
-    """The databases that were filled in this module: pytest would fill one again after each change of parameters."""
+    """The filled databases of this module, cached because pytest would fill them again when parameters change."""
 
     def __init__(self, closing: ExitStack, directory: Path) -> None:
         self._closing, self._directory = closing, directory
         self._found: dict[str, Explained] = {}
 
     def of(self, kind: str, stores: Stores) -> Explained:
-        """The one of that kind, filled if it is the first time."""
+        """The database of a kind, filled on first use."""
         if kind not in self._found:
             database = Explained(self._closing.enter_context(stores.fresh(self._directory)))
             self._closing.callback(database.close)

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, event
 
 from shared.db.database import Database
 
-# Queries, and claims.
+# The statements to explain: queries and claims.
 ASKED = ("SELECT", "WITH")
 
 
 @contextmanager
 def plans_of_sessions(database: Database) -> Iterator[list[str]]:
-    """The plans of the statements that sessions and `fetch` send meanwhile."""
+    """Collect the plans of the statements that sessions and `fetch` send within a block."""
     plans: list[str] = []
     explain = "EXPLAIN" if database.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
 

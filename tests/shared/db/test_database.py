@@ -157,7 +157,7 @@ def test_statements_time_out(database: Database) -> None:
     assert [tuple(one) for one in found] == [("5s", "30s")] * 3
 
 
-# SQLite's lock is a file lock: it is held as long as its process lives.
+# SQLite's lock is a file lock, which is held as long as its process lives.
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_suspended_process_holds_no_lock_for_long(database: Database) -> None:
     make_node(database, "a", capacity=0)
@@ -166,7 +166,7 @@ def test_suspended_process_holds_no_lock_for_long(database: Database) -> None:
     def stand_still(session: Session) -> None:
         _locked(session).capacity = 1
         session.flush()
-        with database.transaction() as other:  # waits until the row is let go
+        with database.transaction() as other:  # waits until the row is unlocked
             _locked(other).capacity = 2
 
     with closing(still):

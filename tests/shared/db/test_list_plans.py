@@ -178,7 +178,7 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, s
                 limit=3,
             )
         assert found.items
-        assert len(plans) == 2  # of the sizes of their requests, and of those that fit into a page
+        assert len(plans) == 2  # the queries of the sizes of their requests, and of those that fit into a page
         for plan in plans:
             assert_along(plan, f"ix_start_task_owner_id_{name.removesuffix('_DESC').lower()}_id")
 
@@ -205,7 +205,7 @@ def test_events_have_an_index(store: Explained, owner_id: str, descending: bool)
     for page_id in (None, encode_page_id(order, NEWEST.replace(day=1, minute=10), 1)):
         with store.reading() as session, plans_of_sessions(store) as plans:
             events.search(session, told, owner_id, EventFilter(), descending=descending, page_id=page_id, limit=3)
-        assert len(plans) == 2  # of their sizes, and of those that fit into a page
+        assert len(plans) == 2  # the queries of their sizes, and of those that fit into a page
         for plan in plans:
             assert_along(plan, "ix_event_conversation_id_timestamp_seq")
 

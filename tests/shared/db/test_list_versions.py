@@ -1,4 +1,4 @@
-"""A user's lists have a new version after each transaction that changes what they show, for every writer."""
+"""A user's lists get a new version with each transaction that changes their content, for every writer."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 
 def columns_of_lists() -> Iterator[Column[Any]]:
-    """Each column that is in a list's SELECT or in its count, to show, to filter, to join or to sort by."""
+    """Each column that a list or its count uses: to show, filter, join or sort."""
     orders = {conversation_lists._LIST: conversation_lists.SORT_ORDERS.values()}
     for one in (conversation_lists._LIST, sandbox_lists._LIST):
         names = frozenset(one.filters)
@@ -127,7 +127,7 @@ def test_each_column_that_lists_depend_on(
     assert after != before
     assert (version(other_user) == of_others) == (name != "owner_id" and table != "sandbox_spec")
     write(database, change)
-    assert version(user) == after  # nothing has changed now
+    assert version(user) == after  # no change since the last read
 
 
 def test_inserted_and_deleted_rows(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:

@@ -179,7 +179,7 @@ STORED = """
 """
 
 
-def test_migration_counts_what_is_stored(empty_url: str) -> None:
+def test_migration_counts_the_stored_bytes(empty_url: str) -> None:
     for revision_id, statements in (("0004", ROWS), ("0023", STORED)):
         with opened(empty_url) as connection:
             command.upgrade(configuration(connection), revision_id)

@@ -1,4 +1,4 @@
-"""PostgreSQL over TLS, as its URL asks for it."""
+"""PostgreSQL over TLS, as its URL requests."""
 
 import os
 import shutil

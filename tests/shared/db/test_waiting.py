@@ -1,4 +1,4 @@
-"""Waiting for a database at a process's start: what is logged, how long it takes, and what ends it."""
+"""The wait for a database at a process's start: its logs, its duration, and its end."""
 
 import socket
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ SHOWN = "postgresql://db.invalid:5433/workspace"
 
 
 class Attempts:
-    """Connecting fails with each of these texts in turn, and then succeeds."""
+    """Make connections fail with each of these texts in turn, and then succeed."""
 
     def __init__(self, *failures: str) -> None:
         self._failures = list(failures)

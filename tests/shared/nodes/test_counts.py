@@ -1,4 +1,4 @@
-"""Counts for metrics, and that they read indexes alone."""
+"""Counts for metrics, which read only indexes."""
 
 from datetime import timedelta
 

@@ -19,7 +19,7 @@ OTHER_SPEC = "other:1"
 
 @pytest.fixture(autouse=True)
 def _two_nodes(database: Database) -> None:
-    make_node(database, BAD, capacity=200)  # the emptier one
+    make_node(database, BAD, capacity=200)  # the node with more free slots
     make_node(database, GOOD)
     make_spec(database, SPEC_ID)
     make_spec(database, OTHER_SPEC, position=1)

@@ -1,4 +1,4 @@
-"""A process that counts: it executes commands, one per line of its input, and responds to each."""
+"""A process that counts: it executes the commands of its input, one per line, and prints a line for each."""
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from shared.settings import Settings
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Count in this var directory."""
+    """Execute commands with counter files in this var directory."""
     settings = Settings(var_dir=Path(arguments[0]))
     metric_files.CHECK_SECONDS = 0.0  # each count checks
     metrics.configure_instruments(settings)

@@ -1,4 +1,4 @@
-"""The hook for tests: which events an observer receives, and that no observer exists unless a test sets one."""
+"""The hook for tests: the events that an observer receives. Without a test, there is no observer."""
 
 import re
 

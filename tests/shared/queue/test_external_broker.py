@@ -1,4 +1,4 @@
-"""A broker elsewhere: a user with the documented rights, over TLS with a checked certificate."""
+"""An external broker: a user with the documented rights, over TLS with a verified certificate."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ from tests.waiting import eventually
 
 PASSWORD = "hush-of-the-broker"
 USER = "agent-workspace"
-# What Kombu writes by a script, about a second after a worker begins to listen for commands.
+# The key that Kombu writes by a script, about a second after a worker begins to listen for commands.
 DEADLINES = "aw:_kombu.binding_deadlines"
 
 

@@ -27,7 +27,7 @@ from tests.interleaving import overlap
 
 pytestmark = pytest.mark.usefixtures("model_key")
 
-# A rush has more than any quota here admits.
+# More concurrent requests than any quota here admits.
 REQUESTS = effort.choose(quick=80, change=80, thorough=1000)
 THREADS = 16
 PAUSING = QuotaPolicy.PAUSE_OLDEST
@@ -60,7 +60,7 @@ def start_in(session: Session, owner: Person, limits: Quotas, sandbox_id: str | 
 
 
 def rejected(act: Callable[[Session], object], session: Session) -> bool:
-    """Whether a quota rejects the act, which is rolled back then."""
+    """Run an action; return whether a quota rejects it, in which case it is rolled back."""
     try:
         with session.begin_nested():
             act(session)

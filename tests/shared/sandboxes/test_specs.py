@@ -1,4 +1,4 @@
-"""Sandbox specs: their order, and which can be removed."""
+"""Sandbox specs: their order, and their removal."""
 
 import pytest
 

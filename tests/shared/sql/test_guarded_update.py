@@ -1,4 +1,4 @@
-"""A guarded update writes the row that is as expected, and no other one, by one statement."""
+"""A guarded update writes a row only if it is as expected, with one statement."""
 
 from typing import Any
 

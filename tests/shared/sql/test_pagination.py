@@ -1,4 +1,4 @@
-"""Keyset pages: every row once, whatever comes between two pages, and no page id that breaks anything."""
+"""Keyset pages list every row once, whatever changes between two pages, and invalid page ids are refused."""
 
 import base64
 import json
@@ -25,13 +25,13 @@ BY_ARRIVAL = Order(col(Event.timestamp), col(Event.seq))
 
 @pytest.fixture
 def sandbox(database: Database, user: Person) -> Sandbox:
-    """Where the conversations are."""
+    """The sandbox of the conversations."""
     return make_sandbox(database, user)
 
 
 @pytest.fixture
 def add(database: Database, user: Person, sandbox: Sandbox) -> Callable[..., str]:
-    """Adds a conversation and gives its id."""
+    """A function that adds a conversation and returns its id."""
 
     def add_one(created_at: datetime = NOON, **columns: Any) -> str:
         return make_conversation(database, user, sandbox, created_at=created_at, **columns).id
@@ -62,14 +62,16 @@ def encoded(content: Any) -> str:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("order", [NEWEST_FIRST, OLDEST_FIRST], ids=["descending", "ascending"])
-def test_equal_times_are_no_trouble(database: Database, add: Callable[..., str], order: Order, limit: int) -> None:
+def test_rows_with_equal_times_are_paged_once_each(
+    database: Database, add: Callable[..., str], order: Order, limit: int
+) -> None:
     times = [NOON] * 4 + [NOON + timedelta(microseconds=1)] * 3
     made = [(time, add(time)) for time in times]
     expected = [row_id for _, row_id in sorted(made, reverse=order.descending)]
     assert [row.id for row in read_all(database, order, limit)] == expected
 
 
-def test_equal_titles_are_no_trouble(database: Database, add: Callable[..., str]) -> None:
+def test_rows_with_equal_titles_are_paged_once_each(database: Database, add: Callable[..., str]) -> None:
     made = {add(title=title) for title in ("b", "a", "a", "Ä", "", "a'; --")}
     rows = read_all(database, BY_TITLE)
     assert {row.id for row in rows} == made
@@ -145,7 +147,7 @@ def test_the_last_page_has_no_next_one(database: Database, add: Callable[..., st
         encoded(["conversation.created_at", True, NOON.isoformat(), "\ud800"]),
     ],
 )
-def test_a_page_id_of_our_own_making_is_needed(database: Database, page_id: str) -> None:
+def test_malformed_page_id_is_refused(database: Database, page_id: str) -> None:
     with pytest.raises(Invalid, match="page_id"):
         read(database, NEWEST_FIRST, page_id)
 

@@ -1,4 +1,4 @@
-"""Statements that are kept: what goes in comes out, on both databases, and in a session's own transaction."""
+"""Prepared statements: values survive a round trip on both databases, in a session's own transaction too."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -34,7 +34,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def test_a_row_is_what_the_session_reads(database: Database, user: Person) -> None:
+def test_row_equals_the_one_that_the_session_reads(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, **COLUMNS)
     with database.reading() as session:
         [sent] = send(session, READ, bind_values(id=sandbox.id))
@@ -46,7 +46,7 @@ def test_a_row_is_what_the_session_reads(database: Database, user: Person) -> No
         assert made.last_active_at.tzinfo == UTC
 
 
-def test_a_spec_is_what_the_session_reads(database: Database) -> None:
+def test_spec_equals_the_one_that_the_session_reads(database: Database) -> None:
     made = make_spec(database, cpus=1.5, env={"A": "b"}, command=["c"])
     found = specs.read_spec(database, made.id)
     with database.reading() as session:

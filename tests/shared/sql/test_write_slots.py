@@ -1,4 +1,4 @@
-"""Slots to write: none of all of them, and none where a caller's transaction has just waited in vain for a lock."""
+"""Write slots: a caller gets neither all of them, nor any just after its transaction waited in vain for a lock."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ LOCKED = OperationalError("UPDATE", {}, LockNotAvailable())
 
 @pytest.fixture
 def slots() -> WriteSlots:
-    """Four in all, two for each caller."""
+    """Four slots in total, two for each caller."""
     return WriteSlots(4)
 
 
@@ -57,7 +57,7 @@ def test_a_caller_gets_half_of_them(slots: WriteSlots) -> None:
     assert is_admitted(slots, "alice")
 
 
-def test_one_who_waits_gets_the_next_one(slots: WriteSlots) -> None:
+def test_waiting_caller_gets_the_next_slot(slots: WriteSlots) -> None:
     entered = Event()
 
     def wait() -> None:
@@ -72,7 +72,7 @@ def test_one_who_waits_gets_the_next_one(slots: WriteSlots) -> None:
     assert entered.is_set()
 
 
-def test_those_who_wait_are_refused_with_the_one_that_has_waited_in_vain(slots: WriteSlots) -> None:
+def test_waiting_callers_are_refused_with_the_one_whose_wait_timed_out(slots: WriteSlots) -> None:
     with ThreadPoolExecutor(1) as pool, written_for(slots, "alice"):
         with suppress(OperationalError), written_for(slots, "alice"):
             waiting = pool.submit(lambda: is_admitted_in_time(slots, "alice"))
@@ -104,7 +104,7 @@ def test_other_errors_refuse_no_caller(slots: WriteSlots) -> None:
     assert is_admitted(slots, "alice")
 
 
-def test_what_callers_share_gets_half_and_each_caller_half_of_that(slots: WriteSlots) -> None:
+def test_shared_slots_are_half_and_each_caller_gets_half_of_these(slots: WriteSlots) -> None:
     with ExitStack() as stack:
         for who in ("alice", "bob"):
             stack.enter_context(written_for(slots, who, shared=PLACES))
@@ -123,7 +123,7 @@ class TestCrowd:
         monkeypatch.setattr(write_slots, "MAX_WAITING_FOR_SHARED", 3)
         monkeypatch.setattr(write_slots, "STANDSTILL_SECONDS", 0.2)
 
-    def test_of_many_who_wait_at_a_standstill_all_but_a_few_are_refused(self, slots: WriteSlots) -> None:
+    def test_most_of_many_waiting_callers_are_refused_during_a_stall(self, slots: WriteSlots) -> None:
         with ThreadPoolExecutor(10) as pool:
             with written_for(slots, "alice"), written_for(slots, "alice"):
                 waiting = [pool.submit(is_admitted_in_time, slots, "alice") for _ in range(10)]
@@ -133,7 +133,7 @@ class TestCrowd:
                     pass
             assert sorted(one.result(A_WHILE) for one in waiting) == [False] * 8 + [True] * 2
 
-    def test_those_who_wait_for_what_all_share_are_counted_together(self, slots: WriteSlots) -> None:
+    def test_callers_waiting_for_shared_slots_are_counted_together(self, slots: WriteSlots) -> None:
         callers = [f"user-{number}" for number in range(10)]
         with ThreadPoolExecutor(10) as pool:
             with written_for(slots, "alice", shared=PLACES), written_for(slots, "bob", shared=PLACES):
@@ -144,12 +144,12 @@ class TestCrowd:
     def test_no_caller_is_refused_while_they_get_on(self, slots: WriteSlots) -> None:
         def write(number: int) -> int:
             with written_for(slots, "alice", A_WHILE):
-                time.sleep(0.02)  # much less than a standstill
+                time.sleep(0.02)  # much less than a stall
                 return number
 
         with ThreadPoolExecutor(30) as pool:
             assert list(pool.map(write, range(60))) == list(range(60))
 
-    def test_nothing_is_kept_of_those_who_have_gone(self, slots: WriteSlots) -> None:
+    def test_slots_keep_no_state_of_former_callers(self, slots: WriteSlots) -> None:
         assert is_admitted(slots, "alice", PLACES)
         assert [len(kept) for kept in (slots._writing, slots._waiting, slots._moved_at)] == [0, 0, 0]

@@ -22,7 +22,7 @@ FIELDS = ["language", "agent", "llm_model", "llm_api_key", "email", "search_api_
 SERVERS = {"sse_servers": [{"url": "https://a.example.com", "api_key": "k"}]}
 
 
-def test_settings_never_saved_are_none(database: Database, vault: Vault, user: Person) -> None:
+def test_settings_that_were_never_saved_are_none(database: Database, vault: Vault, user: Person) -> None:
     with database.reading() as session:
         assert settings_store.load(session, vault, user.id) is None
         assert secrets.custom_secrets(session, vault, user.id) == {}
@@ -162,7 +162,7 @@ def _waits_for_a_lock(database: Database) -> bool:
 
 @pytest.mark.parametrize("part", ["?key", "&key", "?a=", "="])
 def test_url_of_a_sandbox_is_masked_in_little_time(part: str) -> None:
-    """Others wait meanwhile: a search holds the interpreter's lock."""
+    """Other threads wait meanwhile, because a search holds the interpreter's lock."""
     url, began = part * 2000, process_time()
     mask_url(url)
     assert process_time() - began < 1

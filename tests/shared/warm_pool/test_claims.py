@@ -1,4 +1,4 @@
-"""The claim in one statement: it writes what a claim in a transaction writes, and claims the same sandboxes."""
+"""The claim in one statement writes the same rows as a claim in a transaction, and claims the same sandboxes."""
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +91,7 @@ def test_one_statement_writes_the_same_as_a_transaction(
         assert deadlines.in_force(quick, spec) == deadlines.in_force(row, spec)
 
 
-# With these a warm sandbox is not claimed; they belong to its boot; a ready one has none of these.
+# Columns that prevent a claim, columns of the boot, and columns that are empty in a ready warm sandbox.
 UNCLAIMABLE = {"owner_id", "lease_owner", "lease_until", "due_at"}
 OF_BOOT = {"node_id", "boot_key"}
 EMPTY = {
@@ -109,7 +109,7 @@ EMPTY = {
 def test_claim_clears_every_column_that_is_not_the_boots(
     database: Database, owner: Person, add: Callable[..., str]
 ) -> None:
-    """A new column is written by the claim, or named above."""
+    """The claim writes each new column, unless it is named above."""
     left = UNCLAIMABLE | OF_BOOT | EMPTY
     filled = {name: value for name, value in fill_columns(Sandbox, exposed_urls=[{}]).items() if name not in left}
     quick, slow = add(**filled), add(**filled)

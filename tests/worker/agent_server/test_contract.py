@@ -74,7 +74,7 @@ class TestConversation:
         assert [event["source"] for event in said] == ["user"]
         assert said[0]["llm_message"]["content"][0]["text"] == "Hello"
 
-    def test_shows_what_the_service_reads(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_shows_the_fields_that_the_service_reads(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         body = body_for(contract_model, tags={"team": "blue green", "on": "call"})
         server.create_conversation(body)
         known = server.get_conversation(id_of(body))

@@ -1,9 +1,9 @@
 """A worker tells the failures of its node's door from those of the agent servers behind it."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -11,11 +11,17 @@ import pytest
 from shared.agent_server.door import ERROR_HEADER
 from shared.agent_server.errors import AgentServerUnreachable, DoorUnavailable
 from tests.factories import DOOR
+from tests.services.hostile_server import HostileServer, Mode, answering, hostile, never_answering
+from worker.agent_server import client as agent_server_client
+from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 from worker.network.door import find_door_trouble
 
 PLACE = "10.0.0.5/8000"
+REFUSAL = answering("the door answers 403", 403, X_Agent_Workspace_Door="403")
+Request = Callable[[AgentServer], object]
+PROBES: list[Request] = [AgentServer.answers, AgentServer.is_ready, AgentServer.is_dormant]
 
 
 @contextmanager
@@ -41,7 +47,7 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-def test_door_that_is_down_says_nothing_of_the_server(http: httpx.Client, unused_port: int) -> None:
+def test_door_that_is_down_is_no_failure_of_the_server(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}/{PLACE}", "key", http)
     for ask in (server.answers, server.is_ready, server.is_open, server.is_dormant, server.find_running):
         with pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectError"):
@@ -54,13 +60,13 @@ def test_server_without_a_door_that_is_down_does_not_answer(http: httpx.Client, 
     assert server.is_dormant() is None
 
 
-def test_door_that_refuses_says_nothing_of_the_server(http: httpx.Client) -> None:
+def test_door_that_refuses_is_no_failure_of_the_server(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url, pytest.raises(DoorUnavailable, match="secret key"):
         AgentServer(f"{url}/{PLACE}", "key", http).answers()
 
 
 @pytest.mark.parametrize("status", ["502", "503", "504"])
-def test_door_that_does_not_reach_the_server_says_that_it_does_not_answer(http: httpx.Client, status: str) -> None:
+def test_server_that_the_door_does_not_reach_is_unreachable(http: httpx.Client, status: str) -> None:
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
         assert AgentServer(f"{url}/{PLACE}", "key", http).answers() is False
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
@@ -69,7 +75,77 @@ def test_door_that_does_not_reach_the_server_says_that_it_does_not_answer(http: 
         assert not isinstance(caught.value, DoorUnavailable)
 
 
-def test_door_is_there_if_it_refuses(http: httpx.Client) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short timeouts of probes and of questions to doors."""
+    monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(transport, "DOOR_SECONDS", 0.1)
+
+
+def before(door: HostileServer, server: Mode) -> Mode:
+    """The mode of a door before an agent server in that mode."""
+
+    def answer(ended: Event) -> Iterator[bytes]:
+        return (REFUSAL if door.asked[-1].startswith(b"GET / ") else server)(ended)
+
+    return answer
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("ask", PROBES)
+def test_door_that_hangs_says_nothing_of_the_server(http: httpx.Client, ask: Request) -> None:
+    with (
+        hostile(never_answering) as door,
+        pytest.raises(DoorUnavailable, match="the node's door does not respond: ReadTimeout"),
+    ):
+        ask(AgentServer(f"{door.url}/{PLACE}", "key", http))
+
+
+@pytest.mark.usefixtures("quick")
+def test_server_that_hangs_behind_its_door_does_not_answer(http: httpx.Client) -> None:
+    with hostile(REFUSAL) as door:
+        door.mode = before(door, never_answering)
+        assert AgentServer(f"{door.url}/{PLACE}", "key", http).answers() is False
+        assert [asked.split()[1] for asked in door.asked] == [b"/10.0.0.5/8000/api/conversations/count", b"/"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        *PROBES,
+        AgentServer.find_running,
+        lambda server: server.delete_conversation("1" * 32),
+        lambda server: server.create_conversation({}),
+    ],
+)
+def test_another_server_in_the_door_s_place_says_nothing_of_the_server(http: httpx.Client, ask: Request) -> None:
+    with (
+        hostile(answering({"detail": "Not Found"}, 404)) as other,
+        pytest.raises(DoorUnavailable, match="another server than the node's door"),
+    ):
+        ask(AgentServer(f"{other.url}/{PLACE}", "key", http))
+
+
+def test_another_server_that_accepts_everything_is_no_agent_server_without_keys(http: httpx.Client) -> None:
+    with hostile(answering({})) as other, pytest.raises(DoorUnavailable, match="another server"):
+        AgentServer(f"{other.url}/{PLACE}", "key", http).is_ready()
+
+
+def test_refusal_of_a_server_behind_its_door_counts(http: httpx.Client) -> None:
+    with hostile(REFUSAL) as door:
+        door.mode = before(door, answering({"detail": "Not Found"}, 404))
+        server = AgentServer(f"{door.url}/{PLACE}", "key", http)
+        assert [server.delete_conversation("1" * 32) for _ in range(3)] == [False] * 3
+        assert len(door.asked) == 4, "the door is asked once a second"
+
+
+def test_door_is_not_blamed_for_a_request_without_time(http: httpx.Client) -> None:
+    with hostile(REFUSAL) as door, transport.timeout(0), pytest.raises(AgentServerUnreachable) as caught:
+        AgentServer(f"{door.url}/{PLACE}", "key", http).find_running()
+    assert not isinstance(caught.value, DoorUnavailable)
+
+
+def test_door_that_refuses_responds(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
         assert find_door_trouble(http, url) is None
 

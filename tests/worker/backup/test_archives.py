@@ -46,13 +46,13 @@ def test_archive_is_written_through_no_link(tmp_path: Path) -> None:
     assert (tmp_path / "another").read_text() == "another"
 
 
-def test_archive_of_what_is_missing_fails(tmp_path: Path) -> None:
+def test_archive_of_a_missing_folder_fails(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="Cannot stat"):
         archives.pack(tmp_path, "missing", tmp_path / "missing.tar", Limits())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_tar_says_does_not_stop_it(tmp_path: Path) -> None:
+def test_output_of_tar_does_not_stop_it(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     for number in range(1000):

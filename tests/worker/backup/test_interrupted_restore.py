@@ -1,4 +1,4 @@
-"""A restore of one sandbox's files that does not finish, or must not, beside an engine in memory."""
+"""A restore of a sandbox's files that is interrupted or refused, beside an engine in memory."""
 
 import shutil
 from collections.abc import Callable, Mapping

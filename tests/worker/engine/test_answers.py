@@ -28,6 +28,7 @@ EVENT = b'{"Action":"die","Actor":{"Attributes":{"name":"aw-1"}}}\n'
 SOON_SECONDS = 4.0
 NO_RESPONSE = Answer(holds=True)
 REFUSED = 400
+INFO = b'{"ID":"engine","DockerRootDir":"/data"}'
 VOLUME = whole(b'{"Labels":{"agent-workspace.installation":"test"}}', 201)
 
 
@@ -200,3 +201,22 @@ def test_abandoned_create_creates_no_container(
     assert ended.wait(SOON_SECONDS)
     assert scripted.asked["/volumes/create"] == 1
     assert scripted.asked["/containers/create"] == 0
+
+
+@pytest.mark.parametrize("words", ["client version 1.41 is too old", "client version 1.41 is too new"])
+def test_engine_of_another_version_is_asked_for_its_version(
+    scripted: ScriptedEngine, engine: DockerEngine, words: str
+) -> None:
+    """An upgrade, or a way back, in the life of a worker."""
+    scripted.answers |= {"/v1.41/info": whole(INFO), "/v1.41/events": whole(b"")}
+    assert engine.read_id() == "engine /data"
+    assert list(engine.follow("test")) == []
+    scripted.answers = {
+        "/version": whole(b'{"ApiVersion":"1.45"}'),
+        **{f"/v1.45/{path}": answer for path, answer in {"info": whole(INFO), "events": whole(EVENT)}.items()},
+        "/info": error(REFUSED, words),
+    }
+    with pytest.raises(EngineFailing, match="client version"):
+        engine.read_id()
+    assert engine.read_id() == "engine /data"
+    assert list(engine.follow("test")) == ["aw-1"]

@@ -1,14 +1,24 @@
-"""Disk images as files: what a crash leaves of them."""
+"""Disk images as files, and their remains after a crash."""
 
 from pathlib import Path
 
+import pytest
+
+from deploy.engine_filter import disks as filter_module
+from deploy.engine_filter.disks import DiskRoute
+from deploy.engine_filter.requests import parse
+from tests.worker.engine.scripted_engine import running_scripted_engine
+from worker.engine import disks as module
 from worker.engine.disk_images import DiskImages
+from worker.engine.disks import ROUTE, find_disks
+from worker.engine.docker_client import ClientPool
+from worker.engine.protocol import DiskKind
 
 NAME = "aw-1"
 
 
 def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Path) -> None:
-    """A deleted sandbox may have nothing else: its removal depends on it."""
+    """It may be all that a deleted sandbox has left, so its removal depends on it."""
     images = DiskImages(tmp_path, "installation")
     images.folder.mkdir(parents=True)
     half_made = images.path(NAME).with_suffix(".new")
@@ -17,3 +27,34 @@ def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Pat
     assert images.exists(NAME)
     images.remove(NAME)
     assert (images.names(), images.exists(NAME), half_made.exists()) == ([], False, False)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data root of an engine, on a machine that has no loop device left."""
+    for each in (module, filter_module):
+        monkeypatch.setattr(each, "missing_for", lambda _root: "loop devices")
+    return tmp_path
+
+
+def leave_image(root: Path) -> None:
+    images = DiskImages(root, "installation")
+    images.folder.mkdir(parents=True)
+    images.path(NAME).touch()
+
+
+def test_worker_that_starts_without_a_loop_device_still_knows_the_disks_of_its_node(root: Path) -> None:
+    """Else new sandboxes would get no limit, and deleted ones would leave their files, for as long as it runs."""
+    with running_scripted_engine() as scripted:
+        clients = ClientPool(scripted.host, 5)
+        assert find_disks(scripted.host, clients, root, "installation").kind == DiskKind.PLAIN
+        leave_image(root)
+        found = find_disks(scripted.host, clients, root, "installation")
+        clients.close()
+    assert (found.kind, found.names(), found.exists(NAME)) == (DiskKind.IMAGE, [NAME], True)
+
+
+def test_engine_filter_without_a_loop_device_still_knows_the_disks_of_its_node(root: Path) -> None:
+    leave_image(root)
+    route = DiskRoute("installation", lambda _path: {"DockerRootDir": str(root)})
+    assert route.answer(parse("GET", ROUTE, b"", "")) == {"names": [NAME]}

@@ -12,7 +12,7 @@ from deploy.engine_filter.bodies import Policy
 from tests.fixtures.containers import started, state
 from tests.services.engine import ENGINE, docker_engine
 from tests.services.engine_socket import EngineSocket, running_engine_filter
-from tests.services.faulty_engine import Trouble, Way, running_faulty_engine
+from tests.services.faulty_engine import Failure, FailureMode, running_faulty_engine
 from tests.services.machine_engine import MachineEngine
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DEVICES, MIN_BYTES, DiskImages
@@ -75,7 +75,7 @@ def test_engine_that_fails_once_is_asked_again(installation: str) -> None:
         running_faulty_engine(MachineEngine(ENGINE, "", "", engine)) as faulty,
         closing(DiskEngine(faulty.host, installation)) as disks,
     ):
-        faulty.trouble = Trouble(Way.FAIL, path=ROUTE.encode(), most=1)
+        faulty.failure = Failure(FailureMode.FAIL, path=ROUTE.encode(), most=1)
         with pytest.raises(EngineUnavailable):
             disks.disk_kind()
         assert disks.disk_kind() == DiskKind.IMAGE

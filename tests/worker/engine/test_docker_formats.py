@@ -1,4 +1,4 @@
-"""What Docker says of a container is taken for what it is."""
+"""Docker's descriptions of containers are interpreted correctly."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NETWORKS = {"NetworkSettings": {"Networks": {"agent-workspace-1": {"IPAddress": 
     [("running", "10.213.0.2"), ("paused", "10.213.0.2"), ("exited", ""), ("created", ""), ("dead", "")],
 )
 def test_container_that_does_not_run_has_no_address(state: str, address: str) -> None:
-    """Another one may have it by now: the rules for one sandbox would be those of the other."""
+    """Another container may have the address by now, and would get the rules of this one."""
     item: dict[str, Any] = {"Names": ["/aw-1"], "State": state, "Labels": {}, "ImageID": "1", **NETWORKS}
     assert read_summary(item).networks == {"agent-workspace-1": address}
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A log is read as the engine sends it: in frames or without, in any chunks, bounded whatever the container prints."""
+"""The parser of an engine's log: with frames or without, in any chunks, and bounded whatever the container prints."""
 
 import time
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_secret_across_the_border_of_two_parts_is_hidden(border: int) -> None:
 
 
 @pytest.mark.parametrize("border", range(4, 20))
-def test_secret_across_the_beginning_of_what_is_kept_is_hidden(border: int) -> None:
+def test_secret_across_the_beginning_of_the_kept_part_is_hidden(border: int) -> None:
     secret = "tok-0123456789abcdef"
     endless = b"x" * (PART - border) + secret.encode() + b" rest " + b"y" * (MAX_KEPT_BYTES - PART)
     log = read_log([frame(part) for part in chunks(endless, PART)])

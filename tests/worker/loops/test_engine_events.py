@@ -11,9 +11,10 @@ from tests.factories import Person, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
+from tests.worker.engine.contents import put
 from tests.worker.scenes import assert_at_rest, deliver, row, running
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, EngineUnavailable
+from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
 from worker.loops.engine_events import follow_events
 from worker.loops.periodic import PeriodicTask
 from worker.sandboxes.container_spec import container_name
@@ -54,6 +55,26 @@ def test_event_triggers_a_status_check(context: WorkerContext, user: Person, eng
     found = row(context, Sandbox, sandbox_id)
     assert found.status == Status.RUNNING
     assert_at_rest(found)
+
+
+@pytest.mark.parametrize("error", [EngineRefused, EngineFailing])
+def test_container_that_can_not_be_removed_does_not_end_the_events(
+    context: WorkerContext, user: Person, engine: EventEngine, error: type[EngineError]
+) -> None:
+    """Docker answers 500 while a file system of the container is in use."""
+
+    def refuse(name: str) -> None:
+        if name == stuck:
+            raise error("not this one")
+
+    sandbox_id = running(context, user)
+    deleted = [make_sandbox(context.database, user, id=digit * 32, status=Status.DELETED) for digit in "12"]
+    [stuck, other] = [put(engine, sandbox) for sandbox in deleted]
+    engine.before["remove"] = refuse
+    engine.changed = [container_name(sandbox_id)]
+    follow(context)
+    assert (stuck in engine.containers, other in engine.containers) == (True, False)
+    assert row(context, Sandbox, sandbox_id).due_at is not None
 
 
 def test_subscription_begins_before_the_resync(context: WorkerContext, engine: EventEngine) -> None:

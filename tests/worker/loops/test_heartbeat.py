@@ -118,7 +118,7 @@ def test_node_that_fails_a_check_takes_no_new_sandboxes_until_it_passes(context:
     assert placed() == NODE_ID
 
 
-def test_node_says_what_it_can_give_and_whether_its_disk_is_full(context: WorkerContext, engine: FakeEngine) -> None:
+def test_node_reports_its_resources_and_a_full_disk(context: WorkerContext, engine: FakeEngine) -> None:
     context.node_checks.append(lambda: find_lack_of_disk(engine, 2**30))
     found = node_after_heartbeat(context)
     assert (found.disk_kind, found.runtimes, found.closed_reason) == ("plain", ["runc"], None)

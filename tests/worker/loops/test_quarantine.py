@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from sqlmodel import select
 
 from shared.models import Sandbox, UnknownContainer
@@ -13,7 +14,7 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.engine.contents import put, stray
 from tests.worker.scenes import another, deliver, row
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, EngineRefused
+from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused
 from worker.loops.quarantine import MAX_REMOVALS
 from worker.loops.resync import resync
 
@@ -149,12 +150,13 @@ def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, use
     assert (found.status, found.reason) == (Status.PAUSED, Reason.PAUSED_OUTSIDE)
 
 
+@pytest.mark.parametrize("error", [EngineRefused, EngineFailing])
 def test_container_that_can_not_be_paused_or_removed_delays_no_other(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: Person, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     def refuse(name: str) -> None:
         if name == first:
-            raise EngineRefused("not this one")
+            raise error("not this one")
 
     first, second = put_strays(engine, user, 2)
     engine.before = {"pause": refuse, "remove": refuse}

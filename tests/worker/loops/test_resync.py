@@ -176,7 +176,7 @@ class TestReaping:
         assert theirs in engine.containers
 
     @pytest.mark.parametrize("at", range(6))
-    def test_leaves_what_appears_in_the_middle_of_it(
+    def test_leaves_containers_that_appear_during_the_resync(
         self, context: WorkerContext, user: Person, engine: FakeEngine, at: int
     ) -> None:
         def appear(_name: str = "") -> None:

@@ -134,7 +134,7 @@ class TestPlacement:
         assert swept(context) == []
         assert row(context, Sandbox, sandbox_id).node_id is None
 
-    def test_goes_on_from_there(self, context: WorkerContext, sandbox_id: str) -> None:
+    def test_placed_sandbox_is_started(self, context: WorkerContext, sandbox_id: str) -> None:
         change(context, Node, NODE_ID, capacity=1)
         sweep(context)
         deliver(context)

@@ -29,7 +29,7 @@ class Scene:
 
     @property
     def rules(self) -> Allowed:
-        """The rules as the firewall has them."""
+        """The current rules of the firewall."""
         assert self.firewall.allowed is not None
         return self.firewall.allowed
 

@@ -1,4 +1,4 @@
-"""The admission of a sandbox, for which each start and each resume waits: when it is, and what it costs."""
+"""The admission of a sandbox, for which each start and resume waits: its time and its cost."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +50,7 @@ def allow(scene: Scene, *servers: str) -> None:
 
 @contextmanager
 def statements(scene: Scene) -> Iterator[list[str]]:
-    """The statements that pass SQLAlchemy in the block: all but `Database.fetch`."""
+    """The statements that SQLAlchemy executes in the block: all except those of `Database.fetch`."""
     found: list[str] = []
 
     def note(*arguments: object) -> None:
@@ -66,7 +66,7 @@ def models_of(scene: Scene, sandbox_id: str) -> frozenset[str]:
     return scene.rules.of(frozenset({scene.address(sandbox_id)})).models
 
 
-def test_claimed_sandbox_is_admitted_once_before_it_hears_of_its_owner(
+def test_claimed_sandbox_is_admitted_once_before_its_init(
     scene: Scene, warm_id: str, admitted: list[ContainerStatus], user: Person
 ) -> None:
     allow(scene, SERVER)

@@ -1,4 +1,4 @@
-"""Rules follow database and engine; without them the node is closed, and starts no container."""
+"""The rules follow the database and the engine. Without rules, the node is closed and starts no container."""
 
 from dataclasses import replace
 
@@ -7,12 +7,14 @@ import pytest
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from shared.states import Desired, Status
+from shared.states import Desired, Reason, Status
+from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
 from tests.worker.scenes import row, running, set_desired, start, store_settings
 from worker.engine.protocol import ContainerState
+from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.network import isolation as module
 from worker.network.rules import Allowed
@@ -134,7 +136,7 @@ def test_flushed_rules_close_the_node_until_they_are_read_back(scene: Scene) -> 
     assert scene.isolation.refresh(), "the next heartbeat is immediate"
     assert scene.rules == before, "they are written again at once"
     assert not scene.isolation.refresh()
-    assert "missing or changed" in str(closed_reason(scene)), "a heartbeat tells it, however late"
+    assert "missing or changed" in str(closed_reason(scene)), "the next heartbeat reports it, however late"
     assert scene.isolation.refresh()
     assert closed_reason(scene) is None
 
@@ -163,6 +165,44 @@ def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.Mon
     assert "other addresses" in str(scene.isolation.check())
 
 
+class TestBridgeThatIsDown:
+    """Another program of the machine sets the sandboxes' bridge down, or takes its address or its route."""
+
+    WORDS = "this machine does not reach the sandboxes' addresses"
+
+    @pytest.fixture(autouse=True)
+    def _down(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        scene.engine.silent = {container_name(sandbox_id)}
+        monkeypatch.setattr(module, "find_detour", lambda _: self.WORDS)
+
+    def test_running_sandboxes_keep_running(self, scene: Scene, sandbox_id: str) -> None:
+        settings = scene.context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
+        context = replace(scene.context, settings=settings)
+        monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
+        for _ in range(4 * len(SHARDS)):
+            monitor.probe_next_shard()
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.due_at) == (Status.RUNNING, None)
+        assert scene.engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
+
+    def test_resume_waits_and_says_why(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for desired in (Desired.PAUSED, Desired.RUNNING):
+            set_desired(scene.context, sandbox_id, desired)
+            for _ in range(8):
+                reconcile(scene.context, sandbox_id)
+        found = row(scene.context, Sandbox, sandbox_id)
+        assert (found.status, found.reason) == (Status.PAUSED, Reason.ENGINE_ERROR)
+        assert self.WORDS in str(found.detail)
+        scene.engine.silent.clear()
+        monkeypatch.setattr(module, "find_detour", lambda _: None)
+        reconcile(scene.context, sandbox_id)
+        assert row(scene.context, Sandbox, sandbox_id).status == Status.RUNNING
+
+    def test_node_takes_no_new_ones(self, scene: Scene) -> None:
+        scene.isolation.refresh()
+        assert self.WORDS in str(closed_reason(scene))
+
+
 @pytest.mark.usefixtures("sandbox_id")
 def test_change_that_fails_is_replaced_by_whole_rules(scene: Scene) -> None:
     scene.firewall.fails_to_change = True
@@ -172,7 +212,7 @@ def test_change_that_fails_is_replaced_by_whole_rules(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("sandbox_id")
-def test_engine_that_is_away_changes_nothing(scene: Scene) -> None:
+def test_engine_that_is_down_changes_nothing(scene: Scene) -> None:
     before, scene.engine.down = scene.rules, True
     scene.isolation.refresh()
     assert (scene.rules, scene.isolation.check()) == (before, None)

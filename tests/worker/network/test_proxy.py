@@ -1,4 +1,4 @@
-"""The files by which the egress proxy knows sandboxes, and the variables by which programs find the proxy."""
+"""The files with which the egress proxy identifies sandboxes, and the variables with which programs find the proxy."""
 
 import io
 import os
@@ -41,8 +41,8 @@ def set_egress(scene: Scene, egress: str) -> None:
     scene.isolation.refresh()
 
 
-def told(scene: Scene) -> dict[str, list[str]]:
-    """The folder's files: what each sandbox's address reaches."""
+def proxy_files(scene: Scene) -> dict[str, list[str]]:
+    """The proxy's files: the names that each sandbox's address may reach."""
     folder = scene.isolation._parts.shared.egress_folder
     return {path.name: path.read_text().splitlines() for path in folder.iterdir()} if folder.exists() else {}
 
@@ -60,7 +60,7 @@ def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: P
     assert {found[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy")} == {PROXY}
     direct = "localhost,127.0.0.1,host.docker.internal,10.213.0.1,192.168.1.20,10.1.0.0/16"
     assert (found["NO_PROXY"], found["no_proxy"]) == (direct, direct)
-    assert told(scene) == {address: TOLD}
+    assert proxy_files(scene) == {address: TOLD}
     assert scene.rules.models == {f"{address} . 10.213.0.1 . 3003"}
     assert not scene.rules.open
     with scene.context.database.reading() as session:
@@ -68,25 +68,25 @@ def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: P
 
     set_desired(scene.context, sandbox_id, Desired.STOPPED)
     reconcile(scene.context, sandbox_id)
-    assert (told(scene), scene.rules.models) == ({}, frozenset())
+    assert (proxy_files(scene), scene.rules.models) == ({}, frozenset())
 
 
 @pytest.mark.parametrize(("egress", "after"), [("open", ["*"]), ("10.2.0.0/16", ["10.2.0.0/16"]), ("none", None)])
 def test_change_reaches_running_sandboxes(scene: Scene, user: Person, egress: str, after: list[str] | None) -> None:
-    """Programs that were told of the proxy go on asking it, also for what they could reach without it."""
+    """Running programs keep using the proxy, even for addresses that they could reach without it."""
     set_egress(scene, NAMES)
     address = scene.address(running(scene.context, user))
     set_egress(scene, egress)
-    assert told(scene) == ({address: after} if after else {})
+    assert proxy_files(scene) == ({address: after} if after else {})
     assert scene.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
 
 
 def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: Person) -> None:
     scene.isolation.refresh()
     sandbox_id = running(scene.context, user)
-    assert (told(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
+    assert (proxy_files(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
     set_egress(scene, NAMES)
-    assert told(scene) == {scene.address(sandbox_id): TOLD}, "it may ask at once"
+    assert proxy_files(scene) == {scene.address(sandbox_id): TOLD}, "the sandbox may use the proxy immediately"
     for before, is_told in ((Desired.PAUSED, False), (Desired.STOPPED, True)):
         for desired in (before, Desired.RUNNING):
             set_desired(scene.context, sandbox_id, desired)
@@ -114,7 +114,7 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
     found = row(scene.context, Sandbox, waiting)
     assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
     assert "nothing listens on 127.0.0.1" in str(found.detail)
-    assert scene.isolation.check() is None, "the node takes others"
+    assert scene.isolation.check() is None, "the node accepts other sandboxes"
     send_heartbeat(scene.context)
     assert "nothing listens on 127.0.0.1" in str(row(scene.context, Node, NODE_ID).impaired_reason)
     with scene.context.database.transaction() as session:
@@ -133,12 +133,12 @@ def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: Pers
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "b.org"})
     scene.isolation.admit(admitted, scene.engine.observe(container_name(other)))
-    before = (told(scene)[address], scene.rules.of(frozenset({address})))
+    before = (proxy_files(scene)[address], scene.rules.of(frozenset({address})))
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "none"})
     scene.isolation.renew(row(scene.context, Sandbox, former))
     scene.isolation.withdraw(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
-    assert (told(scene)[address], scene.rules.of(frozenset({address}))) == before
+    assert (proxy_files(scene)[address], scene.rules.of(frozenset({address}))) == before
 
 
 def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None:
@@ -148,7 +148,7 @@ def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None
     mark_due(scene.context, sandbox_id)
     reconcile(scene.context, sandbox_id)
     assert row(scene.context, Sandbox, sandbox_id).status == Status.ERROR
-    assert (told(scene), scene.rules.sandboxes) == ({}, frozenset())
+    assert (proxy_files(scene), scene.rules.sandboxes) == ({}, frozenset())
 
 
 def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
@@ -185,7 +185,7 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
 
 
 def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
-    """Each connection of a sandbox may have one to a host. Else sandboxes of one user could keep others out."""
+    """Each connection of a sandbox may need another to a host. Otherwise one user's sandboxes could block others."""
     most = 2 * configuration.PER_SANDBOX * WorkerSettings().node_capacity
     assert most < 0.9 * configuration.MAX_DESCRIPTORS
     assert f"max_filedescriptors {configuration.MAX_DESCRIPTORS}\n" in configuration.write(
@@ -209,7 +209,7 @@ def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
         (("a.org", "b.org"), ("a.org",), True),
         (("*",), ("a.org",), True),
         (("a.org",), (), True),
-        # The worker that was to close them has died before.
+        # The worker that should have closed them died first.
         ((), ("a.org",), True),
         ((), (), True),
     ],
@@ -225,7 +225,7 @@ def test_open_connections_are_closed_before_less_is_reached(
     if is_closed:
         with pytest.raises(FirewallError):
             proxy.allow("10.9.0.2", found)
-        assert file.read_text() == "", "meanwhile nothing is reached"
+        assert file.read_text() == "", "no address is reached meanwhile"
     firewall.problem = None
     proxy.allow("10.9.0.2", found)
     assert firewall.disconnected == ["10.9.0.2 . 10.9.0.1 . 3003"] * is_closed

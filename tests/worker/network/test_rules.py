@@ -1,4 +1,4 @@
-"""The text of the rules, and what is read back from nft's listing."""
+"""The text of the rules, and the parser of nft's listing."""
 
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -29,7 +29,7 @@ def test_tables_are_replaced_in_one_transaction() -> None:
     assert not any(word in text for word in ("BRIDGE", "NETWORK", "GATEWAY", "LOCAL", "DENIED", "SETS"))
 
 
-def test_whatever_no_rule_allows_is_refused_last() -> None:
+def test_everything_else_is_refused_last() -> None:
     text = ruleset(PLACE, Allowed())
     for chain in ("input", "forward"):
         body = text.partition(f"chain {chain} {{")[2].partition("}\n")[0] if chain == "forward" else text
@@ -47,7 +47,7 @@ def test_proxy_reaches_its_own_machine_for_names_only() -> None:
 def test_change_touches_its_elements_only() -> None:
     change = Change(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
     assert changed(PLACE, change).splitlines() == [
-        # An element that is gone already is no error: it is added before.
+        # Deleting a missing element would be an error, so it is added first.
         "add element inet br-aw0a1b2c3d open { 10.9.0.2 }",
         "delete element inet br-aw0a1b2c3d open { 10.9.0.2 }",
         "add element inet br-aw0a1b2c3d sandboxes { 10.9.0.3 }",

@@ -1,4 +1,4 @@
-"""What containers of the in-memory engine have printed, and what is kept of it."""
+"""The logs of the in-memory engine's containers, and the kept parts of them."""
 
 from shared.container_logs import kept_logs
 from tests.fakes.container import FakeContainer
@@ -12,7 +12,7 @@ def container_of(engine: FakeEngine, sandbox_id: str) -> FakeContainer:
 
 
 def logs_of(context: WorkerContext, sandbox_id: str) -> list[tuple[list[str], str | None]]:
-    """The kept texts without their times, and why they were kept."""
+    """The kept texts without their times, and the causes."""
     with context.database.reading() as session:
         kept = kept_logs.list_kept(session, sandbox_id)
     return [([line.partition(" ")[2] for line in log.text.splitlines()], log.cause) for log in kept]

@@ -1,4 +1,4 @@
-"""Logs are kept before their containers go. Nothing that is in the way of one fails anything else."""
+"""Logs are kept before their containers are removed. A failure to keep one affects nothing else."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine,
     assert str(failed.detail).endswith("\nthe last line")
     assert logs_of(context, sandbox_id) == [(["the last line"], "exited")]
     assert container_name(sandbox_id) not in engine.containers
-    assert reads(engine) == 1, "one reading is for both"
+    assert reads(engine) == 1, "one reading serves both"
 
 
 def test_log_of_a_server_that_never_answers(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
@@ -187,7 +187,7 @@ def _break_store(_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("harm", [_refuse, _fail, _break_secrets, _break_store])
-def test_log_that_cannot_be_kept_is_in_the_way_of_nothing(
+def test_log_that_cannot_be_kept_blocks_nothing(
     context: WorkerContext,
     engine: FakeEngine,
     user: Person,

@@ -1,4 +1,4 @@
-"""An idle deadline deletes what is stopped: a container that runs shows whether that is so."""
+"""The idle deadline deletes stopped sandboxes, unless the container shows that the sandbox was used."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,7 @@ def pass_idle_deadline(context: WorkerContext, sandbox_id: str, **columns: Any) 
 def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
     context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
 ) -> None:
-    """The engine shows that it was resumed after the backup, in which it was stopped long ago."""
+    """The engine shows that the sandbox was resumed after the backup, in which it had been stopped for long."""
     sandbox_id = running(context, user)
     name = container_name(sandbox_id)
     stopped = {"status": Status.PAUSED, "pause_kind": PauseKind.STOPPED, "desired": Desired.STOPPED}
@@ -48,7 +48,7 @@ def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
 def test_idle_deadline_deletes_the_running_container_of_a_lost_node(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    """It was never stopped: its node was lost, and is back after the deadline."""
+    """The sandbox was never stopped: its node was lost, and is back after the deadline."""
     sandbox_id = running(context, user)
     pass_idle_deadline(context, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
     resync(context)

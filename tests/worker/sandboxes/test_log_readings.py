@@ -1,4 +1,4 @@
-"""Logs are read for requests that wait, without a lease, and few at a time."""
+"""Logs are read for pending requests, without a lease, a few at a time."""
 
 from dataclasses import replace
 
@@ -95,7 +95,7 @@ def test_engine_in_trouble_ends_the_reading_only(
     read_live(context, sandbox_id)
     assert logs_of(context, sandbox_id) == []
     read_live(context, sandbox_id)
-    assert len(logs_of(context, sandbox_id)) == 1, "its place is free again"
+    assert len(logs_of(context, sandbox_id)) == 1, "its slot is free again"
 
 
 def test_sandbox_of_another_node_is_not_read(context: WorkerContext, engine: FakeEngine, user: Person) -> None:

@@ -243,7 +243,7 @@ def test_tombstones_of_deleted_sandboxes_are_deleted(
 
 
 @pytest.mark.parametrize("at", range(40))
-def test_worker_that_dies_on_the_way_loses_nothing(
+def test_worker_that_dies_during_the_move_loses_nothing(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, at: int
 ) -> None:
     class Death(BaseException):

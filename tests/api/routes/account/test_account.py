@@ -1,4 +1,4 @@
-"""Operations besides V1 for the web UI and command lines: the current user, organizations, suggestions for forms."""
+"""Operations beyond V1 for the web UI and command lines: the current user, organizations, suggestions for forms."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""/api/keys: made, listed and revoked by their owner."""
+"""/api/keys: a user creates, lists and revokes keys."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ def listed(client: TestClient, key: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_key_is_shown_once_and_opens_what_its_owner_may(client: TestClient, database: Database, user: Person) -> None:
+def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, database: Database, user: Person) -> None:
     made = make(client, user)
     assert made["key"].startswith(made["prefix"])
     assert (made["name"], made["expires_at"], made["last_used_at"]) == ("laptop", None, None)

@@ -45,7 +45,7 @@ def decide(client: TestClient, code: str, key: str, decision: str = "approve") -
 
 
 def shift(database: Database, **columns: timedelta) -> None:
-    """Let time pass, for each of these columns of every request."""
+    """Move these times of every device authorization into the past."""
     with database.transaction() as session:
         for row in session.exec(select(DeviceAuthorization)).all():
             for name, by in columns.items():
@@ -99,7 +99,7 @@ def test_a_denied_device_gets_nothing(client: TestClient, user: Person) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], user.key, "deny") == 200
     assert [error_of(client, begun) for _ in range(2)] == ["access_denied", "access_denied"]
-    assert decide(client, begun["user_code"], user.key) == 404  # it was decided already
+    assert decide(client, begun["user_code"], user.key) == 404  # the request is already decided
 
 
 @pytest.mark.parametrize("approved", [False, True])
@@ -125,7 +125,7 @@ def test_program_that_polls_too_often_gets_slow_down(client: TestClient, databas
         received = poll(client, begun)[1]
     assert received["interval"] == 60
     decide(client, begun["user_code"], user.key)
-    assert poll(client, begun)[0] == 200  # what is there is not held back
+    assert poll(client, begun)[0] == 200  # an approved device is not slowed down
 
 
 def test_codes_are_typed_by_people(client: TestClient, user: Person) -> None:
@@ -211,7 +211,7 @@ def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
     assert (typed.status_code, "<script>" in typed.text) == (404, False)
 
 
-def test_the_page_says_what_asks_and_from_where(client: TestClient) -> None:
+def test_page_shows_the_requesting_program_and_its_address(client: TestClient) -> None:
     headers = {"X-OpenHands-Client": "cli 1.2", "User-Agent": "<b>curl</b>/8\x7f" + "x" * 500}
     code = client.post(AUTHORIZE, headers=headers).json()["user_code"]
     text = client.get(VERIFY, params={"user_code": code}).text
@@ -221,20 +221,20 @@ def test_the_page_says_what_asks_and_from_where(client: TestClient) -> None:
     assert "Deny it if you did not begin this" in text
     named = client.post(AUTHORIZE, data={"client_id": "<i>ide</i>"}).json()["user_code"]
     assert "&lt;i&gt;ide&lt;/i&gt;" in client.get(VERIFY, params={"user_code": named}).text
-    # Without a code there is nothing to approve: the first page asks for it only.
+    # Without a code there is nothing to approve, so the first page only asks for the code.
     assert "Approve</button>" not in client.get(VERIFY).text
     assert client.get(VERIFY, params={"user_code": "BBBB-BBBB"}).status_code == 404
 
 
 class TestStrangers:
-    """Callers without a key may ask without limit. That blocks no other user's login."""
+    """Callers without a key may send requests without a limit, which must not block the login of a user."""
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device_authorizations, "MAX_PENDING", 5)
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 
-    def test_stranger_who_fills_the_list_blocks_no_login(
+    def test_caller_who_fills_the_list_blocks_no_login(
         self, client: TestClient, database: Database, user: Person
     ) -> None:
         early = begin(client)

@@ -32,13 +32,15 @@ def sign_in(client: TestClient, key: str, return_to: str = "/", headers: dict[st
 
 @pytest.fixture
 def browser(client: TestClient, user: Person) -> TestClient:
-    """A browser in which the user is signed in."""
+    """A signed-in browser of the user."""
     assert sign_in(client, user.key).status_code == 303
     client.headers.update(OURS)
     return client
 
 
-def test_a_key_gets_a_cookie_that_opens_what_it_does(client: TestClient, database: Database, user: Person) -> None:
+def test_login_with_a_key_sets_a_cookie_with_the_same_access(
+    client: TestClient, database: Database, user: Person
+) -> None:
     assert client.post("/api/authenticate", headers=OURS).status_code == 401
     answer = sign_in(client, user.key, "/conversations/1?a=b#c")
     assert (answer.status_code, answer.headers["Location"]) == (303, "/conversations/1?a=b#c")
@@ -78,7 +80,7 @@ def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Da
     closed = [one for one in all_operations(browser) if not (one.is_open or one.is_webhook or one.path == "/metrics")]
     assert {str(one) for one in closed} == FOR_USERS - WITH_THE_METRICS_KEY
     for operation in closed:
-        if operation.path == "/api/v1/changes":  # it does not end
+        if operation.path == "/api/v1/changes":  # the session does not end
             continue
         answer = browser.request(
             operation.method, operation.url(any=sandbox.id), json={} if operation.has_body else None
@@ -112,7 +114,7 @@ def test_cookie_changes_nothing_for_other_sites_pages(
     with database.reading() as session:
         row = session.get_one(Sandbox, sandbox.id)
         assert (row.desired, row.generation) == (sandbox.desired, sandbox.generation)
-    assert browser.get(ME, headers=headers).status_code == 200  # their scripts can't read it
+    assert browser.get(ME, headers=headers).status_code == 200  # scripts cannot read the cookie
 
 
 def test_cookie_changes_nothing_without_an_origin(browser: TestClient, sandbox: Sandbox) -> None:
@@ -237,7 +239,7 @@ def test_over_https_it_is_for_https_alone(client: TestClient, user: Person) -> N
 
 
 class TestDevices:
-    """The page on which devices are approved takes it, too."""
+    """The page that approves devices also accepts the login."""
 
     def test_no_key_is_asked_for(self, browser: TestClient, user: Person) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()

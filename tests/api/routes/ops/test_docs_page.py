@@ -1,4 +1,4 @@
-"""The page that describes the API: on this service's origin, so its scripts may do what the page's user may."""
+"""The page that documents the API. It has the service's origin, so its scripts have the rights of its user."""
 
 import re
 
@@ -18,7 +18,7 @@ def test_the_page_has_all_its_parts_from_us(client: TestClient) -> None:
     assert "https://" not in page
 
 
-def test_description_lists_what_there_is(client: TestClient) -> None:
+def test_description_lists_the_operations(client: TestClient) -> None:
     assert "'/openapi.json'" in client.get("/docs").text
     assert "/api/v1/sandboxes" in client.get("/openapi.json").json()["paths"]
 

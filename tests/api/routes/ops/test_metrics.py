@@ -33,7 +33,7 @@ def key(settings: Settings) -> str:
 
 @pytest.fixture
 def pooled(database: Database) -> SandboxSpec:
-    """A spec of the test's own: what was counted of others before is no matter."""
+    """A spec for this test only, so that earlier counts of other specs do not matter."""
     make_node(database)
     return make_spec(database, f"pooled/{new_id()}:1", warm_target=2, warm_most=3)
 
@@ -55,7 +55,7 @@ def scrape(client: TestClient, key: str) -> dict[tuple[str, ...], float]:
     return read_metrics(answer.text)
 
 
-def test_metrics_want_their_own_key(client: TestClient, key: str, user: Person, database: Database) -> None:
+def test_metrics_require_their_own_key(client: TestClient, key: str, user: Person, database: Database) -> None:
     sandbox_key = session_key_of(make_sandbox(database, user))
     for headers in (
         {},
@@ -147,7 +147,9 @@ def test_empty_pool_has_gauges_too(client: TestClient, key: str, pooled: Sandbox
     assert scrape(client, key)["agent_workspace_warm_pool_members", pooled.id, "ready"] == 0
 
 
-def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, user: Person, database: Database) -> None:
+def test_metrics_count_the_rows_that_wait_for_a_worker(
+    client: TestClient, key: str, user: Person, database: Database
+) -> None:
     def waiting() -> list[float]:
         metrics = scrape(client, key)
         names = ("sandboxes_waiting", "sandboxes_due", "oldest_due_seconds")
@@ -161,7 +163,7 @@ def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, use
     waits, due, oldest = waiting()
     assert (waits, due) == (2, 1)
     assert 60 <= oldest < 90
-    # By a clock that was wrong: it is due, and says nothing about how long.
+    # Written by a wrong clock: the row is due, but its delay is unknown.
     make_sandbox(database, user, due_at=after(3600))
     assert waiting()[:2] == [3, 2]
 

@@ -1,4 +1,4 @@
-"""V0's conversations: started, listed, renamed, stopped, by the same rows as V1's."""
+"""V0's conversations: start, list, rename and stop, on the same rows as V1's."""
 
 import json
 from datetime import timedelta

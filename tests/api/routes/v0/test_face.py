@@ -1,4 +1,4 @@
-"""What every operation of V0 has in common: it says that it is deprecated, and by what it was replaced."""
+"""All operations of V0 are marked as deprecated, with a link to their replacement."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ def description(client: TestClient) -> dict[str, Any]:
 
 
 def deprecated(client: TestClient) -> set[str]:
-    """The operations that the description calls so."""
+    """The operations that the OpenAPI description marks as deprecated."""
     return {
         f"{method.upper()} {path}"
         for path, methods in description(client).items()

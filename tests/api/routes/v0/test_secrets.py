@@ -1,4 +1,4 @@
-"""V0's settings, tokens and secrets: what is written by one face is read by the other."""
+"""V0's settings, tokens and secrets: a value that one interface writes is read by the other."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ LISTED = {"name": "TOKEN", "description": "for tests"}
 
 
 def listed(client: TestClient, person: Person) -> list[dict[str, Any]]:
-    """The secrets as both faces show them."""
+    """The secrets as both interfaces show them."""
     old = client.get("/api/secrets", headers=person.headers).json()
     new = client.get("/api/v1/secrets/search", headers=person.headers).json()
     assert old == {"custom_secrets": new["items"]}

@@ -1,4 +1,4 @@
-"""V0's conversations exist from their POST on: they are listed, renamed, sent messages and deleted before READY."""
+"""V0's conversations exist from their POST on: clients list, rename, message and delete them before READY."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

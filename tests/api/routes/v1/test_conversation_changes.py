@@ -32,7 +32,7 @@ def patch(client: TestClient, person: Person, conversation: Conversation, body: 
 
 
 class TestChange:
-    def test_patch_changes_what_is_sent_and_keeps_the_rest(
+    def test_patch_changes_the_sent_fields_and_keeps_the_rest(
         self, client: TestClient, user: Person, conversation: Conversation
     ) -> None:
         expected = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()

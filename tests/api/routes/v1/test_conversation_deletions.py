@@ -1,4 +1,4 @@
-"""DELETE of a conversation removes it immediately with its parts; its row holds the remaining work."""
+"""DELETE of a conversation removes it immediately with its parts; its row describes the remaining work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +43,7 @@ class TestDeletion:
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         make_event(database, conversation)
-        listed(client, user)  # what was answered before is not answered again
+        listed(client, user)  # fills the response cache, which must not serve this list later
         assert delete(client, user, conversation.id) == 200
         assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
         assert listed(client, user, "/count") == 1
@@ -80,7 +80,7 @@ class TestDeletion:
         assert delete(client, user, conversation.id) == 200
         row = as_stored(database, conversation)
         assert "private" not in repr(row)
-        assert row.due_at is not None  # the sweep hands it out then, should the message be lost
+        assert row.due_at is not None  # the sweep enqueues it then if the message is lost
         assert (row.listed, row.awaits_sandbox, row.execution_status) == (False, True, None)
         assert publisher.jobs == [DeleteConversation(conversation.id, NODE_ID)]
 
@@ -266,7 +266,7 @@ class TestReports:
 
 class TestStartOnItsWay:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
-    def test_start_on_its_way_is_cancelled(
+    def test_unfinished_start_is_cancelled(
         self,
         client: TestClient,
         user: Person,

@@ -1,4 +1,4 @@
-"""Conversations: batch, search, count, and what is shown of each."""
+"""Conversations: batch get, search, count, and the fields of each."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial

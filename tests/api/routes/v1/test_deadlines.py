@@ -1,4 +1,4 @@
-"""Deadlines over HTTP: shown, chosen at the start, changed later, extended by use."""
+"""Deadlines over HTTP: shown, chosen at the start, changed later, postponed by activity."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -106,7 +106,7 @@ class TestStart:
         headers = user.headers | {"Content-Type": "application/json"}
         answer = client.post(PATH, content=content, headers=headers)
         assert (answer.status_code, in_force(answer.json())) == (200, NONE | CHAIN)
-        assert answer.json()["next_deadline"] is None  # it has not begun to be idle
+        assert answer.json()["next_deadline"] is None  # the sandbox is not idle yet
 
     def test_start_with_deadlines_of_its_own(self, client: TestClient, user: Person, database: Database) -> None:
         make_spec(database, **CHAIN)
@@ -146,7 +146,9 @@ class TestPatch:
             assert '"never"' in entry["msg"]
         assert as_stored(database, chained) == chained
 
-    def test_a_life_that_is_over_already_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_max_age_that_is_already_exceeded_is_refused(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
         sandbox = make_sandbox(database, user, created_at=after(-3600))
         answer = patch(client, user, sandbox, {"max_age_seconds": 3599})
         assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "max_age_seconds"])
@@ -177,7 +179,7 @@ class TestUse:
                 assert used == now()
                 clock.shift(9)
                 assert post(path, body) == 200
-                assert self.last_use(client, user, conversation) == used  # not worth a write yet
+                assert self.last_use(client, user, conversation) == used  # too soon after the last write
 
     def test_refused_report_is_no_activity(
         self, client: TestClient, post: Post, user: Person, conversation: Conversation, database: Database

@@ -82,7 +82,16 @@ def test_events_are_paged_in_both_orders(
 def test_pages_end_by_bytes_too(
     client: TestClient, user: Person, conversation: Conversation, database: Database, sort_order: str
 ) -> None:
-    sizes = [10, 3, 3, 3, 0, 20, 5, 1]  # thousand bytes; two are larger than a page, as some of former times may be
+    sizes = [
+        10,
+        3,
+        3,
+        3,
+        0,
+        20,
+        5,
+        1,
+    ]  # thousand bytes; two are larger than a page, as events of earlier versions may be
     ids = [
         make_event(database, conversation, timestamp=FIRST + timedelta(minutes=number), body=_large(number, size)).id
         for number, size in enumerate(sizes)

@@ -1,4 +1,4 @@
-"""Why a conversation is in error, or waits: in the conversation itself, and only as long as it is so."""
+"""The reason of a conversation that is in error or waits, which is shown only for as long as it applies."""
 
 import itertools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def status(value: str, after: float) -> dict[str, Any]:
 
 @pytest.fixture
 def reason(client: TestClient, user: Person, conversation: Conversation) -> Callable[[], tuple[Any, Any]]:
-    """What is shown by each of the reads."""
+    """The reason in the response to each kind of read."""
 
     def read() -> tuple[Any, Any]:
         one = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()

@@ -1,4 +1,4 @@
-"""Webhooks with what no parser should get: it is reduced or refused first."""
+"""Webhooks that are too large to parse: the API reduces or refuses them first."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ MEGABYTE = 1024 * 1024
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what is parsed."""
+    """The sizes of the parsed documents."""
     sizes: list[int] = []
 
     def note(text: bytes) -> Any:
@@ -64,7 +64,7 @@ def test_event_of_very_many_values_is_stored_without_them(
     assert stored(database, conversation) == [many]
 
 
-def test_conversation_of_many_megabytes_is_heard(
+def test_report_of_many_megabytes_is_accepted(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, parsed: list[int]
 ) -> None:
     report = conversation_report(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))

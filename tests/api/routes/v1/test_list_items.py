@@ -1,4 +1,4 @@
-"""An item of a list shows what a GET of its row shows, whatever columns the row has."""
+"""An item of a list equals the response to a GET of its row, for any values of the columns."""
 
 from fastapi.testclient import TestClient
 

@@ -17,7 +17,7 @@ DEEP = {"model": "openai/o3", "api_key": "deep-plain", "base_url": "https://llm.
 
 
 class Profiles:
-    """The routes, as one user sees them."""
+    """The profile routes for one user."""
 
     def __init__(self, client: TestClient, person: Person, family: str = "/api/v1/settings/profiles") -> None:
         self.client, self.person, self.family = client, person, family
@@ -89,7 +89,7 @@ def test_saved_profile_is_listed_without_its_key(profiles: Profiles) -> None:
     }
 
 
-def test_save_without_a_configuration_saves_the_one_in_force(
+def test_save_without_a_configuration_saves_the_current_one(
     client: TestClient, database: Database, user: Person, profiles: Profiles
 ) -> None:
     change(client, user, {"llm_model": "m", "llm_api_key": "plain", "agent_settings_diff": {"llm": {"seed": 4}}})
@@ -97,7 +97,7 @@ def test_save_without_a_configuration_saves_the_one_in_force(
     assert load(database, user).llm_profiles.profiles == {"now": {"model": "m", "api_key": "plain", "seed": 4}}
 
 
-def test_activating_puts_all_of_it_in_force(
+def test_activation_applies_every_value_of_a_profile(
     client: TestClient, database: Database, user: Person, profiles: Profiles
 ) -> None:
     profiles.save("fast", FAST)
@@ -109,7 +109,7 @@ def test_activating_puts_all_of_it_in_force(
     }
     assert in_force(database, user) == DEEP
     profiles.activate("fast")
-    assert in_force(database, user) == FAST  # nothing of the other one is left
+    assert in_force(database, user) == FAST  # no value of the other profile is left
     shown = client.get("/api/v1/settings", headers=user.headers)
     assert (shown.json()["llm_model"], shown.json()["llm_profiles"]["active"]) == (FAST["model"], "fast")
     assert shown.json()["llm_profiles"]["profiles"]["deep"] == DEEP | {"api_key": MASK}

@@ -1,4 +1,4 @@
-"""Sandboxes that outlive their last conversation: those that their owner started by themselves."""
+"""Sandboxes that a user started directly outlive their last conversation."""
 
 import pytest
 from fastapi.testclient import TestClient

@@ -1,4 +1,4 @@
-"""Pending messages: taken for what is READY and for what will be, in order, up to a limit."""
+"""Pending messages: accepted for READY and for starting conversations, in order, up to a limit."""
 
 from typing import Any
 
@@ -126,7 +126,9 @@ class TestLimit:
             first = session.exec(select(PendingMessage).order_by(col(PendingMessage.seq))).first()
             assert first
             first.refusal = "422"
-        assert say(client, user, conversation.id).json()["position"] == MAX_PENDING  # what is refused waits no more
+        assert (
+            say(client, user, conversation.id).json()["position"] == MAX_PENDING
+        )  # a refused message is not pending any more
 
     def test_limit_is_each_conversation_s_own(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database

@@ -1,4 +1,4 @@
-"""Quotas over HTTP: what is refused says what to do, and what is paused is named."""
+"""Quotas over HTTP: a refusal says what to do, and the response names the paused sandboxes."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("spec", "node", "model_key")
 
 @pytest.fixture
 def limited(context: Context) -> Iterator[Limited]:
-    """Makes a client of the application with these quotas."""
+    """A function that makes a client of an application with given quotas."""
     with ExitStack() as stack:
 
         def limited(**quotas: Any) -> TestClient:
@@ -124,7 +124,7 @@ class TestPauseOldest:
         shown = client.post(CONVERSATIONS, json={}, headers=user.headers).json()
         assert shown["paused_sandbox_ids"] == [oldest.id]
         assert [type(job) for job in publisher.jobs] == [PauseSandbox, StartSandbox, StartConversation]
-        assert client.post(CONVERSATIONS, json={}, headers=user.headers).status_code == 429  # that one is starting
+        assert client.post(CONVERSATIONS, json={}, headers=user.headers).status_code == 429  # the other one is starting
 
     def test_resume_over_the_quota_pauses_the_oldest(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher

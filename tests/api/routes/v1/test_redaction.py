@@ -1,4 +1,4 @@
-"""Errors that quote their owner's secrets: these are in no answer, no archive and nowhere in the store."""
+"""Errors that quote secrets of their owner: no response, no archive and no row contains these."""
 
 import io
 import zipfile
@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 QUOTED = [
     *("plain-llm-key", "plain-search-key", "plain-aws-key", "plain-header", "plain-critic-key", "plain-profile-key"),
     *("plain-env", "plain-user", "plain-url", "plain-mcp-key", "plain-token", "plain-custom"),
-    # One that was replaced since the conversation began.
+    # A secret that was replaced after the conversation began.
     "sk-proj-0123456789abcdefghij",
 ]
 ERROR = f"AuthenticationError: incorrect API key: {' '.join(QUOTED)}"

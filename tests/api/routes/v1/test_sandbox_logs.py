@@ -1,4 +1,4 @@
-"""The logs of a sandbox's containers over HTTP: a worker reads them for the request, or what was kept is shown."""
+"""The logs of a sandbox's containers over HTTP: a worker reads them on request, or the API returns kept ones."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def texts(shown: dict[str, Any]) -> list[list[str]]:
 
 @pytest.fixture
 def worker_keeps(database: Database, publisher: RecordingPublisher) -> Iterator[Answers]:
-    """A worker that keeps this log for the next published job, in a separate thread."""
+    """A worker that stores this log for the next published job, in a separate thread."""
     threads: list[threading.Thread] = []
 
     def answer(*printed: str, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a sandbox may read of its owner's secrets, with its own key."""
+"""The secrets of its owner that a sandbox may read with its own key."""
 
 import pytest
 from fastapi.testclient import TestClient

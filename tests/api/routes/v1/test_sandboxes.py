@@ -100,13 +100,13 @@ def test_commands_set_desired_states(
     assert (answer.status_code, answer.json()) == (200, expected)
     row = stored_row(database, Sandbox, sandbox.id)
     assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
-    assert row.status == status  # the fact is the worker's to write
+    assert row.status == status  # only a worker writes the observed state
     assert row.due_at is not None
     assert publisher.jobs == [job(sandbox.id, sandbox.node_id)]
 
 
 @pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
-def test_commands_on_what_is_not_there(
+def test_commands_on_a_missing_sandbox(
     client: TestClient,
     user: Person,
     database: Database,

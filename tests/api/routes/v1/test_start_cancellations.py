@@ -1,4 +1,4 @@
-"""Cancelling a start: a mark in its row, at any stage before the final ones."""
+"""Cancelling a start marks its row, at any stage before the final ones."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def cancel(client: TestClient, person: Person, task_id: str) -> Any:
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
-def test_defect_52_one_on_its_way_is_withdrawn(
+def test_defect_52_unfinished_start_is_cancelled(
     client: TestClient,
     user: Person,
     sandbox: Sandbox,
@@ -41,7 +41,7 @@ def test_defect_52_one_on_its_way_is_withdrawn(
     row = as_stored(database, task)
     assert row.cancelled_at is not None
     assert row.due_at is not None
-    assert (row.stage, row.fence) == (stage, 3)  # what it is, its worker says
+    assert (row.stage, row.fence) == (stage, 3)  # the worker writes the stage
     assert publisher.jobs == [CancelStart(task.id, NODE_ID)]
 
 

@@ -1,4 +1,4 @@
-"""POST /api/v1/app-conversations/stream-start: a start, followed in the same answer."""
+"""POST /api/v1/app-conversations/stream-start: a start whose stages are streamed in the response."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,4 +1,4 @@
-"""Start tasks: batch, search, count, and which field appears at which stage."""
+"""Start tasks: batch get, search, count, and the fields at each stage."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -91,7 +91,7 @@ def test_filters_agree_with_count(client: TestClient, user: Person, database: Da
     waiting = make_start_task(database, user, created_at=FIRST + timedelta(days=1))
     for params, expected in (
         ({"conversation_id__eq": ready.conversation_id}, [ready.id]),
-        ({"conversation_id__eq": waiting.conversation_id}, []),  # it has not resulted in one yet
+        ({"conversation_id__eq": waiting.conversation_id}, []),  # the task has no conversation yet
         ({"created_at__gte": "2026-01-01T12:00:00"}, [waiting.id]),
         ({"status__eq": "READY"}, [ready.id]),
         ({"status__eq": "ERROR"}, []),

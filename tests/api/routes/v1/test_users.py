@@ -1,4 +1,4 @@
-"""GET /api/v1/users/me and git-info: the caller and their settings; in clear only with a sandbox's key."""
+"""GET /api/v1/users/me and git-info: the caller and the caller's settings; secrets only with a sandbox's key."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
     assert found["agent_settings"]["mcp_config"]["docs"]["auth"] == "mcp-plain"
     assert found["mcp_config"]["stdio_servers"][0]["env"] == {"TOKEN": "env-plain"}
     assert found["llm_profiles"]["profiles"] == {"fast": {"model": "m", "api_key": "profile-plain"}}
-    assert "secret-plain" not in answer.text  # these have a route of their own
+    assert "secret-plain" not in answer.text  # these have separate routes
 
 
 @pytest.mark.usefixtures("saved")
@@ -84,7 +84,7 @@ def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, san
 
 
 @pytest.mark.usefixtures("saved")
-def test_nothing_is_exposed_to_anybody_else(
+def test_secrets_are_not_exposed_to_other_callers(
     client: TestClient, database: Database, user: Person, other_user: Person, sandbox: Sandbox
 ) -> None:
     paused = make_sandbox(database, user, status=Status.PAUSED)
@@ -108,7 +108,7 @@ def test_nothing_is_exposed_to_anybody_else(
         assert answer.json()["detail"]
 
 
-def test_git_info_is_what_is_stored(client: TestClient, user: Person) -> None:
+def test_git_info_is_the_stored_one(client: TestClient, user: Person) -> None:
     answer = client.get("/api/v1/users/git-info", headers=user.headers)
     assert (answer.status_code, "provider" in answer.json()["detail"]) == (403, True)
     host_only = {"provider_tokens": {"gitlab": {"host": "gitlab.example.com"}}}

@@ -1,4 +1,4 @@
-"""Webhooks: what conversations take over from what is reported of them, in any order, and when a worker is asked."""
+"""Webhooks: the values that conversations take from reports in any order, and the jobs that reports enqueue."""
 
 import itertools
 from collections.abc import Callable
@@ -64,9 +64,7 @@ class TestStatus:
         assert post(f"/events/{conversation.id}", [event]) == 200
         assert as_stored(database, conversation).execution_status == "error"
 
-    def test_value_that_is_no_status_changes_none(
-        self, post: Post, conversation: Conversation, database: Database
-    ) -> None:
+    def test_unknown_status_changes_nothing(self, post: Post, conversation: Conversation, database: Database) -> None:
         assert post(f"/events/{conversation.id}", [update_report("execution_status", "running", 1)]) == 200
         for status in ("deleting", "dancing", 7, None, ["idle"]):
             assert post(f"/events/{conversation.id}", [update_report("execution_status", status, 2)]) == 200
@@ -119,7 +117,7 @@ class TestConversationReports:
         assert row.metrics["accumulated_cost"] == 0.75
         assert row.metrics["accumulated_token_usage"]["prompt_tokens"] == 15
         assert row.metrics["accumulated_token_usage"]["reasoning_tokens"] == 3
-        assert row.created_at == FIRST  # not when the agent server made it, and not now
+        assert row.created_at == FIRST  # neither the time of the agent server nor the present
         assert (row.public, row.title_settled) == (None, False)
 
     def test_nothing_is_needed_but_an_id(self, post: Post, conversation: Conversation, database: Database) -> None:
@@ -132,7 +130,9 @@ class TestConversationReports:
         for body in bodies:
             assert post("/conversations", body) == 422, body
 
-    def test_strange_values_are_no_news(self, post: Post, conversation: Conversation, database: Database) -> None:
+    def test_invalid_values_of_a_report_change_nothing(
+        self, post: Post, conversation: Conversation, database: Database
+    ) -> None:
         for strange in (7, "text", [1], {"a": 1}, None, True):
             fields = ("agent", "workspace", "stats", "tags", "parent_conversation_id", "updated_at")
             assert post("/conversations", conversation_report(conversation.id) | dict.fromkeys(fields, strange)) == 200

@@ -1,4 +1,4 @@
-"""Webhooks: what each sandbox may report, and that each event is stored once."""
+"""Webhooks: the reports that each sandbox may send. Each event is stored once."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def _stored(database: Database, conversation_id: str) -> list[Event]:
 
 class TestSender:
     @pytest.mark.parametrize("path", ["/conversations", "/events/" + "a" * 32])
-    def test_a_sandbox_must_say_who_it_is(self, client: TestClient, user: Person, path: str) -> None:
+    def test_sandbox_must_authenticate(self, client: TestClient, user: Person, path: str) -> None:
         url = f"/api/v1/webhooks{path}"
         for headers in ({}, user.headers, {"X-Session-API-Key": "wrong"}, {"X-Session-API-Key": user.key}):
             assert client.post(url, json=[], headers=headers).status_code == 401
@@ -55,7 +55,7 @@ class TestSender:
     def test_sandbox_reports_on_its_own_conversations_only(
         self, post: Post, conversation: Conversation, user: Person, database: Database
     ) -> None:
-        key = session_key_of(make_sandbox(database, user))  # the same owner's, even
+        key = session_key_of(make_sandbox(database, user))  # even of the same owner
         assert post(f"/events/{conversation.id}", [event_report()], key) == 404
         assert post("/conversations", conversation_report(conversation.id, title="Mine now"), key) == 404
         assert _stored(database, conversation.id) == []
@@ -116,7 +116,7 @@ class TestSender:
             (Status.PAUSED, {}),
         ],
     )
-    def test_sandbox_that_is_not_live_reports_on_what_is_known_and_on_nothing_new(
+    def test_sandbox_that_is_not_live_reports_on_known_conversations_only(
         self, post: Post, user: Person, database: Database, status: Status, columns: dict[str, Any]
     ) -> None:
         leaving = make_sandbox(database, user, status=status, **columns)
@@ -180,7 +180,9 @@ class TestEvents:
             [entry] = answer.json()["detail"]
             assert entry["loc"] == ["body", "1"]
             assert next(iter(wrong)) in entry["msg"]
-        assert _stored(database, conversation.id) == []  # all or nothing: the batch is sent again
+        assert (
+            _stored(database, conversation.id) == []
+        )  # all or nothing, because the agent server sends the whole batch again
 
     def test_events_in_another_shape_are_refused(self, post: Post, conversation: Conversation) -> None:
         bodies: list[Any] = [{}, None, "text", [1], [None], [[]], [event_report(deep=[[[]]]), 3]]

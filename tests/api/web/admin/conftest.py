@@ -1,4 +1,4 @@
-"""A browser in which an operator is signed in."""
+"""A signed-in browser of an operator."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def browser(client: TestClient, operator: Person) -> TestClient:
 
 @pytest.fixture
 def act(browser: TestClient) -> Act:
-    """Sends a form of a page, and returns the answer."""
+    """A function that sends a form of a page, and returns the response."""
 
     def act(path: str, token: str | None = None, headers: dict[str, str] | None = None) -> Any:
         token = find_token(browser) if token is None else token

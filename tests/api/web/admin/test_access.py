@@ -1,4 +1,4 @@
-"""Who reaches the operators' pages, and what a browser may do with them."""
+"""Access to the operators' pages, and the restrictions on browsers that show them."""
 
 from urllib.parse import quote
 
@@ -29,7 +29,7 @@ def test_pages_are_for_operators(client: TestClient, user: Person, page: str) ->
     client.follow_redirects = False
     answer = client.get(f"/admin{page}")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/login?returnTo={quote(f'/admin{page}')}")
-    assert client.get(f"/admin{page}", headers=user.headers).status_code == 303  # a key is no login
+    assert client.get(f"/admin{page}", headers=user.headers).status_code == 303  # an API key is not a login
     sign_in(client, user)
     answer = client.get(f"/admin{page}")
     assert (answer.status_code, "alice is not one" in answer.text) == (403, True)

@@ -1,4 +1,4 @@
-"""What the forms of the operators' pages do: the same as the API and the command line, with a record of it."""
+"""The forms of the operators' pages have the same effect as the API and the command line, and are audited."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Flower behind the operators' login: requests pass with Flower's password, and without the operator's cookie."""
+"""Flower behind the operators' login: the API adds Flower's password to requests and removes the operator's cookie."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
         settings = context.settings.model_copy(update={"var_dir": tmp_path, "flower_port": port})
         with TestClient(create_app(replace(context, settings=settings))) as client:
             sign_in(client, operator)
-            assert "does not answer" in client.get("/admin/flower/tasks").text  # there is no password yet
+            assert "does not answer" in client.get("/admin/flower/tasks").text  # the password does not exist yet
             (tmp_path / "flower.password").write_text("secret\n")
             answer = client.get("/admin/flower/task/a%2Fb?x=1%20")
             assert client.post("/admin/flower/tasks/datatable", data={"draw": "1"}, headers=ORIGIN).status_code == 200
@@ -48,7 +48,7 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
         assert b"cookie" not in asked.lower()
 
 
-def test_without_flower_a_page_says_so(browser: TestClient) -> None:
+def test_missing_flower_is_reported_on_a_page(browser: TestClient) -> None:
     answer = browser.get("/admin/flower/tasks")
     assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
 

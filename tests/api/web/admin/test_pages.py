@@ -1,4 +1,4 @@
-"""What the operators' pages show, and that texts of users and sandboxes stay texts."""
+"""The content of the operators' pages, in which texts of users and sandboxes are escaped."""
 
 from datetime import timedelta
 from urllib.parse import quote

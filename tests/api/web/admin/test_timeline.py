@@ -17,7 +17,7 @@ def move(seconds: float, status: str, phases: dict[str, float] | None = None) ->
 def test_each_status_lasts_until_the_next() -> None:
     history = describe_history([move(0, "STARTING"), move(4, "RUNNING"), move(1800, "PAUSED")])
     assert [(span.name, span.seconds) for span in history.spans[:2]] == [("STARTING", 4), ("RUNNING", 1796)]
-    assert history.spans[2].seconds >= 1800  # it goes on
+    assert history.spans[2].seconds >= 1800  # the last span has no end
     assert [round(span.left + span.width, 3) for span in history.spans] == [
         *(round(span.left, 3) for span in history.spans[1:]),
         WIDTH,

@@ -1,4 +1,4 @@
-"""What the nemesis does to a site: each fault can be inflicted and healed, and says what it is and whom it hits."""
+"""The faults of the nemesis: each can be injected and healed, and names its kind and its target."""
 
 from tests.drills.chaos.faults.answers import (
     AnswersCut,
@@ -40,7 +40,7 @@ from tests.drills.chaos.faults.stores import (
     DatabaseRestarted,
 )
 
-# What breaks the parts of a site; a kind that is named more than once comes more often.
+# Faults of the parts of a site. A kind that is listed more than once is injected more often.
 PARTS: tuple[type[Fault], ...] = (
     ProcessKilled,
     ProcessKilled,

@@ -1,20 +1,20 @@
-"""Faults of what engines answer: they live, and what they say is wrong, late, cut short or never comes."""
+"""Faults of the engines' responses: the engine runs, and its responses are errors, late, truncated or lost."""
 
 import random
 from typing import ClassVar
 
-from tests.drills.chaos.faults.engines import OfEngine
+from tests.drills.chaos.faults.engines import EngineFault
 from tests.drills.chaos.site import Site
-from tests.services.faulty_engine import Trouble, Way
+from tests.services.faulty_engine import Failure, FailureMode
 
 SHARES = (0.2, 0.5, 1.0)
 
 
-class AnswersSpoiled(OfEngine):
-    """Some of one engine's answers to the service are not as they should be."""
+class ResponseFault(EngineFault):
+    """A fault of some of one engine's responses to the service."""
 
     seconds = (2.0, 9.0)
-    way: ClassVar[Way]
+    mode: ClassVar[FailureMode]
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = True
 
@@ -22,57 +22,57 @@ class AnswersSpoiled(OfEngine):
         super().__init__(site, rng)
         self._share = rng.choice(SHARES)
 
-    def inflict(self) -> None:
-        trouble = Trouble(self.way, self._share, reads=self.reads, writes=self.writes)
-        self.site.faulty[self.subject].trouble = trouble
+    def inject(self) -> None:
+        failure = Failure(self.mode, self._share, reads=self.reads, writes=self.writes)
+        self.site.faulty[self.subject].failure = failure
 
     def heal(self) -> None:
-        self.site.faulty[self.subject].trouble = None
+        self.site.faulty[self.subject].failure = None
 
 
-class ReadsFail(AnswersSpoiled):
-    """500 to questions."""
+class ReadsFail(ResponseFault):
+    """Reads get a 500."""
 
-    way, writes = Way.FAIL, False
-
-
-class WritesFail(AnswersSpoiled):
-    """500 to changes, which are not made."""
-
-    way, reads = Way.FAIL, False
+    mode, writes = FailureMode.FAIL, False
 
 
-class EverythingFails(AnswersSpoiled):
-    """500 to both."""
+class WritesFail(ResponseFault):
+    """Writes get a 500 and are not executed."""
 
-    way = Way.FAIL
-
-
-class AnswersFail(AnswersSpoiled):
-    """500 to changes that are made all the same, and to questions."""
-
-    way = Way.FAIL_AFTER
+    mode, reads = FailureMode.FAIL, False
 
 
-class AnswersDropped(AnswersSpoiled):
-    """What was asked for is done, and then the engine hangs up."""
+class EverythingFails(ResponseFault):
+    """Reads and writes get a 500, and writes are not executed."""
 
-    way = Way.DROP
-
-
-class AnswersCut(AnswersSpoiled):
-    """The same in the middle of the answer."""
-
-    way = Way.CUT
+    mode = FailureMode.FAIL
 
 
-class AnswersLate(AnswersSpoiled):
-    """What was asked for is done at once, and said so five seconds later."""
+class AnswersFail(ResponseFault):
+    """Reads and writes get a 500, although writes are executed."""
 
-    way = Way.DELAY
+    mode = FailureMode.FAIL_AFTER
 
 
-class AnswersSwallowed(AnswersSpoiled):
-    """What was asked for is done, and nothing is said, on an open connection."""
+class AnswersDropped(ResponseFault):
+    """The engine executes the request, and then closes the connection without a response."""
 
-    way = Way.SWALLOW
+    mode = FailureMode.DROP
+
+
+class AnswersCut(ResponseFault):
+    """The engine executes the request, and closes the connection in the middle of the response."""
+
+    mode = FailureMode.CUT
+
+
+class AnswersLate(ResponseFault):
+    """The engine executes the request at once, and responds five seconds later."""
+
+    mode = FailureMode.DELAY
+
+
+class AnswersSwallowed(ResponseFault):
+    """The engine executes the request, and never responds on the open connection."""
+
+    mode = FailureMode.SWALLOW

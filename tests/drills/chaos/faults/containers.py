@@ -8,19 +8,19 @@ from sqlmodel import select
 
 from shared.models import Sandbox
 from shared.states import Status
-from tests.drills.chaos.faults.engines import OfEngine
+from tests.drills.chaos.faults.engines import EngineFault
 from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.site import INSTALLATION, NODES
 from tests.drills.engine_listing import INSTALLATION_LABEL, NAME_PREFIX, SANDBOX_LABEL, list_containers, sandbox_name
 from tests.services.engine import TINY_IMAGE
 
 
-class OfContainer(Fault):
-    """An outside change to one sandbox's container; only the service repairs it, on a request."""
+class ContainerFault(Fault):
+    """An outside change to one sandbox's container; only the service reverts it, on a request."""
 
     seconds = (0.0, 0.0)
     arguments: ClassVar[tuple[str, ...]] = ()
-    # Docker's words for the containers to which this makes a difference.
+    # The states, as Docker names them, of the containers that the command changes.
     states: ClassVar[tuple[str, ...]] = ("running",)
 
     @property
@@ -28,13 +28,13 @@ class OfContainer(Fault):
         return self._node
 
     def choose(self, rng: random.Random) -> str:
-        """A container that is there now, and that this would change; the other engine's if one has none."""
+        """A container in one of the states, of a random engine or else of the other one; empty if there is none."""
         for self._node in rng.sample(NODES, len(NODES)):
             if names := sorted(self._names()):
                 return rng.choice(names).removeprefix(NAME_PREFIX)
         return ""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         if not self.subject:
             raise Missed("no engine has such a container")
         try:
@@ -47,54 +47,62 @@ class OfContainer(Fault):
         try:
             return [item.name for item in list_containers(self.site.engines[self._node], "--all", *filters)]
         except AssertionError:
-            return []  # it does not answer now
+            return []  # the engine does not respond now
 
 
-class ContainerKilled(OfContainer):
+class ContainerKilled(ContainerFault):
     """`docker kill`."""
 
     arguments = ("kill",)
 
 
-class ContainerStopped(OfContainer):
+class ContainerStopped(ContainerFault):
     """`docker stop`."""
 
     arguments = ("stop", "--time", "1")
 
 
-class ContainerStarted(OfContainer):
-    """`docker start`, of one that is to stand still perhaps."""
+class ContainerStarted(ContainerFault):
+    """`docker start`, possibly of a container that the service keeps stopped."""
 
     arguments = ("start",)
     states = ("created", "exited")
 
+    def inject(self) -> None:
+        try:
+            super().inject()
+        except Missed as error:
+            if "error while mounting volume" in str(error):
+                self.site.miscounted.add(sandbox_name(self.subject))
+            raise
 
-class ContainerPaused(OfContainer):
+
+class ContainerPaused(ContainerFault):
     """`docker pause`."""
 
     arguments = ("pause",)
 
 
-class ContainerUnpaused(OfContainer):
+class ContainerUnpaused(ContainerFault):
     """`docker unpause`."""
 
     arguments = ("unpause",)
     states = ("paused",)
 
 
-class ContainerRemoved(OfContainer):
+class ContainerRemoved(ContainerFault):
     """`docker rm --force`."""
 
     arguments = ("rm", "--force")
     states = ("created", "running", "paused", "exited")
 
 
-class StaleContainerCreated(OfEngine):
-    """A container of a sandbox that is deleted, as an engine makes one late that a dead worker has asked for."""
+class StaleContainerCreated(EngineFault):
+    """A container of a deleted sandbox, as if an engine executed a dead worker's create request late."""
 
     seconds = (0.0, 0.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         name = sandbox_name(self._find_deleted())
         labels = {INSTALLATION_LABEL: INSTALLATION, SANDBOX_LABEL: name.removeprefix(NAME_PREFIX)}
         flags = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]

@@ -9,7 +9,7 @@ from tests.drills.chaos.site import NODES
 PULL_DELAY_SECONDS = 1.5
 
 
-class OfEngine(Fault):
+class EngineFault(Fault):
     """A fault of one node's engine."""
 
     @property
@@ -20,12 +20,12 @@ class OfEngine(Fault):
         return rng.choice(NODES)
 
 
-class EngineRestarted(OfEngine):
-    """Its containers end with it."""
+class EngineRestarted(EngineFault):
+    """A restart of the daemon, which also ends its containers."""
 
     seconds = (0.0, 4.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.engines[self.subject].stop()
 
     def heal(self) -> None:
@@ -35,68 +35,68 @@ class EngineRestarted(OfEngine):
 class EngineKilled(EngineRestarted):
     """`kill -9` of the daemon."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.engines[self.subject].kill()
 
 
-class EngineStalled(OfEngine):
-    """It holds its connections and says nothing."""
+class EngineStalled(EngineFault):
+    """The daemon keeps its connections open and does not respond."""
 
     seconds = (1.0, 9.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.engines[self.subject].stall()
 
     def heal(self) -> None:
         self.site.engines[self.subject].wake()
 
 
-class DiskFull(OfEngine):
-    """No room for another layer."""
+class DiskFull(EngineFault):
+    """The engine's disk has no room for another layer."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.engines[self.subject].fill_disk()
 
     def heal(self) -> None:
         self.site.engines[self.subject].free_disk()
 
 
-class OfRegistry(OfEngine):
-    """An engine must pull, and the registry does not do it well: neither for it nor for any other."""
+class RegistryFault(EngineFault):
+    """A fault of the registry, which all engines share; one engine loses its image and must pull it."""
 
     @property
     def node(self) -> str | None:
         return None
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         engine, image = self.site.engines[self.subject], self.site.registry.image
-        with suppress(AssertionError):  # a container may be using it, or it is not there
+        with suppress(AssertionError):  # a container may use the image, or the image is absent
             engine.docker("rmi", "--force", image)
         try:
             is_there = engine.docker("images", "--quiet", image)
         except AssertionError as error:
             raise Missed(str(error)) from error
         if is_there:
-            raise Missed(f"{self.subject} keeps {image}: it need not pull")
+            raise Missed(f"{self.subject} still has {image}, so it does not pull")
 
 
-class PullSlow(OfRegistry):
-    """Each answer takes its time."""
+class PullSlow(RegistryFault):
+    """Each of the registry's responses is delayed."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.registry.delay_seconds = PULL_DELAY_SECONDS
-        super().inflict()
+        super().inject()
 
     def heal(self) -> None:
         self.site.registry.delay_seconds = 0.0
 
 
-class PullFails(OfRegistry):
-    """Each answer is a failure."""
+class PullFails(RegistryFault):
+    """Each of the registry's responses is an error."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.registry.is_failing = True
-        super().inflict()
+        super().inject()
 
     def heal(self) -> None:
         self.site.registry.is_failing = False

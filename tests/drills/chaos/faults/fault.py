@@ -1,4 +1,4 @@
-"""What every fault has in common."""
+"""The base class of faults."""
 
 import random
 from abc import ABC, abstractmethod
@@ -8,20 +8,20 @@ from tests.drills.chaos.site import Site
 
 
 class Missed(Exception):
-    """A fault could not be inflicted: there was nothing to do it to, or that can't be treated so."""
+    """A fault could not be injected: it had no target, or the target refused the change."""
 
 
 class Fault(ABC):
-    """One thing that goes wrong at a site, and is mended again.
+    """A fault that can be injected into a site and healed.
 
     Args:
-        site: where.
-        rng: decides on what is left open.
+        site: the site to break.
+        rng: chooses the target and the other parameters.
     """
 
-    # Whether it breaks something that only a site with PostgreSQL has.
+    # Whether the fault exists only at a site with PostgreSQL.
     needs_postgres: ClassVar[bool] = False
-    # How long it lasts, shortest and longest, in seconds.
+    # The shortest and the longest duration, in seconds.
     seconds: ClassVar[tuple[float, float]] = (0.5, 6.0)
 
     def __init__(self, site: Site, rng: random.Random) -> None:
@@ -30,26 +30,26 @@ class Fault(ABC):
 
     @property
     def node(self) -> str | None:
-        """The only node whose sandboxes it can harm; None: any node's."""
+        """The only node whose sandboxes the fault can affect; None: any node's."""
         return None
 
     @classmethod
     def kind(cls) -> str:
-        """What it is called in reports."""
+        """The fault's name in reports."""
         words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in cls.__name__)
         return words.strip()
 
     def choose(self, rng: random.Random) -> str:
-        """Whom it hits; there may be only one."""
+        """Choose the target; empty if there is only one."""
         return ""
 
     @abstractmethod
-    def inflict(self) -> None:
-        """Let it happen.
+    def inject(self) -> None:
+        """Inject the fault.
 
         Raises:
-            Missed: it can't.
+            Missed: the fault could not be injected.
         """
 
-    def heal(self) -> None:  # noqa: B027 - some things need no mending
-        """Mend it, as an operator or a supervisor would."""
+    def heal(self) -> None:  # noqa: B027 - some faults need no healing
+        """Heal the fault, as an operator or a supervisor would."""

@@ -1,14 +1,14 @@
-"""Partitions: one process is cut off from the database or from the broker, and neither side is told."""
+"""Partitions: one process loses its route to the database or the broker, and neither side is notified."""
 
 import random
 
-from tests.drills.chaos.faults.processes import OfProcess
+from tests.drills.chaos.faults.processes import ProcessFault
 from tests.drills.chaos.site import Site
 from tests.services.link import Link
 
 
-class DatabasePartitioned(OfProcess):
-    """No byte passes between a process and PostgreSQL, on open connections."""
+class DatabasePartitioned(ProcessFault):
+    """No byte passes between a process and PostgreSQL, while the connections stay open."""
 
     seconds = (1.0, 9.0)
     needs_postgres = True
@@ -17,7 +17,7 @@ class DatabasePartitioned(OfProcess):
         super().__init__(site, rng)
         self._resets = rng.random() < 0.5
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self._link().partition()
 
     def heal(self) -> None:
@@ -28,7 +28,7 @@ class DatabasePartitioned(OfProcess):
 
 
 class BrokerPartitioned(DatabasePartitioned):
-    """The same, between a process and the broker."""
+    """No byte passes between a process and the broker, while the connections stay open."""
 
     needs_postgres = False
 

@@ -1,17 +1,17 @@
-"""Power losses: everything on a node, or on the whole machine, ends at once."""
+"""Power losses: all processes of a node, or of the whole machine, end at the same time."""
 
-from tests.drills.chaos.faults.engines import OfEngine
+from tests.drills.chaos.faults.engines import EngineFault
 from tests.drills.chaos.faults.fault import Fault
 from tests.drills.chaos.site import APIS, NODES, WORKERS, door_of
 from tests.services.power import cut_power
 
 
-class NodePowerLost(OfEngine):
-    """A node's engine, containers, workers and door."""
+class NodePowerLost(EngineFault):
+    """The power loss of a node: its engine, containers, workers and door."""
 
     seconds = (0.0, 4.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         for process in (*self._workers(), door_of(self.subject)):
             self.site.service.kill(process)
         cut_power(self.site.engines[self.subject])
@@ -26,11 +26,11 @@ class NodePowerLost(OfEngine):
 
 
 class MachinePowerLost(Fault):
-    """Both nodes with their doors, the API processes, the broker and the database."""
+    """The power loss of the machine: both nodes with their doors, the API processes, the broker and the database."""
 
     seconds = (0.0, 2.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         for process in (*WORKERS, *map(door_of, NODES), *APIS):
             self.site.service.kill(process)
         self.site.valkey.kill()

@@ -8,56 +8,56 @@ from tests.drills.chaos.site import APIS, WORKERS
 CLOCK_STEPS = (-86_400, -3600, -90, -7, 7, 90, 3600, 86_400)
 
 
-class OfProcess(Fault):
+class ProcessFault(Fault):
     """A fault of one API process or worker."""
 
     def choose(self, rng: random.Random) -> str:
         return rng.choice((*APIS, *WORKERS))
 
 
-class ProcessKilled(OfProcess):
-    """`kill -9`, and a supervisor that starts it again."""
+class ProcessKilled(ProcessFault):
+    """`kill -9`, after which a supervisor restarts the process."""
 
     seconds = (0.0, 4.0)
 
     @property
     def node(self) -> str | None:
-        """A worker's own; an API process's death harms no node's sandboxes."""
+        """The worker's node; empty for an API process, whose death affects no sandbox."""
         return WORKERS.get(self.subject, "")
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.service.kill(self.subject)
 
     def heal(self) -> None:
         self.site.start_process(self.subject)
 
 
-class ProcessFrozen(OfProcess):
-    """`kill -STOP`: a worker that wakes after its lease is gone must touch nothing.
+class ProcessFrozen(ProcessFault):
+    """`kill -STOP`: a worker that continues after its lease expired must change nothing.
 
-    It may stand still with SQLite's one lock in its hands, so any node's heartbeat may fail by it.
+    The process may be stopped while it holds SQLite's write lock, so the heartbeat of any node may fail.
     """
 
     seconds = (1.0, 9.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.service.freeze(self.subject)
 
     def heal(self) -> None:
         self.site.service.wake(self.subject)
 
 
-class ClockStepped(OfProcess):
-    """One process's clock is off, forward or back, and is set right again: two steps.
+class ClockStepped(ProcessFault):
+    """A step of one process's clock, forward or back; healing steps it back.
 
-    By a worker's wrong clock any node's heartbeat may look old.
+    With a worker's wrong clock, the heartbeat of any node may look old.
     """
 
     def choose(self, rng: random.Random) -> str:
         self._seconds = rng.choice(CLOCK_STEPS)
         return super().choose(rng)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.set_clock(self.subject, self._seconds)
 
     def heal(self) -> None:
@@ -65,13 +65,13 @@ class ClockStepped(OfProcess):
 
 
 class MachineClockStepped(Fault):
-    """The clock that all of them share."""
+    """A step of the machine's clock, which all processes share."""
 
     def choose(self, rng: random.Random) -> str:
         self._seconds = rng.choice(CLOCK_STEPS)
         return ""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         for name in (*APIS, *WORKERS):
             self.site.set_clock(name, self._seconds)
 

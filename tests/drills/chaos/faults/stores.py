@@ -6,9 +6,9 @@ from tests.drills.chaos.faults.fault import Fault
 
 
 class BrokerRestarted(Fault):
-    """It dies, and is started again with what it had written down."""
+    """A crash of the broker, and a restart with what it had persisted."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.valkey.kill()
 
     def heal(self) -> None:
@@ -16,9 +16,9 @@ class BrokerRestarted(Fault):
 
 
 class BrokerStalled(Fault):
-    """It holds its connections and says nothing."""
+    """The broker keeps its connections open and does not respond."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.valkey.stall()
 
     def heal(self) -> None:
@@ -26,18 +26,18 @@ class BrokerStalled(Fault):
 
 
 class BrokerFlushed(Fault):
-    """Every message is forgotten."""
+    """Loss of every message."""
 
     seconds = (0.0, 0.0)
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         self.site.valkey.flush()
 
 
 class DatabaseRestarted(Fault):
-    """PostgreSQL is stopped in order and started again; SQLite is locked by another connection for as long."""
+    """A clean restart of PostgreSQL; SQLite is locked by another connection for the same duration."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         if self.site.postgres:
             self.site.postgres.stop()
         else:
@@ -53,10 +53,10 @@ class DatabaseRestarted(Fault):
 
 
 class DatabaseCrashed(DatabaseRestarted):
-    """PostgreSQL goes down without a word."""
+    """A crash of PostgreSQL, without a shutdown."""
 
-    def inflict(self) -> None:
+    def inject(self) -> None:
         if self.site.postgres:
             self.site.postgres.crash()
         else:
-            super().inflict()
+            super().inject()

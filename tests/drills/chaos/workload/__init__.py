@@ -1,4 +1,4 @@
-"""The load of a chaos run: what clients and agent servers ask of the service, and what its answers promised them."""
+"""The load of a chaos run: the requests of clients and agent servers, and the responses that they got."""
 
 from tests.drills.chaos.workload.workload import Workload
 

@@ -1,4 +1,4 @@
-"""Followers of the change feed: one for each user, across every fault, that must miss nothing."""
+"""Followers of the change feed: one per user, which must miss no change whatever faults occur."""
 
 import json
 import threading
@@ -17,12 +17,12 @@ RETRY_SECONDS = 0.2
 
 
 class ChangeFollower:
-    """Follows one user's feed in a thread, resuming after the last id whenever the stream ends.
+    """Follows one user's change feed in a thread, and resumes after the last id whenever the stream ends.
 
     Attributes:
-        statuses: the last status of each sandbox that the feed named.
-        gaps: places where an id did not follow the one before it.
-        resets: how often the feed could not go on from the last id; the first stream begins with one.
+        statuses: the last status of each sandbox in the feed.
+        gaps: the places where an id did not follow the previous one.
+        resets: the number of reset events, which say that the feed could not resume; the first stream begins with one.
     """
 
     def __init__(self, fleet: Fleet, person: Person) -> None:
@@ -36,25 +36,31 @@ class ChangeFollower:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop following."""
         self._stopped.set()
         self._thread.join()
 
     def violations(self, listed: dict[str, Any]) -> list[str]:
-        """Where the feed differs from the lists: gaps, resets, and sandboxes whose last status it did not tell."""
+        """The feed's gaps, its resets, and the sandboxes whose last status in it differs from the list."""
         wrong = [f"changes of {self.person.id}: {gap}" for gap in self.gaps]
         if self.resets > 1:
-            wrong.append(f"changes of {self.person.id}: {self.resets} resets in a feed that was followed all the time")
+            wrong.append(
+                f"changes of {self.person.id}: {self.resets} resets in a feed that was followed without a break"
+            )
         for sandbox_id, status in list(self.statuses.items()):
             _, item = listed.get(sandbox_id, (None, {"status": "DELETED"}))
             if item["status"] != status:
-                wrong.append(f"changes of {self.person.id}: sandbox {sandbox_id} is {item['status']}, not {status}")
+                wrong.append(
+                    f"changes of {self.person.id}: sandbox {sandbox_id} is {item['status']}, the feed has {status}"
+                )
         missing = [sandbox_id for sandbox_id in self._own(listed) if sandbox_id not in self.statuses]
-        return wrong + [f"changes of {self.person.id}: sandbox {sandbox_id} was never named" for sandbox_id in missing]
+        return wrong + [
+            f"changes of {self.person.id}: sandbox {sandbox_id} is not in the feed" for sandbox_id in missing
+        ]
 
     def _own(self, listed: dict[str, Any]) -> list[str]:
         return [sandbox_id for sandbox_id, (person, _) in listed.items() if person.id == self.person.id]
@@ -93,7 +99,7 @@ class ChangeFollower:
 
 
 def _read_events(answer: httpx.Response) -> Iterator[dict[str, str]]:
-    """The events of a stream; an empty one for each comment, by which the service shows that it is there."""
+    """The events of a stream, and an empty one for each comment that the service sends to keep the connection alive."""
     event: dict[str, str] = {}
     for line in answer.iter_lines():
         name, _, value = line.partition(": ")

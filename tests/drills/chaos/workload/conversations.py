@@ -1,4 +1,4 @@
-"""What clients ask of conversations: start, message, cancel, delete; and what agent servers report of them."""
+"""Requests about conversations: clients start, message, cancel and delete them, and agent servers report events."""
 
 import random
 import threading
@@ -19,19 +19,19 @@ MOSTLY = 0.8
 
 
 class Conversations:
-    """Acts on conversations, and what must hold of them afterwards."""
+    """Sends requests about conversations, and checks their effects afterwards."""
 
     def __init__(self, fleet: Fleet) -> None:
-        # The events that were acknowledged, as (conversation, event).
+        # The acknowledged events, as (conversation, event).
         self.reported: list[tuple[str, str]] = []
         self._fleet = fleet
-        # The texts of acknowledged messages by conversation; of those in `_once`, no fault excuses a second copy.
+        # The texts of acknowledged messages, by conversation. `_once`: those sent without faults, so never twice.
         self._messages: dict[str, list[str]] = {}
         self._once: set[str] = set()
         self._lock = threading.Lock()
 
     def start(self, rng: random.Random) -> None:
-        """Start a conversation in a sandbox, mostly one that takes it."""
+        """Start a conversation in a sandbox, mostly one that accepts conversations."""
         sandbox = self._any_sandbox(rng, talking=rng.random() < MOSTLY)
         if sandbox is None:
             return
@@ -65,19 +65,19 @@ class Conversations:
         self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.person)
 
     def say(self, rng: random.Random) -> None:
-        """Leave a message for a conversation, whether its sandbox runs or not."""
+        """Post a pending message to a conversation, whether its sandbox runs or not."""
         talk = self._any(rng)
         if talk is not None:
             self._say(talk)
 
     def say_once_to_all(self) -> None:
-        """Leave one message for each conversation, with no fault that would excuse a second copy."""
+        """Post one message to each conversation while there are no faults, so none may be delivered twice."""
         for talk in list(self._fleet.talks.values()):
             if (text := self._say(talk)) is not None:
                 self._once.add(text)
 
     def report(self, person: Person, sandbox_id: str) -> None:
-        """Post events as the sandbox's agent server does: again until they are taken."""
+        """Post events as the sandbox's agent server does: retry until they are accepted."""
         found = self._fleet.send("GET", f"{SANDBOXES}/{sandbox_id}", person.headers)
         key = found.json()["session_api_key"] if found is not None and found.is_success else None
         if key is None:
@@ -89,7 +89,7 @@ class Conversations:
             if answer is not None and answer.is_success:
                 self.reported += [(conversation_id, event["id"]) for event in events]
                 self._fleet.count("report", Outcome.OK)
-                # Once more, as if the answer had been lost.
+                # Send them again, as if the response had been lost.
                 self._fleet.send("POST", path, headers, json=events)
                 return
 
@@ -104,27 +104,27 @@ class Conversations:
     def _check(self, talk: Talk, texts: Iterable[str], listed: dict[str, Any]) -> Iterable[str]:
         start = self._fleet.read(talk.person, f"{CONVERSATIONS}/start-tasks", ids=talk.task_id)[0]
         if start is None or start["status"] != "READY":
-            return  # messages go with a start that fails
+            return  # a failed start deletes its messages
         waiting, refused = self._pending(talk)
         said, (_, sandbox) = self._said(talk), listed[talk.sandbox_id]
         for text in texts:
             copies = said.count(text)
             is_held = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
             if copies == 0 and not is_held:
-                yield f"message {text} to {talk.id} was acknowledged and is not delivered; {len(waiting)} wait"
+                yield f"message {text} to {talk.id} was acknowledged and is not delivered; {len(waiting)} are pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")
             if copies > 1 and text in self._once:
                 yield f"message {text} to {talk.id} was delivered {copies} times"
 
     def _pending(self, talk: Talk) -> tuple[set[str], set[str]]:
-        """The texts that wait to be delivered, and those that the agent server has refused."""
+        """The texts that are pending, and those that the agent server refused."""
         items = self._fleet.read(talk.person, _messages_path(talk))
         texts = {item["content"][0]["text"]: item["refusal"] for item in items}
         return {text for text, refusal in texts.items() if not refusal}, {text for text in texts if texts[text]}
 
     def _said(self, talk: Talk) -> str:
-        """The conversation's events as the agent server keeps them, read from the sandbox's disk."""
+        """The conversation's events as the agent server stores them, read from the sandbox's disk."""
         site = self._fleet.site
         files = (bounds_of(site, node).read_file(talk.sandbox_id, f"conversations/{talk.id}/events") for node in NODES)
         return next(filter(None, files), "")

@@ -1,4 +1,4 @@
-"""What the clients of a chaos run know and share: people, living sandboxes, conversations."""
+"""The state that the clients of a chaos run share: users, existing sandboxes and conversations."""
 
 import threading
 import time
@@ -17,9 +17,9 @@ from tests.factories import Person
 from tests.services import http
 
 ANSWER_SECONDS = 4.0
-# A request to a paused sandbox is held until that runs.
+# The service holds a request to a paused sandbox until the sandbox runs.
 TRAFFIC_SECONDS = 15.0
-# How often a request that makes something is sent under one idempotency key.
+# The maximum number of times that a create request is sent with one idempotency key.
 TRIES = 4
 
 
@@ -35,15 +35,15 @@ class Talk:
 
 @dataclass
 class Fleet:
-    """Shared by all clients; each attribute is changed by single operations only, which threads may interleave.
+    """The state that all clients share. Threads may interleave, so each attribute is changed by atomic operations only.
 
     Args:
-        talking: the sandboxes whose agent servers take conversations.
-        alive: the owner of each sandbox that was not deleted, as far as the clients know.
-        requested_at: when a client last asked something of a sandbox, seconds of the monotonic clock.
-        deadlines: what each sandbox with deadlines of its own may become without a request.
-        expires: when each sandbox with a maximum age must begin to go, seconds of the monotonic clock.
-        counts: answers of acts that are not in the history, by act and outcome.
+        talking: the sandboxes whose agent servers accept conversations.
+        alive: the owner of each sandbox that no client has deleted.
+        requested_at: the time of the last request about each sandbox, in seconds of the monotonic clock.
+        deadlines: the desired states that each sandbox's own deadlines may set without a request.
+        expires: when each sandbox with a maximum age must be deleted, in seconds of the monotonic clock.
+        counts: the responses to requests that are not in the history, by kind and outcome.
     """
 
     site: Site
@@ -59,29 +59,29 @@ class Fleet:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def client(self, person: Person) -> RecordingClient:
-        """A client of that person whose requests are in the shared history."""
+        """A client for this user that records its requests in the shared history."""
         return RecordingClient(self.site.service.url, person, self.history, tries=TRIES, timeout=ANSWER_SECONDS)
 
     def touch(self, sandbox_id: str) -> None:
-        """Note that something is asked of a sandbox now."""
+        """Record the time of a request about a sandbox."""
         self.requested_at[sandbox_id] = time.monotonic()
 
     def count(self, act: str, outcome: str) -> None:
-        """Count the answer of an act."""
+        """Count a response."""
         with self._lock:
             self.counts[f"{act} {outcome}"] += 1
 
     def forget(self, sandbox_id: str) -> None:
-        """Drop a deleted sandbox and its conversations."""
+        """Remove a deleted sandbox and its conversations."""
         self.alive.pop(sandbox_id, None)
         for talk in list(self.talks.values()):
             if talk.sandbox_id == sandbox_id:
                 self.talks.pop(talk.id, None)
 
     def listed(self) -> dict[str, tuple[Person, dict[str, Any]]]:
-        """Every sandbox that the service lists, by id, with its owner; for moments without faults.
+        """Every sandbox that the service lists, by id, with its owner. Call it only while there are no faults.
 
-        A sandbox that was started or deleted without an answer may be among them or not.
+        A sandbox whose start or delete got no response may be listed or not.
         """
         known: dict[str, tuple[Person, dict[str, Any]]] = {}
         for person in self.people:
@@ -90,10 +90,10 @@ class Fleet:
         return known
 
     def read(self, person: Person, path: str, **params: Any) -> Any:
-        """What a GET answers; for moments without faults.
+        """The body of the response to a GET. Call it only while there are no faults.
 
         Raises:
-            AssertionError: the answer is not a success.
+            AssertionError: the response is not a success.
         """
         url = self.site.service.url + path
         answer = http.get(url, headers=person.headers, params=params, timeout=ANSWER_SECONDS)
@@ -101,7 +101,7 @@ class Fleet:
         return answer.json()
 
     def ask_traffic(self, path: str, person: Person) -> int | None:
-        """The status of a GET that is passed on to a sandbox; None if no answer came."""
+        """The status code of a GET that the service forwards to a sandbox; None without a response."""
         try:
             answer = http.get(self.site.service.url + path, headers=person.headers, timeout=TRAFFIC_SECONDS)
         except httpx.TransportError:
@@ -115,10 +115,10 @@ class Fleet:
         headers: Mapping[str, str] = MappingProxyType({}),
         **content: Any,
     ) -> httpx.Response | None:
-        """Send a request; None if no answer came.
+        """Send a request; return None without a response.
 
         Raises:
-            AssertionError: a 5xx other than a 503, or a 503 that does not say when to try again.
+            AssertionError: a 5xx other than a 503, or a 503 without `Retry-After`.
         """
         url = self.site.service.url + path
         try:

@@ -1,4 +1,4 @@
-"""What clients ask of sandboxes: start, pause, stop, resume, delete, list, and traffic that wakes them."""
+"""Clients' requests about sandboxes: start, pause, stop, resume, delete, list, and traffic that resumes them."""
 
 import random
 import time
@@ -13,23 +13,23 @@ from tests.drills.history import SANDBOXES, RecordingClient
 from tests.drills.requests import Outcome, Verb
 from tests.services.engine import TINY_IMAGE
 
-# Short enough to pass within a round.
+# Short enough to expire within a round.
 IDLE_DEADLINES = {"freeze_after_seconds": 3, "stop_after_seconds": 3, "delete_after_seconds": 3}
 MAX_AGE_SECONDS = 12
-# From a deadline to its effect at the latest, once nothing is in the way.
+# The maximum time from a deadline to its effect while there are no faults.
 DEADLINE_LAG_SECONDS = 30.0
 REPLAYED = 0.2
 
 
 class Sandboxes:
-    """Acts on sandboxes, and what must hold of them afterwards."""
+    """Sends requests about sandboxes, and checks their effects afterwards."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._images = [TINY_IMAGE, TALKING_IMAGE, WARM_IMAGE, fleet.site.registry.image, SLOW_IMAGE, BROKEN_IMAGE]
 
     def start(self, rng: random.Random) -> None:
-        """Start a sandbox: of a random spec, and now and then with deadlines of its own."""
+        """Start a sandbox of a random spec, sometimes with deadlines of its own."""
         person = rng.choice(self._fleet.people)
         image = rng.choices(self._images, [30, 30, 20, 10, 6, 4])[0]
         deadlines = rng.choices([None, IDLE_DEADLINES, {"max_age_seconds": MAX_AGE_SECONDS}], [80, 10, 10])[0]
@@ -44,19 +44,19 @@ class Sandboxes:
         self._fleet.alive[sandbox_id] = person
 
     def ask(self, act: Callable[[str], None], sandbox_id: str) -> None:
-        """Pause, stop or resume it."""
+        """Pause, stop or resume a sandbox."""
         self._fleet.touch(sandbox_id)
         act(sandbox_id)
 
     def delete(self, client: RecordingClient, sandbox_id: str) -> None:
-        """Delete it."""
+        """Delete a sandbox."""
         self.ask(client.delete, sandbox_id)
         self._fleet.forget(sandbox_id)
 
     def wake(self, client: RecordingClient, sandbox_id: str) -> None:
-        """Ask its agent server for something on the sandbox path, which resumes a paused sandbox.
+        """Send a request through the proxy to a sandbox, which resumes it if it is paused.
 
-        A sandbox that runs is left as it is, so the answer does not say whether it was resumed.
+        A running sandbox is not changed, so the response does not say whether the sandbox was resumed.
         """
         self._fleet.touch(sandbox_id)
         history = self._fleet.history
@@ -67,7 +67,7 @@ class Sandboxes:
         self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
 
     def list_own(self, client: RecordingClient) -> None:
-        """List sandboxes: a page never holds another user's, whichever part is down."""
+        """List sandboxes: whatever part is down, a page never contains another user's."""
         answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.person.headers)
         if answer is not None and answer.is_success:
             owners = {item["created_by_user_id"] for item in answer.json()["items"]}
@@ -75,7 +75,7 @@ class Sandboxes:
             self._fleet.count("list", "ok")
 
     def violations(self) -> list[str]:
-        """What is wrong with quotas and deadlines, by what the API shows; for moments without faults."""
+        """Exceeded quotas and missed deadlines, as the API shows them. Call it only while there are no faults."""
         listed = self._fleet.listed()
         return [*self._over_quota(listed), *self._overdue(listed)]
 
@@ -90,12 +90,22 @@ class Sandboxes:
     def _over_quota(listed: dict[str, Any]) -> list[str]:
         owned = Counter(person.id for person, _ in listed.values())
         running = Counter(person.id for person, item in listed.values() if item["desired_status"] == Desired.RUNNING)
-        over = [f"{owner} has {count} sandboxes" for owner, count in owned.items() if count > QUOTA_SANDBOXES]
-        return over + [f"{owner} has {count} to run" for owner, count in running.items() if count > QUOTA_RUNNING]
+        over = [
+            f"{owner} has {count} sandboxes, the quota is {QUOTA_SANDBOXES}"
+            for owner, count in owned.items()
+            if count > QUOTA_SANDBOXES
+        ]
+        return over + [
+            f"{owner} has {count} sandboxes to run, the quota is {QUOTA_RUNNING}"
+            for owner, count in running.items()
+            if count > QUOTA_RUNNING
+        ]
 
     def _overdue(self, listed: dict[str, Any]) -> list[str]:
         limit = time.monotonic() - DEADLINE_LAG_SECONDS
         late = [sandbox_id for sandbox_id, at in list(self._fleet.expires.items()) if at < limit]
         return [
-            f"sandbox {sandbox_id} is past its maximum age and listed" for sandbox_id in late if sandbox_id in listed
+            f"sandbox {sandbox_id} is past its maximum age and still listed"
+            for sandbox_id in late
+            if sandbox_id in listed
         ]

@@ -1,4 +1,4 @@
-"""What clients store in their settings, and whether the last acknowledged value is still there."""
+"""Clients' writes of their settings, and a check that the last acknowledged value is still stored."""
 
 import itertools
 import threading
@@ -8,23 +8,23 @@ from tests.drills.requests import Outcome
 from tests.factories import Person
 
 SETTINGS = "/api/settings"
-# What each user begins with.
+# The initial value.
 FIRST_NUMBER = 100
 
 
 class UserSettings:
-    """Counts a setting of each user upwards; one write of a user at a time, so that the order is known."""
+    """Increments a setting of each user, with one write per user at a time, so that the order is known."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._numbers = itertools.count(FIRST_NUMBER + 1)
         self._locks = {person.id: threading.Lock() for person in fleet.people}
         self._acknowledged = {person.id: FIRST_NUMBER for person in fleet.people}
-        # A write without an answer may still be under way in a frozen process: it may land at any time.
+        # A write without a response may still be pending in a frozen process, and may be stored at any time.
         self._unanswered: dict[str, set[int]] = {person.id: set() for person in fleet.people}
 
     def store(self, person: Person) -> None:
-        """Store the next number."""
+        """Store the next number in the user's settings."""
         with self._locks[person.id]:
             number = next(self._numbers)
             answer = self._fleet.send("POST", SETTINGS, person.headers, json={"max_iterations": number})
@@ -36,13 +36,13 @@ class UserSettings:
         self._fleet.count("settings", Outcome.OK)
 
     def settle(self) -> None:
-        """Note that nothing is under way any more: what is stored now stays until the next write."""
+        """Take the stored values as acknowledged: no write is pending any more."""
         for person in self._fleet.people:
             self._acknowledged[person.id] = self._stored(person)
             self._unanswered[person.id].clear()
 
     def violations(self) -> list[str]:
-        """Values that an acknowledged write should have replaced, or that no request stored."""
+        """Values that an acknowledged write should have replaced, or that no request sent."""
         return [wrong for person in self._fleet.people for wrong in self._check(person)]
 
     def _check(self, person: Person) -> list[str]:

@@ -1,4 +1,4 @@
-"""The clients of a chaos run: sixteen of them, of three people, on sandboxes that they share."""
+"""The sixteen clients of a chaos run, for three users, with shared sandboxes."""
 
 import random
 import threading
@@ -19,30 +19,30 @@ PEOPLE = 3
 CLIENTS = 16
 MAX_SANDBOXES = 18
 THINK_SECONDS = 0.3
-# What a run must have done at least once to be worth anything.
+# The kinds of requests that must succeed at least once in a run.
 ACTS = ("start", "pause", "stop", "resume", "delete", "converse", "cancel", "forget")
 COUNTED_ACTS = ("wake", "message", "settings", "report", "list", "pool claim")
 NO_WRITES = ("wake", "list", "pool claim")
 
-# How much likelier a client does what none has succeeded with in the rounds before.
+# The factor on the weight of a kind that has not succeeded in the previous rounds.
 MISSING_WEIGHT = 10.0
 
 Act = Callable[[], None]
 
 
 def choose(rng: random.Random, acts: dict[str, tuple[float, Act]], missing: Collection[str]) -> Act:
-    """An act by its weight; what is missing from the run so far is likelier.
+    """Choose a kind of request by weight, with a higher weight for those that have not succeeded yet.
 
     Args:
-        acts: by name, each with its weight.
-        missing: names of acts that never succeeded.
+        acts: the weight and the function of each kind, by name.
+        missing: the kinds that never succeeded.
     """
     weights = [weight * MISSING_WEIGHT if name in missing else weight for name, (weight, _) in acts.items()]
     return rng.choices([act for _, act in acts.values()], weights)[0]
 
 
 class Workload:
-    """Clients that send requests as fast as they may, until stopped; what they were promised is in one fleet."""
+    """Clients that send requests until they are stopped; what they know is in one `Fleet`."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.fleet = Fleet(site, [_make_owner(site, f"user-{number}") for number in range(PEOPLE)])
@@ -59,12 +59,12 @@ class Workload:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many requests of each kind were answered how."""
+        """The number of requests by kind and outcome."""
         return Counter(f"{entry.verb} {entry.outcome}" for entry in self.fleet.history.entries) + self.fleet.counts
 
     @property
     def acknowledged(self) -> int:
-        """How many writes were answered with a success."""
+        """The number of writes with a success response."""
         reads = {f"{act} {Outcome.OK}" for act in ("list", "wake", "pool claim")}
         return sum(
             count for name, count in self.counts.items() if name.endswith(f" {Outcome.OK}") and name not in reads
@@ -72,7 +72,7 @@ class Workload:
 
     @property
     def missing(self) -> list[str]:
-        """Acts that never succeeded: what they would show was not tried."""
+        """The kinds of requests of which none succeeded, so that the run tests nothing about them."""
         return [act for act in (*ACTS, *COUNTED_ACTS) if not self.counts[f"{act} {Outcome.OK}"]]
 
     def start(self) -> None:
@@ -84,10 +84,10 @@ class Workload:
             thread.start()
 
     def stop(self) -> None:
-        """End it, with every request answered or given up.
+        """End the round, with every request answered or abandoned.
 
         Raises:
-            BaseException: a client met an answer that none must get.
+            BaseException: a client got a response that the service must never send.
         """
         self._stopped.set()
         for thread in self._threads:
@@ -97,12 +97,12 @@ class Workload:
             raise self._failures[0]
 
     def close(self) -> None:
-        """End what follows the change feed."""
+        """Stop the followers of the change feed."""
         for follower in self.followers:
             follower.stop()
 
     def repair(self) -> None:
-        """Ask once more for each sandbox, with no fault under way: half to run, half to be paused."""
+        """While there are no faults, resume one half of the sandboxes and pause the other."""
         self.settings.settle()
         self.fleet.alive = {sandbox_id: person for sandbox_id, (person, _) in self.fleet.listed().items()}
         for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
@@ -112,13 +112,13 @@ class Workload:
         self.fleet.history.settle()
 
     def delete_all(self) -> None:
-        """Delete what is left, from whatever state it is in."""
+        """Delete every sandbox, in whatever state it is."""
         for sandbox_id, (person, _) in sorted(self.fleet.listed().items()):
             self.sandboxes.delete(self.fleet.client(person), sandbox_id)
         self.fleet.history.settle()
 
     def violations(self) -> list[str]:
-        """What the API shows that contradicts an answer; for moments without faults."""
+        """What the API shows that contradicts a response. Call it only while there are no faults."""
         listed = self.fleet.listed()
         told = [wrong for follower in self.followers for wrong in follower.violations(listed)]
         return [*self.sandboxes.violations(), *self.conversations.violations(), *self.settings.violations(), *told]
@@ -139,7 +139,7 @@ class Workload:
         choose(rng, self._acts(rng, *rng.choice(alive), few=few), self._missing)()
 
     def _acts(self, rng: random.Random, sandbox_id: str, person: Person, *, few: bool) -> dict[str, tuple[float, Act]]:
-        """What a client may do now, each with its weight."""
+        """The kinds of requests that a client may send now, each with its weight."""
         client, sandboxes, conversations = self.fleet.client(person), self.sandboxes, self.conversations
         return {
             "pause": (20, lambda: sandboxes.ask(client.pause, sandbox_id)),

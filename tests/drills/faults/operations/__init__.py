@@ -1,4 +1,4 @@
-"""The operations that processes are killed in: whose points are their own, what they do, and to what. A file a noun."""
+"""The operations in which processes are killed, one file for each kind of subject."""
 
 from collections.abc import Mapping
 
@@ -30,5 +30,5 @@ OPERATIONS: Mapping[str, Operation] = {
     **drift.OPERATIONS,
     **engine.OPERATIONS,
 }
-# With those that take too long for each change.
+# Including those that take too long for each change.
 ALL: Mapping[str, Operation] = {**OPERATIONS, **engine.ALL}

@@ -1,8 +1,8 @@
-"""What the API itself asks of an agent server at work: messages, other models, an interruption, a command.
+"""The API's own requests to an agent server: a message, another model, an interruption, a command.
 
-The API writes none of it down before, and sends no request twice. So the agent server gets each request at most once,
-and exactly once if it was answered with a success. Without an answer the client cannot tell; a message that must not be
-lost or doubled is left as a pending message, under an idempotency key.
+The API stores none of them and sends none twice. So the agent server gets each request at most once, and exactly once
+if the client got a success. Without a response, the client cannot tell. A message that must arrive exactly once is sent
+as a pending message with an idempotency key.
 """
 
 from collections.abc import Mapping
@@ -23,31 +23,31 @@ from tests.services import http
 from tests.waiting import eventually
 
 ROUTE = "/app-conversations/{conversation_id}"
-# As `lanes` saves it.
+# The profile that `lanes` saves.
 PROFILE, MODEL = "titles", "openai/titles"
 ACP_MODEL = "another"
 BASH = "/api/bash/execute_bash_command"
-# How many commands were run in a sandbox before the operation: its start has run some.
+# The number of commands that each sandbox ran before the operation; its start runs some.
 COMMANDS: dict[str, int] = {}
 
 
-# --- how often it was told --------------------------------------------------------------------------------------------
+# --- counts of requests -----------------------------------------------------------------------------------------------
 
 
 def count_requests(runner: Runner, sandbox_id: str, path: str) -> int:
-    """How many POST requests the tiny agent server has got on this path; it writes each one into its log.
+    """The number of POST requests to this path in the tiny agent server's log.
 
-    Ids count with dashes and without.
+    Ids with and without dashes are equal.
     """
     lines = runner.engine.docker("logs", sandbox_name(sandbox_id)).replace("-", "").splitlines()
     return lines.count(f"POST {path}".replace("-", ""))
 
 
 def has_passed_on_once(runner: Runner, sandbox_id: str, path: str, *, before: int = 0) -> None:
-    """The one request of the operation has reached the agent server as often as its answer, or its death, says.
+    """Assert that the agent server got the operation's request once, or not at all if the API died before sending it.
 
     Args:
-        before: how many requests on that path there were before the operation.
+        before: the number of requests to the path before the operation.
     """
     [answer] = runner.answers
     assert answer is None or answer.status_code == 200, answer.text
@@ -62,12 +62,12 @@ def _died_before(runner: Runner) -> bool:
 
 
 def conversation_path(runner: Runner, *words: str) -> str:
-    """A path of the agent server below the only conversation."""
+    """A path below the only conversation, at the agent server."""
     return "/".join(["/api/conversations", str(UUID(conversation_id(runner))), *words])
 
 
 def events_path(runner: Runner) -> str:
-    """Where the agent server takes messages."""
+    """The path at which the agent server accepts messages."""
     return conversation_path(runner, "events")
 
 
@@ -80,7 +80,7 @@ def _send_message(runner: Runner, _sandbox_id: str) -> None:
 
 
 def _said_at_most_once(runner: Runner, sandbox_id: str) -> None:
-    """The agent has it once, or not at all if the API died before it could send it; nothing sends it later."""
+    """Assert that the agent server has the message once, or not at all if the API died before sending it."""
     has_passed_on_once(runner, sandbox_id, events_path(runner))
     said = 1 + count_requests(runner, sandbox_id, events_path(runner))
     assert count_messages(runner, sandbox_id, conversation_id(runner)) == said
@@ -102,18 +102,18 @@ def _ask_to_switch(runner: Runner, operation: str, body: dict[str, str]) -> http
 
 
 def _switched(operation: str, word: str, body: dict[str, str], model: str) -> Act:
-    """The agent server was told once, and an answer means that the row has the model. Asked again, both have it."""
+    """Assert one request at the agent server, the model in the row if there was a response, and a working retry."""
 
     def verify(runner: Runner, sandbox_id: str) -> None:
         path = conversation_path(runner, word)
         has_passed_on_once(runner, sandbox_id, path)
         [answer] = runner.answers
         assert answer is None or _model(runner) == model
-        told = count_requests(runner, sandbox_id, path)
+        before = count_requests(runner, sandbox_id, path)
         again = _ask_to_switch(runner, operation, body)
         assert again is not None
         assert again.status_code == 200, again.text
-        assert (count_requests(runner, sandbox_id, path), _model(runner)) == (told + 1, model)
+        assert (count_requests(runner, sandbox_id, path), _model(runner)) == (before + 1, model)
 
     return verify
 
@@ -127,7 +127,7 @@ def _model(runner: Runner) -> str | None:
 
 
 def _press_stop(runner: Runner, sandbox_id: str) -> None:
-    """The page's stop: what the agents do is interrupted, or where nothing runs the sandbox is paused."""
+    """Press the web UI's stop button, which interrupts the agents, or pauses the sandbox if none of them runs."""
     browser = {"Origin": runner.service.url, "Cookie": _sign_in(runner)}
     call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
     url = f"{runner.service.url}{SANDBOXES}/{sandbox_id}/pause"
@@ -135,7 +135,7 @@ def _press_stop(runner: Runner, sandbox_id: str) -> None:
         runner.answers.append(http.post(url, headers=browser, timeout=30))
     except httpx.TransportError:
         runner.answers.append(None)
-    # Whether it was a pause depends on what ran.
+    # The response does not say whether the sandbox was paused.
     runner.client.history.answer(call, Outcome.LOST, Verb.PAUSE, sandbox_id)
 
 
@@ -147,7 +147,7 @@ def _sign_in(runner: Runner) -> str:
 
 
 def _interrupted(runner: Runner, sandbox_id: str) -> None:
-    """The agent was interrupted once, and its sandbox runs; pressed again, nothing runs any more, whatever died."""
+    """Assert one interruption in a running sandbox, and that a second press interrupts no agent."""
     path = conversation_path(runner, "interrupt")
     has_passed_on_once(runner, sandbox_id, path)
     assert _status(runner, sandbox_id) == Status.RUNNING
@@ -165,7 +165,7 @@ def _status(runner: Runner, sandbox_id: str) -> str:
 
 
 def _list_files(runner: Runner, sandbox_id: str) -> None:
-    """A list of files is the outcome of a shell command."""
+    """List files, for which the API runs a shell command in the sandbox."""
     COMMANDS[sandbox_id] = count_requests(runner, sandbox_id, BASH)
     runner.answers.append(_ask_for_files(runner))
 
@@ -175,7 +175,7 @@ def _ask_for_files(runner: Runner) -> httpx.Response | None:
 
 
 def _run_at_most_once(runner: Runner, sandbox_id: str) -> None:
-    """The command was run at most once; asked again, it is answered."""
+    """Assert that the command ran at most once, and that a retry gets a response."""
     has_passed_on_once(runner, sandbox_id, BASH, before=COMMANDS.pop(sandbox_id))
     again = _ask_for_files(runner)
     assert again is not None

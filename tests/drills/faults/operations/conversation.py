@@ -1,4 +1,4 @@
-"""Conversations are started, cancelled and deleted; what their agent server has of them is read from its container."""
+"""Conversations: start, cancel, delete. Checks read the agent server's files from its container."""
 
 from collections.abc import Mapping
 
@@ -18,15 +18,15 @@ from tests.waiting import eventually
 
 END = "DELETE /app-conversations/{conversation_id}"
 FOLDER = "/workspace/conversations"
-# Its events, a line each, hold the messages.
+# The conversation's events, one a line, contain the messages.
 COUNT_MESSAGES = r"""grep -F '"kind":"MessageEvent"' {folder}/events | wc -l"""
 
 
-# --- given ------------------------------------------------------------------------------------------------------------
+# --- subjects ---------------------------------------------------------------------------------------------------------
 
 
 def talking(runner: Runner) -> str:
-    """A sandbox that holds conversations."""
+    """A sandbox that accepts conversations."""
     return sandbox.running(runner, TALKING_IMAGE)
 
 
@@ -41,7 +41,7 @@ def forgetful(runner: Runner) -> str:
 
 
 def conversing(runner: Runner) -> str:
-    """A sandbox with a conversation at work in it."""
+    """A sandbox with a conversation in progress."""
     sandbox_id = talking(runner)
     converse(runner, sandbox_id)
     runner.await_given(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
@@ -49,7 +49,7 @@ def conversing(runner: Runner) -> str:
 
 
 def conversing_alone(runner: Runner) -> str:
-    """The same, in a sandbox that was made for it."""
+    """A conversation in a sandbox that is deleted with it."""
     sandbox_id = conversing(runner)
     with runner.service.database.transaction() as session:
         session.get_one(Sandbox, sandbox_id).goes_with_conversations = True
@@ -57,7 +57,7 @@ def conversing_alone(runner: Runner) -> str:
 
 
 def conversing_twice(runner: Runner) -> str:
-    """A sandbox with two conversations in it, one of which stays."""
+    """A sandbox with two conversations, one of which is not deleted."""
     sandbox_id = conversing(runner)
     ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
     runner.await_given(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
@@ -65,7 +65,7 @@ def conversing_twice(runner: Runner) -> str:
 
 
 def remembering(runner: Runner) -> str:
-    """The same, frozen, and one of them was deleted: its agent server still has both."""
+    """A frozen sandbox with two conversations, one of which was deleted and is still at the agent server."""
     sandbox_id = conversing_twice(runner)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
@@ -75,7 +75,7 @@ def remembering(runner: Runner) -> str:
 
 
 def awaited(runner: Runner) -> str:
-    """A sandbox that runs, and a start in it that the operation holds back."""
+    """A running sandbox, and a conversation's start that is held."""
     sandbox_id = talking(runner)
     converse(runner, sandbox_id)
     return sandbox_id
@@ -97,13 +97,13 @@ def conversation_id(runner: Runner) -> str:
 
 
 def converse(runner: Runner, sandbox_id: str) -> None:
-    """Start a conversation in this sandbox, with all that a start can have, under a key."""
+    """Start a conversation in this sandbox with all options and an idempotency key."""
     more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A talk"}
     _start(runner, sandbox_id, more)
 
 
 def _converse_untitled(runner: Runner, sandbox_id: str) -> None:
-    """The same, and its title is to be made."""
+    """Start a conversation whose title must be generated."""
     _start(runner, sandbox_id, {})
 
 
@@ -113,12 +113,12 @@ def _start(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
 
 
 def _converse_anywhere(runner: Runner, _subject: str) -> None:
-    """A conversation in a new sandbox."""
+    """Start a conversation in a new sandbox."""
     runner.client.converse()
 
 
 def _begun_once(runner: Runner, sandbox_id: str) -> None:
-    """Asked again, it is the same start, and the conversation has its message once."""
+    """Assert that a retry returns the same start, and that the conversation has its message once."""
     converse(runner, sandbox_id)
     _has_begun_once(runner, sandbox_id)
 
@@ -135,13 +135,13 @@ def _has_begun_once(runner: Runner, sandbox_id: str) -> None:
 
 
 def count_messages(runner: Runner, sandbox_id: str, conversation: str) -> int:
-    """How many messages the agent server has of a user in this conversation, the first one included."""
+    """The number of the user's messages that the agent server has of a conversation, including the first."""
     command = COUNT_MESSAGES.format(folder=f"{FOLDER}/{conversation}")
     return int(runner.engine.docker("exec", sandbox_name(sandbox_id), "sh", "-c", command))
 
 
 def _refused_once(runner: Runner, sandbox_id: str) -> None:
-    """Asked again, it is the same start, which has failed, and left no conversation."""
+    """Assert that a retry returns the same failed start, and that no conversation is left."""
     converse(runner, sandbox_id)
     eventually(runner.is_at_rest)
     assert stages(runner) == [Stage.ERROR]
@@ -153,7 +153,7 @@ def _refused_once(runner: Runner, sandbox_id: str) -> None:
 
 
 def _cancel(runner: Runner, _sandbox_id: str) -> None:
-    """Cancel the start that is on its way."""
+    """Cancel the start in progress."""
     with runner.service.database.reading() as session:
         task_id = session.exec(select(StartTask.id)).one()
     call = runner.client.history.invoke(Verb.CANCEL, task_id)
@@ -165,7 +165,7 @@ def _cancel(runner: Runner, _sandbox_id: str) -> None:
 
 
 def _cancelled(runner: Runner, sandbox_id: str) -> None:
-    """Cancelled, it is over and has left no conversation; if the service never got the request, it has succeeded."""
+    """Assert that the cancelled start left no conversation, or succeeded if the service never got the request."""
     with runner.service.database.reading() as session:
         [task] = session.exec(select(StartTask)).all()
         listed = session.exec(select(Conversation.listed)).all()
@@ -181,7 +181,7 @@ def _cancelled(runner: Runner, sandbox_id: str) -> None:
 
 
 def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
-    """Delete the conversation of `converse`; once it is gone, nothing is done."""
+    """Delete the conversation of `converse`, unless it is already deleted."""
     with runner.service.database.reading() as session:
         tasks = [task for task in session.exec(select(StartTask)).all() if task.request["title"]]
     if not tasks:
@@ -195,20 +195,20 @@ def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
 
 
 def _delete_last_conversation(runner: Runner, sandbox_id: str) -> None:
-    """The same, until its worker is done with it, or a process has died."""
+    """Delete the conversation, and wait until the worker has finished or a process has died."""
     delete_conversation(runner, sandbox_id)
     eventually(lambda: any(map(runner.is_dead, PROCESSES)) or not _awaits_worker(runner))
 
 
 def _awaits_worker(runner: Runner) -> bool:
-    """Whether a conversation waits for a worker, or is in the hands of one."""
+    """Whether a conversation is due or leased."""
     wanted = or_(col(Conversation.due_at).is_not(None), col(Conversation.lease_until).is_not(None))
     with runner.service.database.reading() as session:
         return session.exec(select(Conversation.id).where(wanted)).first() is not None
 
 
 def _forgotten(runner: Runner, sandbox_id: str) -> None:
-    """Deleted again, it is gone, and the other one is as it was: for its owner and in its sandbox."""
+    """Assert that a second delete succeeds, and that the API and the sandbox still have the other conversation."""
     delete_conversation(runner, sandbox_id)
     eventually(runner.is_at_rest)
     with runner.service.database.reading() as session:
@@ -235,21 +235,21 @@ def _start_in(
     verify: Act,
     act: Act = converse,
     writes: frozenset[str] = frozenset(),
-    lets: frozenset[str] = frozenset(),
+    releases: frozenset[str] = frozenset(),
 ) -> Operation:
-    """The start of a conversation in a sandbox that is there."""
-    return Operation(owns=CONVERSE, prepare=prepare, act=act, verify=verify, writes=writes, lets=lets)
+    """The start of a conversation in an existing sandbox."""
+    return Operation(owns=CONVERSE, prepare=prepare, act=act, verify=verify, writes=writes, releases=releases)
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    # The tiny image's agent server knows no conversations: it answers 404.
+    # The tiny image's agent server has no conversations by default and responds with 404.
     "refused-conversation": Operation(owns=CONVERSE, act=_converse_anywhere),
     "conversation": _start_in(talking, verify=_begun_once),
     "conversation-without-its-message": _start_in(
         forgetful,
         verify=_begun_once,
         writes=frozenset({"agent_server.start_the_conversation", "agent_server.take_a_message"}),
-        lets=SWEPT,
+        releases=SWEPT,
     ),
     "conversation-without-a-title": _start_in(
         talking,
@@ -261,7 +261,7 @@ OPERATIONS: Mapping[str, Operation] = {
         refusing,
         verify=_refused_once,
         writes=frozenset({"agent_server.start_the_conversation", "agent_server.delete_the_conversation"}),
-        lets=SWEPT,
+        releases=SWEPT,
     ),
     "cancel": Operation(
         owns=frozenset({"POST /app-conversations/start-tasks/{task_id}/cancel", "conversations.cancel"}),
@@ -280,9 +280,9 @@ OPERATIONS: Mapping[str, Operation] = {
         owns=frozenset({END, "conversations.delete", "sandboxes.delete"}),
         prepare=conversing_alone,
         act=_delete_last_conversation,
-        # Or the end of the sandbox might ask for another look at the conversation, or might not.
+        # Otherwise the end of the sandbox may or may not make the conversation due again.
         holds=ROUTINES | REMOVAL,
-        lets=REMOVAL,
+        releases=REMOVAL,
     ),
     "resume-with-a-deleted-conversation": Operation(
         owns=frozenset({"sandboxes.resume", "conversations.refresh"}),

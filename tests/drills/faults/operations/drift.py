@@ -17,7 +17,7 @@ def _kill_container(runner: Runner, sandbox_id: str) -> None:
 
 
 def _deleted(runner: Runner) -> str:
-    """A sandbox that is deleted."""
+    """A deleted sandbox."""
     sandbox_id = running(runner)
     runner.client.delete(sandbox_id)
     runner.await_status(sandbox_id, Status.DELETED)
@@ -25,7 +25,7 @@ def _deleted(runner: Runner) -> str:
 
 
 def leave_container(runner: Runner, sandbox_id: str) -> None:
-    """A container and a volume of a sandbox that owns none any more."""
+    """Create a container and a volume of a sandbox that owns none any more."""
     name = sandbox_name(sandbox_id)
     labels = {INSTALLATION_LABEL: runner.service.installation, SANDBOX_LABEL: name.removeprefix(NAME_PREFIX)}
     flags = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]

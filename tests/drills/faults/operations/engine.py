@@ -1,4 +1,4 @@
-"""What is asked for is done by an engine that fails once: the next try, which is the sweep's, has to make up for it."""
+"""Operations on an engine that fails once: the sweep must retry them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -6,27 +6,27 @@ from dataclasses import replace
 from tests.drills.faults.operation import ROUTINES, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import Runner
-from tests.services.faulty_engine import Trouble, Way
+from tests.services.faulty_engine import Failure, FailureMode
 
 VERBS = ("start", "pause", "resume", "stop", "delete")
-# The points of the API, as they begin.
+# The prefixes of the API's points.
 REQUESTS = ("POST ", "DELETE ")
-# Less than the service waits for an answer, so that the act goes on when it comes.
+# Less than the service's timeout, so that the action continues when the response arrives.
 LATE_SECONDS = 2.0
-# Questions about one sandbox's container. Heartbeats and lists, which come at any time, would use up the trouble.
+# Reads about one sandbox's container. Heartbeats and lists would otherwise use up the one failure.
 OF_A_SANDBOX = b"/containers/aw-"
-WAYS = {
-    "that-the-engine-refuses": Way.FAIL,
-    "whose-answer-is-lost": Way.DROP,
-    "that-is-done-and-called-failed": Way.FAIL_AFTER,
-    "whose-answer-is-cut": Way.CUT,
-    "whose-answer-is-late": Way.DELAY,
-    "whose-answer-never-comes": Way.SWALLOW,
+MODES = {
+    "that-the-engine-refuses": FailureMode.FAIL,
+    "whose-answer-is-lost": FailureMode.DROP,
+    "that-is-done-and-called-failed": FailureMode.FAIL_AFTER,
+    "whose-answer-is-cut": FailureMode.CUT,
+    "whose-answer-is-late": FailureMode.DELAY,
+    "whose-answer-never-comes": FailureMode.SWALLOW,
 }
-# A question that is done and called failed is one that fails.
-READ_WAYS = {name: way for name, way in WAYS.items() if way != Way.FAIL_AFTER}
-# For a change, all that is soon over, and of what costs seconds each time one verb of each; all others at night.
-QUICK = (Way.FAIL, Way.DROP, Way.FAIL_AFTER)
+# For reads, `FAIL_AFTER` is the same as `FAIL`.
+READ_MODES = {name: mode for name, mode in MODES.items() if mode != FailureMode.FAIL_AFTER}
+# Each change is tested with the quick modes, and with one verb for each slow mode. The nightly tests run all.
+QUICK = (FailureMode.FAIL, FailureMode.DROP, FailureMode.FAIL_AFTER)
 CHANGE = {
     "stop-whose-answer-is-cut",
     "resume-whose-answer-is-late",
@@ -37,39 +37,39 @@ CHANGE = {
 }
 
 
-def _then(prepare: Prepare, trouble: Trouble) -> Prepare:
-    """Prepare as ever, and let the engine's trouble begin."""
+def _then(prepare: Prepare, failure: Failure) -> Prepare:
+    """Prepare the subject, then make the engine fail."""
 
     def prepared(runner: Runner) -> str:
         subject = prepare(runner)
-        runner.faulty.trouble = trouble
+        runner.faulty.failure = failure
         return subject
 
     return prepared
 
 
 def _has_failed(runner: Runner, _subject: str) -> None:
-    """The engine is not asked at all where the API dies before it commits."""
-    assert runner.faulty.trouble is None or (runner.died_at or "").startswith(REQUESTS)
+    """Assert that the failure occurred, unless the API died before it committed the request."""
+    assert runner.faulty.failure is None or (runner.died_at or "").startswith(REQUESTS)
 
 
-def _troubles() -> Iterator[tuple[str, Trouble]]:
-    for name, way in WAYS.items():
-        yield name, Trouble(way, reads=False, seconds=LATE_SECONDS, most=1)
-    for name, way in READ_WAYS.items():
-        yield f"after-a-question-{name}", Trouble(way, writes=False, seconds=LATE_SECONDS, path=OF_A_SANDBOX, most=1)
+def _failures() -> Iterator[tuple[str, Failure]]:
+    for name, mode in MODES.items():
+        yield name, Failure(mode, reads=False, seconds=LATE_SECONDS, most=1)
+    for name, mode in READ_MODES.items():
+        yield f"after-a-question-{name}", Failure(mode, writes=False, seconds=LATE_SECONDS, path=OF_A_SANDBOX, most=1)
 
 
 def _operations() -> Iterator[tuple[str, Operation]]:
     for verb in VERBS:
-        for name, trouble in _troubles():
+        for name, failure in _failures():
             whole = sandbox.OPERATIONS[verb]
-            prepare, holds = _then(whole.prepare, trouble), ROUTINES - {"sweep"}
+            prepare, holds = _then(whole.prepare, failure), ROUTINES - {"sweep"}
             yield f"{verb}-{name}", replace(whole, prepare=prepare, verify=_has_failed, holds=holds)
 
 
 def _is_for_a_change(name: str) -> bool:
-    return name in CHANGE or name.partition("-")[2] in {name for name, way in WAYS.items() if way in QUICK}
+    return name in CHANGE or name.partition("-")[2] in {name for name, mode in MODES.items() if mode in QUICK}
 
 
 ALL: Mapping[str, Operation] = dict(_operations())

@@ -1,4 +1,4 @@
-"""Messages that wait for their agent server, and are delivered once."""
+"""Pending messages, which are delivered once."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -20,7 +20,7 @@ REFRESH = frozenset({"conversations.refresh"})
 
 
 def undelivered(runner: Runner) -> str:
-    """A sandbox with a conversation, frozen, and two messages that could not be delivered."""
+    """A frozen sandbox with a conversation and two pending messages."""
     sandbox_id = conversing(runner)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
@@ -30,7 +30,7 @@ def undelivered(runner: Runner) -> str:
 
 
 def half_delivered(runner: Runner) -> str:
-    """The same, and the first was delivered by a worker that died before it could write that down."""
+    """A pending message that was delivered by a worker that died before it could record that."""
     sandbox_id = undelivered(runner)
     runner.client.resume(sandbox_id)
     runner.await_given(lambda: runner.is_at_rest() and not _pending(runner))
@@ -45,7 +45,7 @@ def half_delivered(runner: Runner) -> str:
 
 
 def _say_twice(runner: Runner, _sandbox_id: str) -> None:
-    """Leave a message, twice the same, for the conversation that is there."""
+    """Post the same text to the conversation as two pending messages."""
     conversation = conversation_id(runner)
     for number in range(2):
         ask(
@@ -58,7 +58,7 @@ def _say_twice(runner: Runner, _sandbox_id: str) -> None:
 
 
 def _delivered_once_each(runner: Runner, sandbox_id: str) -> None:
-    """Left again under the same keys, both are there once, after the message that the conversation began with."""
+    """Assert, after a retry with the same keys, that the agent server has each message once."""
     _say_twice(runner, sandbox_id)
     eventually(runner.is_at_rest)
     assert not _pending(runner)
@@ -66,7 +66,7 @@ def _delivered_once_each(runner: Runner, sandbox_id: str) -> None:
 
 
 def _list_messages(runner: Runner, sandbox_id: str) -> list[str]:
-    """The ids of the messages of a user that the agent server has, newest first."""
+    """The ids of the user's messages at the agent server, newest first."""
     query = "kind=MessageEvent&source=user&sort_order=TIMESTAMP_DESC"
     path = f"/sandbox/{sandbox_id}/api/conversations/{UUID(conversation_id(runner))}/events/search?{query}"
     answer = ask(runner, "GET", path)
@@ -85,9 +85,9 @@ OPERATIONS: Mapping[str, Operation] = {
         prepare=conversing,
         act=_say_twice,
         verify=_delivered_once_each,
-        # Or the first might be delivered before the second is said, or might not: that is for chance to say.
+        # Otherwise the first message may or may not be delivered before the second is posted.
         holds=ROUTINES | DELIVERY,
-        lets=DELIVERY,
+        releases=DELIVERY,
     ),
     "resume-with-messages": Operation(
         owns=REFRESH, prepare=undelivered, act=sandbox.resume, verify=_delivered_once_each

@@ -1,4 +1,4 @@
-"""Nodes: their worker boots and sends heartbeats; they take sandboxes or not, are lost, and have stale containers."""
+"""Nodes: boot of their worker, heartbeats, cordon, loss, and stale containers."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,8 +10,8 @@ from shared.clock import now
 from shared.models import Node, Sandbox, SandboxTransition, StaleContainer
 from shared.nodes import registry as node_registry
 from shared.states import NodeStatus, Status
-from tests.drills.faults.asking import LONG, tell_of
-from tests.drills.faults.operation import Operation, no_more, routine
+from tests.drills.faults.asking import LONG, record_request
+from tests.drills.faults.operation import Operation, no_check, routine
 from tests.drills.faults.operations.drift import leave_container
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import FRAGILE_IMAGE
@@ -24,17 +24,17 @@ from worker.network.addresses import network_name
 ELSEWHERE = "node-elsewhere"
 
 
-# --- its worker -------------------------------------------------------------------------------------------------------
+# --- the worker's boot ------------------------------------------------------------------------------------------------
 
 
 def no_worker(runner: Runner) -> str:
-    """No worker."""
+    """A node without a worker."""
     runner.service.kill("worker")
     return ""
 
 
 def no_network(runner: Runner) -> str:
-    """No worker, and neither network nor rules, as after a reboot without containers."""
+    """A node without a worker, a network and rules, as after a reboot without containers."""
     runner.service.kill("worker")
     runner.engine.docker("network", "rm", network_name(runner.bounds.place))
     runner.bounds.flush_rules()
@@ -42,7 +42,7 @@ def no_network(runner: Runner) -> str:
 
 
 def _boot_worker(runner: Runner, _subject: str) -> None:
-    """A worker starts, and lives or dies."""
+    """Start a worker, and wait until it has sent a heartbeat or died."""
     began = now()
     runner.start_process("worker")
     eventually(lambda: runner.is_dead("worker") or _heartbeat(runner) > began)
@@ -53,11 +53,11 @@ def _heartbeat(runner: Runner) -> datetime:
         return session.get_one(Node, runner.service.environment["AW_NODE"]).heartbeat_at
 
 
-# --- what it takes ----------------------------------------------------------------------------------------------------
+# --- cordon -----------------------------------------------------------------------------------------------------------
 
 
 def waiting(runner: Runner) -> str:
-    """A sandbox that was started while no node took any."""
+    """A sandbox that was started while every node was cordoned."""
     with runner.service.database.transaction() as session:
         node_registry.cordon(session, runner.service.environment["AW_NODE"])
     sandbox_id = runner.client.start(TINY_IMAGE)
@@ -70,17 +70,17 @@ def _uncordon(runner: Runner, _subject: str) -> None:
         node_registry.uncordon(session, runner.service.environment["AW_NODE"])
 
 
-# --- another one ------------------------------------------------------------------------------------------------------
+# --- another node -----------------------------------------------------------------------------------------------------
 
 
 def lost(runner: Runner) -> str:
-    """A sandbox on a node that has been silent for long."""
+    """A sandbox on a node without a recent heartbeat."""
     make_node(runner.service.database, ELSEWHERE, heartbeat_at=now() - LONG)
     return _settled(runner, Status.STARTING, Status.RUNNING)
 
 
 def _is_lost(runner: Runner, sandbox_id: str) -> None:
-    """The lost sandbox is in ERROR; it is moved here, so that it can be deleted."""
+    """Assert that the lost sandbox is in ERROR; move it to this node, so that it can be deleted."""
     here = runner.service.environment["AW_NODE"]
     with runner.service.database.transaction() as session:
         assert session.get_one(Sandbox, sandbox_id).status == Status.ERROR
@@ -89,7 +89,7 @@ def _is_lost(runner: Runner, sandbox_id: str) -> None:
 
 
 def moved_away(runner: Runner) -> str:
-    """A sandbox that was made again on another node and deleted there; this one must be rid of its container."""
+    """A sandbox that was recreated on another node and deleted there; this node must remove its stale container."""
     make_node(runner.service.database, ELSEWHERE, status=NodeStatus.CORDONED)
     sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
     here = runner.service.environment["AW_NODE"]
@@ -99,7 +99,7 @@ def moved_away(runner: Runner) -> str:
 
 
 def _settled(runner: Runner, *path: Status) -> str:
-    """A sandbox elsewhere that has gone through these statuses."""
+    """A sandbox on the other node with these transitions."""
     sandbox = make_sandbox(
         runner.service.database,
         runner.client.person,
@@ -110,9 +110,9 @@ def _settled(runner: Runner, *path: Status) -> str:
     with runner.service.database.transaction() as session:
         for before, after in zip((None, *path), path, strict=False):
             session.add(SandboxTransition(sandbox_id=sandbox.id, from_status=before, to_status=after))
-    tell_of(runner, Verb.START, sandbox.id)
+    record_request(runner, Verb.START, sandbox.id)
     if path[-1] == Status.DELETED:
-        tell_of(runner, Verb.DELETE, sandbox.id)
+        record_request(runner, Verb.DELETE, sandbox.id)
     return sandbox.id
 
 
@@ -121,5 +121,5 @@ OPERATIONS: Mapping[str, Operation] = {
     "boot-without-a-network": Operation(owns=frozenset({"process"}), prepare=no_network, act=_boot_worker),
     "sweep-of-what-waits-for-a-node": routine("sweep", prepare=waiting, act=_uncordon),
     "heartbeat-with-a-stale-container": routine("heartbeat", prepare=moved_away, act=leave_container),
-    "lost-node": routine("nodes", prepare=lost, act=no_more, verify=_is_lost),
+    "lost-node": routine("nodes", prepare=lost, act=no_check, verify=_is_lost),
 }

@@ -1,4 +1,4 @@
-"""Sandboxes that wait in a pool for their owners."""
+"""Warm sandboxes: claim, and changes of the pool's size."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 
 def pooled(runner: Runner) -> str:
-    """A sandbox that waits in the pool."""
+    """A pool with one warm sandbox."""
     with runner.released():
         _set_size(runner, 1)
         eventually(lambda: _members(runner) == [True])
@@ -36,7 +36,7 @@ def _set_size(runner: Runner, size: int) -> None:
 
 
 def _members(runner: Runner) -> list[bool]:
-    """Whether each member of the pool is ready, and in no worker's hands."""
+    """Whether each warm sandbox is ready, and neither due nor leased."""
     with runner.service.database.reading() as session:
         rows = session.exec(select(Sandbox).where(col(Sandbox.owner_id).is_(None))).all()
     return [(row.status, row.due_at, row.lease_until) == (Status.RUNNING, None, None) for row in rows]

@@ -1,4 +1,4 @@
-"""What agent servers report by webhooks."""
+"""Reports of agent servers by webhooks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ REPORTS = "POST /webhooks/events/{conversation_id}"
 
 
 def spent(runner: Runner) -> str:
-    """A sandbox with a conversation at work in it that has spent its budget."""
+    """A sandbox with a conversation in progress that has exceeded its budget."""
     sandbox_id = conversing(runner)
     with runner.service.database.transaction() as session:
         session.execute(
@@ -37,13 +37,13 @@ def _report(runner: Runner, sandbox_id: str) -> None:
 
 
 def _report_work(runner: Runner, sandbox_id: str) -> None:
-    """The agent works on, and spends more."""
+    """Report that the agent continues and spends more."""
     cost = stats_report(agent=usage_report(cost=3, prompt=1))
     _send(runner, sandbox_id, [update_report("execution_status", "running"), update_report("stats", cost)])
 
 
 def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None:
-    """Send both webhooks, in vain if the API is away."""
+    """Send both webhooks, ignoring an API that is down."""
     conversation = conversation_id(runner)
     with runner.service.database.reading() as session:
         headers = {"X-Session-API-Key": session_key_of(session.get_one(Sandbox, sandbox_id))}
@@ -55,7 +55,7 @@ def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None
 
 
 def _stored_once(runner: Runner, sandbox_id: str) -> None:
-    """Reported again, each event is there once."""
+    """Assert, after a second report, that each event is stored once."""
     _report(runner, sandbox_id)
     eventually(runner.is_at_rest)
     with runner.service.database.reading() as session:

@@ -1,4 +1,4 @@
-"""Sandboxes are started, paused, resumed and deleted."""
+"""Sandboxes: start, pause, resume, delete."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,8 +11,8 @@ from shared.sandboxes import specs
 from shared.states import Status
 from shared.warm_pool import start as sandbox_start
 from tests.drills.engine_listing import sandbox_name
-from tests.drills.faults.asking import SANDBOXES, ask, tell_of
-from tests.drills.faults.operation import Operation, Prepare, nothing, routine
+from tests.drills.faults.asking import SANDBOXES, ask, record_request
+from tests.drills.faults.operation import Operation, Prepare, no_subject, routine
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import BROKEN_IMAGE, FRAGILE_IMAGE, MISSING, NAMED_IMAGE, PULLED, SLOW_IMAGE
 from tests.drills.requests import Outcome, Verb
@@ -23,11 +23,11 @@ from tests.waiting import eventually
 START = frozenset({"POST /sandboxes", "sandboxes.start"})
 
 
-# --- given ------------------------------------------------------------------------------------------------------------
+# --- subjects ---------------------------------------------------------------------------------------------------------
 
 
 def running(runner: Runner, image: str = TINY_IMAGE) -> str:
-    """A sandbox that runs."""
+    """A running sandbox."""
     sandbox_id = runner.client.start(image)
     assert sandbox_id is not None
     runner.await_status(sandbox_id, Status.RUNNING)
@@ -35,7 +35,7 @@ def running(runner: Runner, image: str = TINY_IMAGE) -> str:
 
 
 def paused(runner: Runner) -> str:
-    """A sandbox that is frozen."""
+    """A frozen sandbox."""
     sandbox_id = running(runner)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
@@ -43,12 +43,12 @@ def paused(runner: Runner) -> str:
 
 
 def fragile(runner: Runner) -> str:
-    """A sandbox whose container may be harmed."""
+    """A sandbox whose container the test may kill or remove."""
     return running(runner, FRAGILE_IMAGE)
 
 
 def without_a_loop_device(runner: Runner) -> str:
-    """A sandbox that is stopped, and whose disk is detached, as after a reboot."""
+    """A stopped sandbox whose disk is detached, as after a reboot."""
     sandbox_id = running(runner)
     stop(runner, sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
@@ -57,13 +57,13 @@ def without_a_loop_device(runner: Runner) -> str:
 
 
 def with_host_names(runner: Runner) -> str:
-    """A running sandbox that reaches two host names."""
+    """A running sandbox with two host names in its egress."""
     _set_egress(runner, "allowed.example,more.example")
     return running(runner, NAMED_IMAGE)
 
 
 def shrink_egress(runner: Runner, _sandbox_id: str) -> None:
-    """An operator takes one of them away."""
+    """Remove one of the host names, as an operator."""
     _set_egress(runner, "allowed.example")
 
 
@@ -73,17 +73,17 @@ def _set_egress(runner: Runner, egress: str) -> None:
 
 
 def stopped(runner: Runner) -> str:
-    """A sandbox that is in ERROR, because its container was killed outside."""
+    """A sandbox in ERROR, whose container was killed from outside."""
     return _harmed(runner, "kill")
 
 
 def removed(runner: Runner) -> str:
-    """A sandbox that is in ERROR, because its container was removed outside."""
+    """A sandbox in ERROR, whose container was removed from outside."""
     return _harmed(runner, "rm", "--force")
 
 
 def not_pulled(runner: Runner) -> str:
-    """An engine that has not pulled the image yet."""
+    """An image that the engine has not pulled."""
     image = f"{runner.registry}/{PULLED}"
     if runner.engine.docker("images", "--quiet", image):
         runner.engine.docker("rmi", image)
@@ -91,7 +91,7 @@ def not_pulled(runner: Runner) -> str:
 
 
 def name_key(_runner: Runner) -> str:
-    """An idempotency key."""
+    """A new idempotency key."""
     return new_id()
 
 
@@ -108,7 +108,7 @@ def _harmed(runner: Runner, *command: str) -> str:
 
 
 def start(image: str) -> Callable[[Runner, str], None]:
-    """A start from this image."""
+    """An act that starts a sandbox from this image."""
 
     def act(runner: Runner, _subject: str) -> None:
         runner.client.start(image)
@@ -116,8 +116,8 @@ def start(image: str) -> Callable[[Runner, str], None]:
     return act
 
 
-def _start_from_registry(name: str, *, prepare: Prepare = nothing) -> Operation:
-    """The start of a sandbox whose image must be pulled; each lane has a name of its own for it."""
+def _start_from_registry(name: str, *, prepare: Prepare = no_subject) -> Operation:
+    """The start of a sandbox from a registry's image; each lane has its own repository."""
 
     def act(runner: Runner, _subject: str) -> None:
         runner.client.start(f"{runner.registry}/{name}")
@@ -130,7 +130,7 @@ def _start_under_key(runner: Runner, key: str) -> None:
 
 
 def _made_once(runner: Runner, key: str) -> None:
-    """A repeat under the same key names the same sandbox, and there is no other."""
+    """Assert that a retry with the same key returns the same sandbox, and that there is no other."""
     answer = ask(runner, "POST", SANDBOXES, Verb.START, key)
     assert answer is not None
     with runner.service.database.reading() as session:
@@ -138,7 +138,7 @@ def _made_once(runner: Runner, key: str) -> None:
 
 
 def _start_in_place_of(runner: Runner, sandbox_id: str) -> None:
-    """A start that the quota admits by pausing the other sandbox."""
+    """Start a sandbox for which the quota pauses the other one."""
     call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
     answer = ask(runner, "POST", SANDBOXES, Verb.START)
     if answer is not None:
@@ -147,43 +147,43 @@ def _start_in_place_of(runner: Runner, sandbox_id: str) -> None:
 
 
 def _start_without_message(runner: Runner, _subject: str) -> None:
-    """A sandbox's row, whose message to the worker was lost."""
+    """Create a sandbox's row without a job message, as if the message were lost."""
     with runner.service.database.transaction() as session:
         spec, owner_id = specs.get_spec(session, TINY_IMAGE), runner.client.person.id
         made = sandbox_start.start(session, runner.service.vault, owner_id=owner_id, spec=spec, due_at=now()).sandbox
-    tell_of(runner, Verb.START, made.id)
+    record_request(runner, Verb.START, made.id)
 
 
 # --- pause, resume, delete --------------------------------------------------------------------------------------------
 
 
 def pause(runner: Runner, sandbox_id: str) -> None:
-    """A pause."""
+    """Pause the sandbox."""
     runner.client.pause(sandbox_id)
 
 
 def stop(runner: Runner, sandbox_id: str) -> None:
-    """A pause that ends the processes."""
+    """Stop the sandbox."""
     runner.client.stop(sandbox_id)
 
 
 def resume(runner: Runner, sandbox_id: str) -> None:
-    """A resume."""
+    """Resume the sandbox."""
     runner.client.resume(sandbox_id)
 
 
 def delete(runner: Runner, sandbox_id: str) -> None:
-    """A delete."""
+    """Delete the sandbox."""
     runner.client.delete(sandbox_id)
 
 
 def read_log(runner: Runner, sandbox_id: str) -> None:
-    """A request for the log of a sandbox's container."""
+    """Read the log of the sandbox's container."""
     ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
 
 
 def _log_is_read(runner: Runner, sandbox_id: str) -> None:
-    """Asked for again, it is read."""
+    """Assert that a retry returns the log."""
 
     def is_read() -> bool:
         answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
@@ -193,7 +193,7 @@ def _log_is_read(runner: Runner, sandbox_id: str) -> None:
 
 
 def _log_is_kept(runner: Runner, sandbox_id: str) -> None:
-    """The log of the deleted sandbox is there, once."""
+    """Assert that the log of the deleted sandbox is stored once."""
     answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
     assert answer is not None
     [log] = answer.json()["containers"]
@@ -205,7 +205,7 @@ RESUME = frozenset({"POST /sandboxes/{sandbox_id}/resume", "sandboxes.resume"})
 READ_LOG = frozenset({"GET /sandboxes/{sandbox_id}/logs", "sandboxes.read_log"})
 DELETE = frozenset({"DELETE /sandboxes/{sandbox_id}", "sandboxes.delete"})
 
-# Writes that decide what a sandbox reaches.
+# Writes that determine what a sandbox can reach.
 ACCESS = frozenset({"egress.write", "egress.remove", "firewall.change", "firewall.disconnect"})
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -1,11 +1,11 @@
-"""Settings, git tokens, the use of a key, and answers that are kept."""
+"""Settings, git tokens, the recorded use of a key, and stored responses."""
 
 from collections.abc import Mapping
 
 from shared.clock import now
 from shared.ids import new_id
 from shared.models import IdempotencyKey
-from tests.drills.faults.asking import LONG, SANDBOXES, ask, use_key_at
+from tests.drills.faults.asking import LONG, SANDBOXES, ask, set_key_use
 from tests.drills.faults.operation import Operation, routine
 from tests.drills.faults.runner import Runner
 
@@ -19,7 +19,7 @@ def store_settings(runner: Runner, _subject: str = "") -> None:
 
 
 def _settings_stored(runner: Runner, _subject: str) -> None:
-    """Stored again, they are there."""
+    """Assert that a retry stores the settings."""
     store_settings(runner)
     answer = ask(runner, "GET", "/api/settings")
     assert answer is not None
@@ -32,7 +32,7 @@ def store_tokens(runner: Runner, _subject: str = "") -> None:
 
 
 def _tokens_stored(runner: Runner, _subject: str) -> None:
-    """Stored again, they are there."""
+    """Assert that a retry stores the token."""
     store_tokens(runner)
     answer = ask(runner, "GET", "/api/settings")
     assert answer is not None
@@ -40,8 +40,8 @@ def _tokens_stored(runner: Runner, _subject: str) -> None:
 
 
 def _unused_key(runner: Runner) -> str:
-    """A key that was not used yet."""
-    use_key_at(runner, None)
+    """An unused key."""
+    set_key_use(runner, None)
     return ""
 
 
@@ -50,7 +50,7 @@ def _list_sandboxes(runner: Runner, _subject: str) -> None:
 
 
 def _leave_answer(runner: Runner, _subject: str) -> None:
-    """A kept answer that has expired."""
+    """Create an expired stored response."""
     row = IdempotencyKey(
         owner_id=runner.client.person.id,
         operation="POST /",
@@ -67,7 +67,7 @@ def _leave_answer(runner: Runner, _subject: str) -> None:
 OPERATIONS: Mapping[str, Operation] = {
     "settings": Operation(owns=frozenset({"POST /settings"}), act=store_settings, verify=_settings_stored),
     "git-tokens": Operation(owns=frozenset({"POST /add-git-providers"}), act=store_tokens, verify=_tokens_stored),
-    # The response cache authenticates before a route is known.
+    # The response cache authenticates the request before it is routed.
     "first-use-of-a-key": Operation(
         owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
     ),

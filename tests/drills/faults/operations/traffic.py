@@ -1,4 +1,4 @@
-"""Traffic to sandboxes, on the sandbox path and through the page's proxy; requests are on their way at a death."""
+"""Traffic to sandboxes, by the sandbox path and the web UI's proxy. Requests are in flight when a process dies."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +22,14 @@ from tests.factories import session_key_of
 from tests.services import http
 from tests.waiting import eventually
 
-# Longer than a request is held.
-PATIENCE_SECONDS = 90
-VISIT = "GET /sandbox/{sandbox_id}"
+# Longer than the service holds a request.
+TIMEOUT_SECONDS = 90
+SANDBOX_PATH = "GET /sandbox/{sandbox_id}"
 FORWARD = frozenset({"agent_server.forward"})
 
 
 @dataclass(frozen=True)
-class Visit:
+class InFlight:
     """A request, the API process that it was sent to, and the generation of the desired state at that time."""
 
     answer: Future[httpx.Response | None]
@@ -37,16 +37,16 @@ class Visit:
     generation: int
 
 
-# On their way, by sandbox.
-VISITS: dict[str, Visit] = {}
-VISITORS = ThreadPoolExecutor(thread_name_prefix="visitor")
+# By sandbox.
+IN_FLIGHT: dict[str, InFlight] = {}
+SENDERS = ThreadPoolExecutor(thread_name_prefix="sender")
 
 
-# --- reading: it wakes a sandbox, and is a use of it ------------------------------------------------------------------
+# --- reads: they resume a sandbox and count as activity ---------------------------------------------------------------
 
 
 def unused(runner: Runner) -> str:
-    """A sandbox that runs and was last used long ago."""
+    """A running sandbox without recent activity."""
     sandbox_id = running(runner)
     with runner.service.database.transaction() as session:
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(last_active_at=now() - LONG))
@@ -54,13 +54,13 @@ def unused(runner: Runner) -> str:
 
 
 def _proxied(runner: Runner, sandbox_id: str) -> None:
-    """A request to the sandbox's agent server is on its way; its sender waits for the answer."""
+    """Send a request to the sandbox's agent server without waiting for the response."""
     generation = _row(runner, sandbox_id).generation
-    VISITS[sandbox_id] = Visit(VISITORS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
+    IN_FLIGHT[sandbox_id] = InFlight(SENDERS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
 
 
 def _woken_once(runner: Runner, sandbox_id: str) -> None:
-    """The request is answered, and the sandbox has woken once, by one change of its desired state."""
+    """Assert a response, and that the sandbox resumed once, by one change of its desired state."""
     proxied = _served(runner, sandbox_id)
     assert _row(runner, sandbox_id).generation == proxied.generation + 1
     answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
@@ -70,9 +70,9 @@ def _woken_once(runner: Runner, sandbox_id: str) -> None:
 
 
 def _use_recorded(runner: Runner, sandbox_id: str) -> None:
-    """The request is answered, and the use is recorded: with the next request, if a death lost it.
+    """Assert a response, and that the activity is recorded, by the next request if a death lost it.
 
-    No answer waits until the use is written down, so a process may die between the two.
+    The service responds before it records the activity, so a process may die between the two.
     """
     proxied = _served(runner, sandbox_id)
     if proxied.api != runner.service.pid("api"):
@@ -81,9 +81,9 @@ def _use_recorded(runner: Runner, sandbox_id: str) -> None:
     assert _row(runner, sandbox_id).generation == proxied.generation
 
 
-def _served(runner: Runner, sandbox_id: str) -> Visit:
-    """The answer has come; if the process died that was to give it, it comes to a repeated request."""
-    proxied = VISITS.pop(sandbox_id)
+def _served(runner: Runner, sandbox_id: str) -> InFlight:
+    """Wait for the response; send the request again if the process that served it died."""
+    proxied = IN_FLIGHT.pop(sandbox_id)
     answer = proxied.answer.result()
     if answer is None and proxied.api != runner.service.pid("api"):
         answer = _send(runner, sandbox_id)
@@ -93,11 +93,11 @@ def _served(runner: Runner, sandbox_id: str) -> Visit:
 
 
 def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
-    """The answer, if there is one; in the history it is a request to resume the sandbox."""
+    """Send a request, which the history records as a resume; return None without a response."""
     url, history = f"{runner.service.url}/sandbox/{sandbox_id}/api/conversations/count", runner.client.history
     call = history.invoke(Verb.RESUME, sandbox_id)
     try:
-        answer = http.get(url, headers=runner.client.person.headers, timeout=PATIENCE_SECONDS)
+        answer = http.get(url, headers=runner.client.person.headers, timeout=TIMEOUT_SECONDS)
     except httpx.TransportError:
         return None
     if answer.is_success:
@@ -114,13 +114,13 @@ def _row(runner: Runner, sandbox_id: str) -> Sandbox:
 
 
 def _post_on_path(runner: Runner, sandbox_id: str) -> None:
-    """A message to the agent, past the service's own operations."""
+    """Post a message to the agent server by the sandbox path."""
     path = f"/sandbox/{sandbox_id}{events_path(runner)}"
     runner.answers.append(ask(runner, "POST", path, json=MESSAGE))
 
 
 def _post_by_proxy(runner: Runner, sandbox_id: str) -> None:
-    """The same, as the web page sends it."""
+    """Post a message to the agent server by the proxy that the web UI uses."""
     with runner.service.database.reading() as session:
         key = session_key_of(session.get_one(Sandbox, sandbox_id))
     envelope = {
@@ -138,8 +138,10 @@ def _message_passed_on_once(runner: Runner, sandbox_id: str) -> None:
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    "wake": Operation(owns=frozenset({VISIT, "sandboxes.resume"}), prepare=paused, act=_proxied, verify=_woken_once),
-    "traffic": Operation(owns=frozenset({VISIT}), prepare=unused, act=_proxied, verify=_use_recorded),
+    "wake": Operation(
+        owns=frozenset({SANDBOX_PATH, "sandboxes.resume"}), prepare=paused, act=_proxied, verify=_woken_once
+    ),
+    "traffic": Operation(owns=frozenset({SANDBOX_PATH}), prepare=unused, act=_proxied, verify=_use_recorded),
     "post-on-the-sandbox-path": Operation(
         owns=frozenset({"POST /sandbox/{sandbox_id}"}),
         prepare=conversing,

@@ -31,4 +31,4 @@ def test_egress_of_a_spec_is_open_until_it_is_changed(migrated: Cli, database: D
     assert migrated("specs", "set", "own:1", "--egress", "*.PyPI.org").status == 0
     with database.reading() as session:
         assert (first := specs.get_spec(session, "own:1")).egress == "*.pypi.org"
-    assert first.revision == 2, "containers that are created from now on are told of the proxy"
+    assert first.revision == 2, "containers that are created from now on get the proxy"

@@ -22,7 +22,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run a command in this process, on a machine without a context."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    # In these modules alone: other threads sleep, too.
+    # Only in these modules, because other threads sleep too.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: None)
     for module in ("remote.conversations", "remote.login", "remote.waiting", "sandbox_logs"):
         monkeypatch.setattr(f"shared.cli.{module}.time", clock)
@@ -52,7 +52,7 @@ def alice(served: Cli, user: Person, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture
 def scripted(run: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], Cli]:
-    """Makes a command line whose requests a function answers."""
+    """A function that makes a command line whose requests get scripted responses."""
 
     def scripted(handler: Handler) -> Cli:
         connect(monkeypatch, httpx.MockTransport(handler))
@@ -63,7 +63,7 @@ def scripted(run: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], C
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, transport: httpx.BaseTransport) -> None:
-    """Send the requests of all commands there."""
+    """Send the requests of all commands to this transport."""
     open_client = httpx.Client
 
     def open_there(**options: Any) -> httpx.Client:

@@ -107,7 +107,7 @@ def test_followed_events_of_one_moment_are_printed_once(scripted: Callable[[Hand
 @pytest.mark.parametrize(
     "stated", ["9999-12-31T23:59:59", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "99991231T235959"]
 )
-def test_stated_times_of_events_do_not_end_what_follows(scripted: Callable[[Handler], Cli], stated: str) -> None:
+def test_forged_times_of_events_do_not_end_a_follow(scripted: Callable[[Handler], Cli], stated: str) -> None:
     lies = [event(1, **SAID) | {"id": f"lie {number}", "timestamp": stated} for number in range(30)]
     events, polls = [event(1, **SAID), *lies, event(2, **SAID)], []
 

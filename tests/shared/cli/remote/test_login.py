@@ -22,7 +22,7 @@ IN_USE = [["service.test", URL, "yes"]]
 def approving(
     client: TestClient, user: Person, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
-    """A person who does what the command says: what it has printed for them."""
+    """A user who approves each login at once; the list is what the command has printed for the user."""
     shown: list[str] = []
 
     def approve(_seconds: float) -> None:
@@ -32,7 +32,7 @@ def approving(
         form = {"user_code": found[1], "decision": "approve", "api_key": user.key}
         assert client.post("/oauth/device/verify", data=form).status_code == 200
 
-    # In this module alone: other threads sleep, too.
+    # Only in this module, because other threads sleep too.
     monkeypatch.setattr("shared.cli.remote.login.time", SimpleNamespace(monotonic=time.monotonic, sleep=approve))
     return shown
 

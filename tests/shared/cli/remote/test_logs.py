@@ -1,4 +1,4 @@
-"""`sandboxes logs`: what a sandbox's containers have printed, through the API."""
+"""`sandboxes logs`: the logs of a sandbox's containers, through the API."""
 
 from collections.abc import Callable
 from typing import Any

@@ -49,7 +49,7 @@ def extend(session: Session, sandbox: Sandbox, user: Person) -> None:
 
 
 def not_found(act: Attempt) -> Attempt:
-    """Wrap an act, and return whether the sandbox was not found."""
+    """Wrap an action so that it returns whether the sandbox was not found."""
 
     def attempt(session: Session, sandbox: Sandbox, user: Person) -> bool:
         try:
@@ -76,7 +76,7 @@ OLD = dict.fromkeys(("status_changed_at", "last_active_at"), after(-9999))
 PAIRS = [
     (situation, act)
     for situation, act in product(SITUATIONS, (resume, record_activity, converse, extend, delete))
-    if (situation, act) != ("failed", converse)  # that is rejected
+    if (situation, act) != ("failed", converse)  # the request is rejected
 ]
 
 

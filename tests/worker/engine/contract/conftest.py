@@ -1,4 +1,4 @@
-"""Engines whose contract is tested: the fake, the real one, and the real one as a worker without rights reaches it."""
+"""Engines under the contract: the fake, the real one, and the real one behind the filter of unprivileged workers."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from worker.engine.protocol import Engine, NetworkRequest
 
 @pytest.fixture
 def filtered_network() -> NetworkRequest | None:
-    """The network that the filter lets containers be on; None: the engine's own bridge."""
+    """The network that the filter permits; None: the engine's own bridge."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""An engine that answers with errors of its own (5xx), or refuses (4xx), while a desired state is to be reached."""
+"""An engine that fails (5xx) or refuses (4xx) requests while a desired state is not reached."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -46,7 +46,7 @@ def fail(engine: FakeEngine, verbs: Sequence[str]) -> None:
 
 
 def try_often(context: WorkerContext, sandbox_id: str) -> None:
-    """Let time pass: the row is reconciled `OFTEN` times, with a resync after each run."""
+    """Reconcile the row `OFTEN` times, with a resync after each run."""
     for _ in range(OFTEN):
         assert row(context, sandbox_id).due_at is not None
         reconcile(context, sandbox_id)

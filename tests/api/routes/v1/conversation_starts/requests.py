@@ -1,4 +1,4 @@
-"""Starts of conversations, as a client asks for them."""
+"""A client's requests to start conversations."""
 
 from functools import partial
 from typing import Any

@@ -63,7 +63,7 @@ class TestChosenId:
         assert _start(client, user, **first) == shown
         assert len(_all_sandboxes(database)) == 1
 
-    def test_what_was_inherited_does_not_make_it_another_request(
+    def test_inherited_values_do_not_make_it_another_request(
         self, client: TestClient, user: Person, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user)

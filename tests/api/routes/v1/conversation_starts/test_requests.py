@@ -1,4 +1,4 @@
-"""What a start asks for: what is accepted, completed, masked and refused."""
+"""The body of a start: accepted, completed, masked and refused values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A start in a sandbox that is there, and one with a parent."""
+"""A start in an existing sandbox, and one with a parent."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -89,7 +89,7 @@ class TestParent:
         request = _start(
             client, user, parent_conversation_id=parent.id, selected_repository="o/other", llm_model="openai/mine"
         )["request"]
-        assert request["selected_branch"] is None  # that was a branch of another repository
+        assert request["selected_branch"] is None  # the branch belongs to another repository
         assert request["llm_model"] == "openai/mine"
 
     @pytest.mark.parametrize("branch", ["a b", "-x", "b" * 400], ids=("space", "option", "long"))

@@ -1,4 +1,4 @@
-"""Settings as a client sends and reads them, and as the store holds them."""
+"""Settings as clients send and read them, and as the database stores them."""
 
 import json
 from pathlib import Path
@@ -111,11 +111,11 @@ def load(database: Database, person: Person) -> StoredSettings:
 
 
 def raw_store(database: Database) -> str:
-    """All that a thief of the database would hold."""
+    """The whole content of the database, as a thief would get it."""
     with database.reading() as session:
         names = inspect(session.connection()).get_table_names()
         rows = [
-            tuple(row)  # a Row's own repr leaves out the middle of long values
+            tuple(row)  # the repr of a Row omits the middle of long values
             for name in names
             for row in session.connection().execute(text(f'SELECT * FROM "{name}"'))
         ]
@@ -124,8 +124,8 @@ def raw_store(database: Database) -> str:
 
 
 def refused(client: TestClient, person: Person, body: dict[str, Any]) -> list[list[str]]:
-    """Where a 422 says the errors are; its body is checked on the way."""
-    # As any client may write it: NaN and half a surrogate pair included.
+    """Check the body of a 422; return the locations of its errors."""
+    # As any client may write JSON, including NaN and lone surrogates.
     answer = client.post("/api/settings", content=json.dumps(body), headers=person.headers | JSON)
     assert answer.status_code == 422, answer.text
     entries = answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""Settings that are changed: what is sent, and nothing else."""
+"""A change of settings writes the sent values, and no others."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.api.routes.v1.settings.stored import (
 )
 from tests.factories import VAULT, Person
 
-# Of what not every text is.
+# Valid values of settings that do not accept every text.
 OTHER = {"llm_base_url": "https://other.example.com", "security_analyzer": "none"}
 
 
@@ -46,7 +46,7 @@ def test_null_is_the_default_except_where_it_keeps(client: TestClient, database:
     stored = load(database, user)
     assert (stored.llm_api_key, stored.search_api_key, stored.sandbox_api_key) == (LLM_KEY, SEARCH_KEY, SANDBOX_KEY)
     assert stored.mcp_config is None
-    # Secrets and tokens have their own life: no null takes them away.
+    # Secrets and tokens are not removed by null.
     assert read(client, user)["provider_tokens_set"] == {"github": "github.example.com"}
     assert set(read(client, user)["secrets_store"]["custom_secrets"]) == {"DEPLOY_KEY"}
 

@@ -44,7 +44,7 @@ def test_settings_that_were_read_can_be_sent_back(client: TestClient, database: 
     assert read(client, user).items() >= shown.items()
 
 
-def test_a_changed_server_keeps_what_is_masked(client: TestClient, database: Database, user: Person) -> None:
+def test_changed_server_keeps_masked_values(client: TestClient, database: Database, user: Person) -> None:
     store(client, user, {"mcp_config": MCP})
     sent = json.loads(json.dumps(MASKED_MCP))
     sent["stdio_servers"][0] |= {"args": "run 'two words'", "env": {"TOKEN": MASK, "NEW": "1"}}

@@ -1,4 +1,4 @@
-"""Settings that are read: complete, each user's own, and without a secret in clear."""
+"""Reads of settings are complete, for each user separately, and without a secret in clear."""
 
 from fastapi.testclient import TestClient
 

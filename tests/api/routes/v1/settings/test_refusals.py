@@ -1,4 +1,4 @@
-"""Wrong settings: refused, with the place of each error."""
+"""Invalid settings are refused, with the location of each error."""
 
 from typing import Any
 

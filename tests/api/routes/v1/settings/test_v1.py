@@ -10,7 +10,7 @@ from shared.models import SandboxSpec
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read, refused
 from tests.factories import Person, make_spec
 
-# Flat and nested: what is written in one shape is read in the other.
+# Flat and nested: a value that is written in one shape is read in the other.
 PAIRS: list[tuple[str, tuple[str, ...], Any]] = [
     ("agent", ("agent_settings", "agent"), "BrowsingAgent"),
     ("llm_model", ("agent_settings", "llm", "model"), "openai/gpt-4o"),

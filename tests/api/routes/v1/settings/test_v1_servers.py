@@ -16,7 +16,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 
 
-# Where servers are sent under the flat name.
+# The operations that accept servers under the flat name.
 FLAT = (PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers")
 LISTS: dict[str, list[dict[str, Any]]] = {
     "sse_servers": [
@@ -80,7 +80,7 @@ def test_a_map_can_not_add_without_end(client: TestClient, user: Person) -> None
 @pytest.mark.parametrize(
     "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
 )
-def test_a_map_of_what_is_no_server_erases_nothing(
+def test_map_of_invalid_servers_erases_nothing(
     client: TestClient, database: Database, user: Person, path: str, sent: Any
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))

@@ -1,4 +1,4 @@
-"""Settings in the shapes of V1: sent, read, and as the store holds them."""
+"""Settings in V1's shapes, as clients send and read them, and as the database stores them."""
 
 import json
 from typing import Any

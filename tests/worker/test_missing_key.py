@@ -1,0 +1,82 @@
+"""A worker that lacks a secret key, while another process writes with it: during a change of keys, for example."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.crypto import Vault, new_secret_key
+from shared.models import Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.doubles import PromptExecutor
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import ask, change, configure, row, running, set_desired, start
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.loops.health_monitor import SHARDS, LivenessMonitor
+from worker.sandboxes.reconciler import reconcile
+
+# More runs than a bug in this service is given.
+TIMES = 8
+
+
+@pytest.fixture
+def complete(context: WorkerContext) -> WorkerContext:
+    """Context of a worker that has the new key, too."""
+    return replace(context, vault=Vault([new_secret_key(), *context.shared.vault_keys]))
+
+
+def rekey(complete: WorkerContext, sandbox_id: str) -> None:
+    sealed = complete.vault.encrypt(complete.vault.decrypt(row(complete, Sandbox, sandbox_id).session_key))
+    change(complete, Sandbox, sandbox_id, session_key=sealed)
+
+
+def test_start_waits_for_the_key_and_says_so(context: WorkerContext, complete: WorkerContext, user: Person) -> None:
+    sandbox_id = start(context, user)
+    rekey(complete, sandbox_id)
+    for _ in range(TIMES):
+        reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.STARTING, Reason.SECRET_KEY_MISSING)
+    assert "AW_SECRET_KEYS must include the key that encrypted it; the worker retries" in str(found.detail)
+    assert found.due_at is not None
+    reconcile(complete, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.RUNNING, None)
+
+
+def test_start_of_a_conversation_waits_for_the_key(
+    context: WorkerContext, complete: WorkerContext, user: Person
+) -> None:
+    configure(context, user)
+    task_id = ask(complete, user, running(context, user))
+    for _ in range(TIMES):
+        start_conversation(context, task_id)
+    found = row(context, StartTask, task_id)
+    assert (found.stage in (Stage.READY, Stage.ERROR), found.due_at is None) == (False, False)
+    start_conversation(complete, task_id)
+    assert row(context, StartTask, task_id).stage == Stage.READY
+
+
+@pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
+def test_running_sandbox_keeps_running_until_it_is_ended(
+    context: WorkerContext,
+    complete: WorkerContext,
+    user: Person,
+    engine: FakeEngine,
+    desired: Desired,
+    status: Status,
+) -> None:
+    sandbox_id = running(context, user)
+    rekey(complete, sandbox_id)
+    monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
+    for _ in range(TIMES * len(SHARDS)):
+        monitor.probe_next_shard()
+    change(context, Sandbox, sandbox_id, due_at=row(context, Sandbox, sandbox_id).created_at)
+    for _ in range(TIMES):
+        reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert "stop" not in engine.verbs()
+    set_desired(context, sandbox_id, desired)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == status
