@@ -57,7 +57,7 @@ class Vault:
             ) from None
 
     def find_trouble(self) -> str | None:
-        """Return what the keys lacked within the last minute; None: nothing."""
+        """Return which key was missing within the last minute; None: none was."""
         is_recent = monotonic() < self._missed_at + RECENT_SECONDS
         return "its worker's AW_SECRET_KEYS lack the key of a stored secret" if is_recent else None
 
@@ -70,7 +70,7 @@ class Vault:
         return [_digest(pepper, key) for pepper in self._keys]
 
     def derive(self, purpose: str) -> str:
-        """A token of the first key for one purpose. It says nothing about the key."""
+        """A token of the first key for one purpose. It does not reveal the key."""
         return self.derive_all(purpose)[0]
 
     def derive_all(self, purpose: str) -> list[str]:

@@ -8,7 +8,7 @@ WorkspaceError
 ├── Invalid              the request contradicts itself, or has an invalid value
 ├── Conflict             the request contradicts what is stored
 ├── TooLarge             more than one response can hold
-├── Unavailable          a dependency is out of order
+├── Unavailable          a dependency does not work
 ├── QuotaExceeded        the user has reached a limit
 ├── Cancelled            the desired state changed meanwhile
 ├── IllegalMove          a status change that is not in the table of moves
@@ -52,7 +52,7 @@ class TooLarge(WorkspaceError):
 
 
 class Unavailable(WorkspaceError):
-    """A dependency is out of order until an operator mends it."""
+    """A dependency does not work until an operator repairs it."""
 
 
 class QuotaExceeded(WorkspaceError):

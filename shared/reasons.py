@@ -53,7 +53,7 @@ def explain(name: str) -> Explanation:
 
 
 def more(name: str) -> str:
-    """Where an error's text leads: the command that prints the entry of that name."""
+    """A reference for an error's text: the command that prints the entry of that name."""
     return f"(more: agent-workspace explain {name})"
 
 

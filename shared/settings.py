@@ -224,7 +224,7 @@ class Settings(BaseSettings):
 
     @cached_property
     def egress_folder(self) -> Path:
-        """The folder by which this node's worker tells the egress proxy what sandboxes reach."""
+        """The folder in which this node's worker writes, for the egress proxy, what sandboxes may reach."""
         return self.var_dir.absolute() / "run" / "egress" / self.sandbox_gateway
 
     @cached_property

@@ -79,7 +79,7 @@ class NodeStatus(StrEnum):
     """Whether a node takes new sandboxes."""
 
     READY = "READY"  # its worker and its engine respond
-    CORDONED = "CORDONED"  # an operator lets it take no new sandboxes
+    CORDONED = "CORDONED"  # an operator has closed it to new sandboxes
     LOST = "LOST"  # its engine or its worker no longer responds
 
 

@@ -80,7 +80,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     try:
         context = make_context(shared, settings, app)
-    except (Conflict, Unavailable) as error:  # a restore is not finished, or the database not there
+    except (Conflict, Unavailable) as error:  # a restore is not finished, or the database does not respond
         raise SystemExit(f"worker: {error}") from None
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
@@ -184,7 +184,7 @@ def make_network(
     place = make_place(shared, installation, settings.node)
     firewall = LocalFirewall(place) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
     if not shared.network_isolation:
-        with suppress(FirewallError):  # rules from before would go on denying
+        with suppress(FirewallError):  # rules of an earlier run would still deny traffic
             firewall.remove()
         log.warning(
             "network_not_isolated",
@@ -221,7 +221,7 @@ def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> lis
 
 
 def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
-    """Compare the network rules. If this closes the node or opens it, the next heartbeat is immediate, and tells it."""
+    """Compare the network rules. If this closes or opens the node, report it with an immediate heartbeat."""
     if context.network.refresh():
         heartbeat.wake()
 

@@ -28,7 +28,7 @@ class EventBatchingConsumer(Consumer):
             self.hub.call_soon(self._flush_later)  # only the hub's own thread may set timers
 
     def shutdown(self) -> None:
-        """Send the buffered events and shut down. Without them Flower shows jobs as running for ever."""
+        """Send the buffered events and shut down. Without them Flower would always show these jobs as running."""
         self._flush_events()
         super().shutdown()
 

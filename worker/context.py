@@ -1,7 +1,7 @@
 """Worker context: the objects that all jobs of a worker process share.
 
-Two kinds of them are for work that takes long. It continues after its job, whose thread is free again, and has a
-limited number of places. A job without a place holds no thread: it is enqueued again.
+Two of them are for long work. It continues after its job, whose thread is free again, and has a limited number of
+slots ("places"). A job without a place holds no thread: it is enqueued again.
 """
 
 import threading
@@ -61,7 +61,7 @@ class LongRuns:
         self._going_on: set[Future[bool]] = set()
 
     def run(self, work: Callable[[], bool]) -> bool:
-        """Run `work`, and return its result; False if it goes on.
+        """Run `work`, and return its result; False if it is still running.
 
         Raises:
             Exception: any error of `work` while the job waits for it. Later ones are logged.
@@ -94,7 +94,7 @@ class LaneJob(NamedTuple):
 
 
 class Lane:
-    """Places for jobs that take long by nature, or for as long as an agent server likes.
+    """Places for jobs that always take long, or that an agent server can make take long.
 
     An owner gets a place while they have none, or fewer than are free. One owner thus occupies at most half of the
     places, and no number of owners keeps another one out.
@@ -215,7 +215,7 @@ class WorkerContext:
         return _join(self.impairment_checks)
 
     def renew_network(self, sandbox: Sandbox) -> None:
-        """Let a sandbox's network rules follow its owner's settings. The next resync repeats a failed change."""
+        """Update a sandbox's network rules when its owner's settings change. The next resync repeats a failure."""
         with suppress(EngineError):
             self.network.renew(sandbox)
 

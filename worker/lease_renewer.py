@@ -1,4 +1,4 @@
-"""Work that may outlast a lease: its lease is renewed while it makes progress, and a long call is watched."""
+"""Work that may outlast a lease: its lease is renewed while it makes progress, and long calls are supervised."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def await_watched(done: Future[None], watch: Callable[[], None], first_seconds: 
     """Wait for the end of work that was begun, and call `watch` meanwhile, as `run_watched` does.
 
     Raises:
-        Exception: any error of the work or of `watch`. After an error of `watch` the work goes on.
+        Exception: any error of the work or of `watch`. After an error of `watch` the work continues.
     """
     seconds = max(first_seconds, WATCH_SECONDS)
     while not wait([done], timeout=seconds).done:
@@ -117,14 +117,14 @@ def await_watched(done: Future[None], watch: Callable[[], None], first_seconds: 
 
 
 class SharedCalls:
-    """Calls of which one at a time is made for each key: all who need it wait for the same one."""
+    """Shared calls: one at a time for each key, and all callers that need it wait for the same one."""
 
     def __init__(self) -> None:
         self._begun: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
 
     def begin(self, key: str, work: Callable[[], None]) -> Future[None]:
-        """Return the call for this key, which `work` makes if none is under way. It goes on without waiters."""
+        """Return the running call for this key; start `work` if there is none. It continues without waiters."""
         with self._lock:
             call = self._begun.get(key)
             if call is None or call.done():

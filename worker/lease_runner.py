@@ -54,12 +54,12 @@ def run_leased(
 ) -> bool:
     """Run `work` on a row until the row is no longer due, has to wait, or is leased by another worker.
 
-    A run that takes longer than `context.JOB_SECONDS` goes on after the return.
+    A run that takes longer than `context.JOB_SECONDS` continues after the return.
 
-    `work` raises Retry to requeue the row. What it lacks, an engine, an agent server, the store or a secret key, is
-    awaited without a max. Any other error is a bug in this service and counts as a failed attempt:
-    the row is never lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where
-    the work must not be given up.
+    `work` raises Retry to requeue the row. While an engine, an agent server, the store or a secret key is missing,
+    retries have no max. Any other error is a bug in this service and counts as a failed attempt: the row is never
+    lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where the work must not be
+    given up.
 
     Args:
         only_observed: leave a sandbox alone whose desired state is not observed.
@@ -96,7 +96,7 @@ def backoff(attempt: int) -> float:
 
 
 def _publish(context: WorkerContext, waiting: LaneJob) -> None:
-    """Enqueue a job that waited for a place, under the id of its own request, in a trace of none."""
+    """Enqueue a job that waited for a place, under the id of its own request, and outside of any trace."""
     alone = Context()
     alone.run(request_id.set, waiting.request_id)
     alone.run(context.publisher.publish, waiting.job)

@@ -49,7 +49,7 @@ class WorkerSettings(BaseSettings):
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two sweeps for due work")
     resync_seconds: float = Field(5.0, gt=0, description="Pause between two comparisons of store and engine")
     quarantine_seconds: float = Field(
-        3600.0, ge=0, description="How long containers and volumes are kept that no row of the store explains"
+        3600.0, ge=0, description="How long containers and volumes without a row in the database are kept"
     )
     health_probe_seconds: float = renamed(
         "PROBE_SECONDS",

@@ -1,4 +1,4 @@
-"""Answers of agent servers as the API uses them: documents of a shape, and refusals that are passed on to clients."""
+"""Responses of agent servers as the API uses them: documents of a shape, and errors that are passed on to clients."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ async def read(answer: Answer, shape: type[Shape]) -> tuple[Shape, Any]:
     try:
         return await in_thread_if_large(content, _read, content, shape)
     except TooCostly as error:
-        raise ResponseTooLarge(f"the agent server's response costs too much to read: {error}") from None
+        raise ResponseTooLarge(f"the agent server's response takes too long to parse: {error}") from None
     except ValueError:
         raise WrongServer("the agent server's response is not JSON of the right shape") from None
 

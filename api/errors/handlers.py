@@ -43,8 +43,8 @@ log = structlog.get_logger()
 RETRY_SECONDS = 1
 
 RETRY = {"Retry-After": str(RETRY_SECONDS)}
-LOCKED = "another request holds a lock on what this request changes; retry"
-DISK_FULL = "the store's disk is full: nothing is stored until its operator has made room"
+LOCKED = "another request holds a lock on a row that this request changes; retry"
+DISK_FULL = "the store's disk is full: nothing can be stored until its operator frees space"
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,

@@ -123,7 +123,7 @@ async def _public_addresses(host: str, port: int) -> list[str]:
 
 
 async def _look_up(host: str, port: int) -> list[Any]:
-    """Look a name up in a thread. The user's place is taken until that is done, also after the request's timeout."""
+    """Look a name up in a thread. It occupies the user's place until it is done, even after the request's timeout."""
     loop, place = asyncio.get_running_loop(), _LOOK_UPS.of_caller()
     await place.acquire()
     look_up = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Requests to git providers, and the errors that their responses mean."""
+"""Requests to git providers, and the errors for their responses."""
 
 import asyncio
 import re
@@ -91,7 +91,7 @@ class GitClient:
             follow_redirects=False,
             trust_env=False,
             headers={"User-Agent": "agent-workspace", "Accept": "application/json", "Accept-Encoding": "identity"},
-            # All users share this client: a host's session of one of them would be sent for the next.
+            # All users share this client: a cookie that a host set for one user would be sent for the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 

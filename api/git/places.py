@@ -1,4 +1,4 @@
-"""Places for what each user's requests take at a time, so that one user's slow hosts keep no other user out."""
+"""Slots ("places") for each user's concurrent requests, so that one user's slow hosts can't block other users."""
 
 import asyncio
 from weakref import WeakValueDictionary
@@ -7,7 +7,7 @@ from shared.sql.write_slots import caller
 
 
 class CallerPlaces:
-    """So many places for each caller. A caller without a free one waits."""
+    """A number of places for each caller. A caller without a free one waits."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,1 +1,1 @@
-"""Limits on what one address, one sandbox or one user may take of a process."""
+"""Limits on the share of a process that one address, one sandbox or one user may use."""

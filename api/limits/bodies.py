@@ -19,7 +19,7 @@ class BodyLimit:
     """A limit on the bytes of the bodies that each sandbox sends at a time to this process. Not for several threads."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Let each sandbox send `max_bytes`, which one body may have."""
+        """Let each sandbox send `max_bytes` at a time, the limit of one body."""
         self._max_bytes = max_bytes
         self._held = Counter[str]()
 

@@ -13,12 +13,12 @@ from api.paths import SANDBOX_PATH_PREFIX
 
 # Their routes check a key; a wrong one counts there.
 WITH_KEY = ("/api/", f"{SANDBOX_PATH_PREFIX}/")
-# Load balancers ask these often, and the answers are cheap.
+# Load balancers request these often, and the responses are cheap.
 EXEMPT = ("/alive", "/ready", "/health", "/server_info")
 
 
 class KeylessLimits:
-    """Rejects requests above the limits with a 429, and says in each response how its sender stands."""
+    """Rejects requests above the limits with a 429, and adds the sender's remaining quota to each response."""
 
     def __init__(self, app: ASGIApp, *, limits: ProcessLimits, keyless_paths: Collection[str]) -> None:
         """Wrap `app`; `keyless_paths` are those paths below /api that need no key."""

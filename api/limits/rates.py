@@ -50,7 +50,7 @@ class RateLimit:
         self._even_at: LRUCache[str, float] = LRUCache(MAX_KEYS)
 
     def take(self, key: str) -> Standing | None:
-        """Count a request, unless it exceeds the limit; return how its key stands, or None without a limit."""
+        """Count a request, unless it exceeds the limit; return the state of its key, or None without a limit."""
         if not self._limit:
             return None
         now, spacing = self._clock(), WINDOW_SECONDS / self._limit

@@ -108,7 +108,7 @@ class CompletionWaiter:
         self._event.set()
 
     def close(self) -> None:
-        """End all waits, and let later requests wait no more: the process shuts down."""
+        """End all waits, and make later ones return immediately: the process shuts down."""
         self._closed = True
         for completed in [completed for waiting in self._waiting.values() for completed in waiting]:
             _resolve(completed, is_completed=False)

@@ -1,6 +1,6 @@
 """Options of commands: how long a request waits, and its idempotency key.
 
-`?wait=seconds` and `Prefer: wait=seconds`: answer when the command has completed, or after that time.
+`?wait=seconds` and `Prefer: wait=seconds`: respond when the command has completed, or after that time.
 
 `Idempotency-Key`: a POST repeated under the same key gets the stored response and changes nothing. A route depends on
 `IdempotencyOption`. In the transaction of its request it calls `find` first and `keep` last.
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Accepted(Generic[Answer]):
-    """A committed command: its answer as of the commit, the row to await and the jobs to enqueue."""
+    """A committed command: its response as of the commit, the row to await and the jobs to enqueue."""
 
     answer: Answer
     row: AwaitedRow
@@ -71,7 +71,7 @@ class Wait:
     async def until_complete(self, row: AwaitedRow, *, jobs: tuple[Job, ...]) -> bool:
         """Enqueue the jobs of a committed command, and wait for its row if the caller asked for that.
 
-        A caller that does not wait is answered before the jobs are published.
+        A caller that does not wait gets the response before the jobs are published.
 
         Returns:
             Whether the request waited: the answer as of the commit is out of date.
@@ -121,7 +121,7 @@ async def read_wait(
     response: Response,
     wait: Annotated[
         float | None,
-        Query(ge=0, le=MAX_SECONDS, description="Answer when the command has completed, or after this many seconds"),
+        Query(ge=0, le=MAX_SECONDS, description="Respond when the command has completed, or after this many seconds"),
     ] = None,
     prefer: Annotated[
         list[str] | None,
@@ -235,7 +235,7 @@ class IdempotentRequest:
         return StoredResponse(row.answer, row.status)
 
     def keep(self, session: Session, answer: BaseModel, status: int = 200) -> None:
-        """Store the response of a success. It must contain no secret in clear."""
+        """Store the response of a success. It must contain no secret in plain text."""
         if self._key is None:
             return
         row = IdempotencyKey(

@@ -113,7 +113,7 @@ class KeyUseRecorder:
         self._writing: set[str] = set()
 
     async def note(self, key_id: str) -> None:
-        """Record that the key is used now. A store that can only be read, as on a full disk, fails no request."""
+        """Record that the key is used now. No request fails if the store is read-only, as on a full disk."""
         if key_id in self._writing:
             return
         self._writing.add(key_id)

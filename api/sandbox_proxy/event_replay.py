@@ -3,9 +3,9 @@
 The agent server first sends a websocket the conversation's state, for which it waits until the agent's action is over;
 only then does it resend the requested events (agent server 1.58.2). An action may be a command that runs for an hour,
 and a web client that connects meanwhile would show none of it. The events can be read over HTTP all that time: this
-module reads them, and sends them in the agent server's place, until the agent server sends something itself: actions
-may follow each other so closely that it does not before the next one. A client that requests a resend identifies events
-by their ids, and ignores duplicates.
+module reads them, and sends them instead of the agent server, until the agent server sends a frame itself. It may not
+do so between two actions that follow each other closely. A client that requests a resend identifies events by their
+ids, and ignores duplicates.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class _Replay:
         return None
 
     def _new(self, page: EventPage | None) -> list[dict[str, Any]]:
-        """The page's new events. A page that failed counts as a full one, so that it is not read for ever."""
+        """The page's new events. A page that failed counts as a full one, so that it is not read indefinitely."""
         items = [] if page is None else page.items
         new = [event for event in items if _identity(event) not in self._sent]
         self._sent |= {_identity(event) for event in new} - {None}

@@ -1,7 +1,7 @@
 """The client port: a sandbox's agent server at a URL without a path, for clients that have the sandbox's key.
 
-The OpenHands SDK for Python builds URLs from an agent server's host and port alone (decision 54). So this port has no
-path of a sandbox: the key tells which one is meant. It serves nothing else of this service, and no cookie opens it.
+The OpenHands SDK for Python builds URLs from an agent server's host and port alone (decision 54). So URLs of this port
+have no path of a sandbox: the key selects the sandbox. The port serves nothing else, and accepts no cookie.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send

@@ -1,7 +1,8 @@
-"""The pace of what a sandbox sends: a flood of tiny chunks or frames would keep the event loop from all others.
+"""The pace of what a sandbox sends: a flood of tiny chunks or frames would block the event loop for all others.
 
 Each costs the loop some time, however small it is. A sandbox may send a burst, and then as many in a second as no event
-stream and no terminal needs. Beyond that the proxy reads later, and the sandbox's connection fills up: nothing is lost.
+stream and no terminal needs. Beyond that the proxy pauses its reads, and the sandbox's connection fills up: nothing is
+lost.
 """
 
 from asyncio import get_running_loop, sleep

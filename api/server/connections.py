@@ -25,17 +25,17 @@ MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
 LONG_MESSAGES = "agent_workspace.long_messages"
 HEAD_TIMEOUT = "the head of the request was not received in time"
-BODY_TIMEOUT = "the body of the request comes too slowly"
+BODY_TIMEOUT = "the body of the request arrives too slowly"
 CROWDED = "this request was slow while the service had too many connections; retry"
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What a client may take, seconds and bytes."""
+    """A client's limits, in seconds and bytes."""
 
     # From the connection, or from the first byte, to the end of a request's headers.
     head_seconds: float = 20.0
-    # The least that a body must bring per second, in each period. 0: any.
+    # The min bytes of a body per second, in each period. 0: any.
     body_bytes_per_second: int = 512
     body_period: float = 10.0
     # How long a client may read nothing of a response that is larger than the buffers.

@@ -1,4 +1,4 @@
-"""The connections of a process that wait for their clients, and the one to close if another needs its place."""
+"""The connections of a process that wait for their clients, and the choice of one to close for a new one."""
 
 from collections.abc import Hashable
 from itertools import islice
@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 # Connections compared for one choice: a choice must cost the same however many there are.
 MAX_COMPARED = 50
-# A body that comes faster is not slow, bytes per second.
+# A body that arrives faster is not slow, bytes per second.
 FAST = 16_384
 
 

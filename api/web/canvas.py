@@ -1,4 +1,4 @@
-"""The web UI, Agent Canvas, as unpacked by `deploy/canvas`: it answers the paths that no route takes.
+"""The web UI, Agent Canvas, as unpacked by `deploy/canvas`: it serves the paths that no route matches.
 
 The web UI sends its cookie to this service, and its policy forbids requests to other hosts. It runs only its own
 scripts, since responses of sandboxes come from the same origin (decision 32).
@@ -28,7 +28,7 @@ CACHE, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
 
 
 class Canvas:
-    """The ASGI application for paths that no route takes."""
+    """The ASGI application for paths that no route matches."""
 
     def __init__(self, directory: Path, otherwise: ASGIApp) -> None:
         """Serve `directory`; `otherwise` answers requests that are not for the web UI.

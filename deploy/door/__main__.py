@@ -103,7 +103,7 @@ def _in_memory(text: str) -> int:
 
 
 def _identity() -> list[str]:
-    """The command that gives up root's rights. The user needs to read the certificate, and nothing else."""
+    """The command that drops root's rights. The user needs to read the certificate, and nothing else."""
     if os.geteuid() != 0:
         return []
     try:

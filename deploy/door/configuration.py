@@ -19,8 +19,8 @@ SPARE_DESCRIPTORS = 128
 # Connections of one sandbox at a time; its agent server and its programs need a few. All of them together leave half
 # of the door to the service.
 PER_SANDBOX = 256
-# When half of what all sandboxes may have is taken, one that has more than this part of it gets no more: a few
-# sandboxes of one user keep no others out.
+# When half of the sandboxes' share is in use, a sandbox that has more than this part of it gets no more: a few
+# sandboxes of one user can't block the others.
 CROWDED_PART = 64
 MIN_CROWDED = 8
 # Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
@@ -28,7 +28,7 @@ MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 STATUSES = (400, 403, 404, 408, 413, 500, 502, 503, 504)
 
-# Timeouts: a command may run for hours and say nothing meanwhile, and a paused sandbox keeps its websockets.
+# Timeouts: a command may run for hours without output, and a paused sandbox keeps its websockets.
 TEXT = Template(
     """\
 global
@@ -100,14 +100,14 @@ backend api
 
 @dataclass(frozen=True)
 class Door:
-    """What a door is made of.
+    """The parameters of a door's configuration.
 
     Args:
         inner_socket: descriptor of the socket for the API and the workers.
         outer_socket: descriptor of the socket for sandboxes.
         network: the sandboxes'.
-        tokens: those that open the door.
-        api_url: where sandboxes' requests go.
+        tokens: the tokens that the door accepts.
+        api_url: the API that gets sandboxes' requests.
         certificate: file of the certificate and its key; empty: no TLS.
     """
 

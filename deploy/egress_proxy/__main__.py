@@ -1,8 +1,8 @@
 """`python -m deploy.egress_proxy`: run this node's egress proxy in the foreground.
 
-It waits until a sandbox needs it, which is when the worker's folder has a file, and until the sandboxes' network is
-there. Then it becomes Squid, as a user of its own if root starts it. Squid inherits the folder, open, and its program
-for decisions: that user can enter no other folder of the service.
+It waits until a sandbox needs it, which is when the worker's folder has a file, and until the sandboxes' network
+exists. Then it becomes Squid, as a user of its own if root starts it. Squid inherits the folder, already open, and its
+program for decisions: that user can enter no other folder of the service.
 """
 
 import errno
@@ -22,7 +22,7 @@ from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
 from worker.settings import WorkerSettings
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# Pause between two looks for the sandboxes' network.
+# Pause between two checks for the sandboxes' network.
 SECONDS = 1.0
 # Waits for a file in the folder, and becomes the command behind it. Most nodes need no proxy, and a shell takes 2 MB.
 WAIT = 'while :; do for file in "$0"/*; do if [ -e "$file" ]; then exec "$@"; fi; done; sleep 1; done'
@@ -100,7 +100,7 @@ def _of_parent(descriptor: int) -> str:
 
 
 def _identity() -> list[str]:
-    """The command that gives up root's rights.
+    """The command that drops root's rights.
 
     Raises:
         ValueError: there is no user to run as.

@@ -8,14 +8,14 @@ from string import Template
 from shared.settings import NEVER
 from worker.network.rules import NOT_PUBLIC
 
-# Of names without a port.
+# The ports of names without a port.
 PORTS = ("80", "443")
 # Connections of one sandbox at a time. All sandboxes of a node together have fewer than Squid has descriptors, with one
-# more for each connection to a host: sandboxes of one user keep no others out.
+# more for each connection to a host: sandboxes of one user can't block the others.
 PER_SANDBOX = 64
 MAX_DESCRIPTORS = 32768
 # Addresses outside 2000::/3 are not public, and 2002::/16 stands for IPv4 addresses. Squid keeps those as MAPPED, and
-# compares a name that does not exist as the last address of all: its client is to hear that.
+# compares a name that does not exist as the last address of all: its client must get that error.
 MAPPED, NONE = IPv6Network("::ffff:0:0/96"), IPv6Network(2**128 - 1)
 NOT_PUBLIC_6 = (
     *IPv6Network("::/3").address_exclude(MAPPED),
@@ -24,10 +24,10 @@ NOT_PUBLIC_6 = (
     "2002::/16",
 )
 
-# Squid asks for decisions as if for other URLs: such a program it asks by a pair of sockets, and other programs by TCP,
-# which the firewall's rules for its user refuse. The order of the rules matters: a name is resolved only for a sandbox
-# that may reach it, so names carry nothing out. An answer is kept for a minute at least, so the address that was
-# checked is the one that is connected to. Where it is not, the firewall's rules hold.
+# The decisions are made by a URL rewriter: Squid connects to rewriters by a pair of sockets, and to other helpers by
+# TCP, which the firewall's rules for its user block. The order of the rules matters: a name is resolved only for a
+# sandbox that may reach it, so names carry no data out. A result is kept for a minute at least, so Squid connects to
+# the address that it has checked. Otherwise the firewall's rules still apply.
 TEXT = Template(
     """\
 http_port $address:$port
@@ -85,11 +85,11 @@ adapted_http_access allow all
 
 @dataclass(frozen=True)
 class EgressProxy:
-    """What a proxy is made of.
+    """The parameters of a proxy's configuration.
 
     Args:
-        address: where it listens; only sandboxes and this machine reach it.
-        port: where it listens.
+        address: on which it listens; only sandboxes and this machine reach it.
+        port: on which it listens.
         decisions: the command of `decisions`, without the ports.
         resolvers: name servers; empty: this machine's.
     """

@@ -1,9 +1,9 @@
-"""The program that Squid asks whether a sandbox may reach a host: decisions.py FOLDER PORT...
+"""The program that decides for Squid whether a sandbox may reach a host: decisions.py FOLDER PORT...
 
-It runs as the proxy's user, by the system's Python, and without the rest of this service. FOLDER has a file for each
-sandbox's address (`worker.network.proxy`), and is read for each question: what is allowed now is what counts. PORTs are
-those of names without one. To Squid it is a program that may rewrite URLs (`url_rewrite_program`): it asks for each
-request, and the answer is a note that its rules read.
+It runs as the proxy's user, with the system's Python, and without the rest of this service. FOLDER has a file for each
+sandbox's address (`worker.network.proxy`), which is read for each request, so a change applies immediately. PORTs are
+those of names without one. Squid runs it as a URL rewriter (`url_rewrite_program`): Squid sends a line for each
+request, and the reply is a note that its rules read.
 """
 
 import sys
@@ -16,14 +16,14 @@ ANYTHING = "*"
 
 
 def main(folder: Path, ports: Sequence[str]) -> None:
-    """Answer each line of the standard input. Lines are bytes: a sandbox chooses most of them."""
+    """Reply to each line of the standard input. Lines are bytes: a sandbox chooses most of them."""
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(answer(folder, ports, line))
         sys.stdout.buffer.flush()
 
 
 def answer(folder: Path, ports: Sequence[str], line: bytes) -> bytes:
-    """The answer to `NUMBER URL SANDBOX HOST PORT`; whatever else is asked is not allowed."""
+    """The reply to `NUMBER URL SANDBOX HOST PORT`; any other line is not allowed."""
     number, *question = line.rstrip(b"\n").split(b" ")
     return b"%s OK allowed=%s\n" % (number, b"yes" if _is_allowed(folder, ports, question) else b"no")
 

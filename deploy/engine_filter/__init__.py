@@ -1,1 +1,1 @@
-"""The engine filter: a proxy that passes only a worker's own requests on to the Docker Engine (decision 58)."""
+"""The engine filter: a proxy that forwards only a worker's own requests to the Docker Engine (decision 58)."""

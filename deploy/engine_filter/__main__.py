@@ -69,7 +69,7 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
         database.close()
     place = make_place(shared, installation, settings.node)
     if not shared.network_isolation:
-        with suppress(FirewallError):  # rules from before would go on denying
+        with suppress(FirewallError):  # rules of an earlier run would still deny traffic
             LocalFirewall(place).remove()
     policy = Policy(
         installation=installation,

@@ -32,12 +32,12 @@ LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit")
 
 
 class Refused(Exception):
-    """The filter does not forward this request; the text says why."""
+    """The filter does not forward this request; the message says why."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What containers of this installation may have."""
+    """The options that containers of this installation may have."""
 
     installation: str
     capabilities: frozenset[str] = frozenset()
@@ -196,7 +196,7 @@ def _networks(policy: Policy) -> tuple[str, ...]:
 
 
 def _is_only_network(config: dict[str, Any], policy: Policy) -> bool:
-    # No address of its choice: the engine chooses one that no rule allows anything.
+    # The container can't choose its address: the engine chooses one for which no rule allows anything.
     return config == {"EndpointsConfig": {_networks(policy)[1]: None}}
 
 

@@ -1,7 +1,7 @@
 """The filter's own route: disk images, which need root's rights (decision 55).
 
-`GET /agent-workspace/disks` lists them, `PUT …/{name}` makes one and attaches it, `DELETE …/{name}` removes it. All
-belong to the filter's installation, and their size is all that a worker chooses.
+`GET /agent-workspace/disks` lists them, `PUT …/{name}` creates one and attaches it, `DELETE …/{name}` removes it. All
+belong to the filter's installation. A worker chooses only their size.
 """
 
 import re
@@ -33,7 +33,7 @@ class DiskRoute:
         """Do what a request asks for.
 
         Raises:
-            Refused: no worker asks for this, or this machine can't have disk images.
+            Refused: workers do not make this request, or this machine can't have disk images.
             EngineFailing: a program for disks failed.
         """
         found = TARGET.fullmatch(request.path)

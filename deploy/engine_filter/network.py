@@ -1,7 +1,7 @@
 """The route by which a worker without root's rights changes the rules of its sandboxes' network.
 
-Worker and filter agree on the form of elements, and on nothing else: which tables these are, and what else is in them,
-the filter knows from its own settings.
+Worker and filter agree on the form of elements only: the filter knows the tables and their other content from its own
+settings.
 """
 
 import json

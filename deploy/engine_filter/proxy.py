@@ -1,4 +1,4 @@
-"""A proxy on a unix socket. One request per connection: the engine's response passes unread until either side ends."""
+"""A proxy on a unix socket. One request per connection: it forwards the engine's response until a side closes it."""
 
 import json
 import select
@@ -27,7 +27,7 @@ CHUNK = 65536
 
 
 class EngineFilter(ThreadingMixIn, UnixStreamServer):
-    """Listens on one socket, and passes what the policy allows on to the engine's."""
+    """Listens on one socket, and forwards requests that the policy allows to the engine's."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SECONDS
 
     def handle(self) -> None:
-        """Serve one request. If the engine is away, the connection ends without a response, as with no filter."""
+        """Serve one request. If the engine is down, the connection ends without a response, as without a filter."""
         try:
             self.raw_requestline = self.rfile.readline(CHUNK)
             if self.raw_requestline and self.parse_request():
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "\r\n".join([*lines, "", ""]).encode()
 
     def _pass_response(self, engine: socket.socket) -> None:
-        """Pass the response on as it comes. A worker that hangs up ends it: streams of events have no other end."""
+        """Forward the response as it arrives, until the worker disconnects: streams of events have no other end."""
         engine.settimeout(None)
         self.connection.settimeout(None)
         ready = select.poll()

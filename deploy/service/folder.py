@@ -1,4 +1,4 @@
-"""The lock of the var directory: a second service prints which one runs, and changes nothing."""
+"""The lock of the var directory: a second service prints which one is running, and changes nothing."""
 
 import fcntl
 import os

@@ -1,10 +1,10 @@
 """`python -m deploy.service.health [FILE]`: whether this machine's API is ready, as its exit status. It imports little.
 
-Processes of several units or containers share the API's port, and any of them may answer. So the one that this is asked
-about must have answered: systemd's `MAINPID`, or process 1 of the container.
+Processes of several units or containers share the API's port, and any of them may respond. The check succeeds only if
+the process in question has responded: systemd's `MAINPID`, or process 1 of the container.
 
-Swarm replaces a container that is not well, and no new process makes a database answer. So with FILE, which is made
-when the process is ready, it is well from then on if it answers itself.
+Swarm replaces an unhealthy container, but a new API process does not repair a database. So with FILE, which is created
+when the process is ready for the first time, only the process's own response counts from then on.
 """
 
 import json
@@ -35,18 +35,18 @@ def is_ready(url: str, seconds: float = 2) -> bool:
 
 
 def answers(url: str, age: float, seconds: float, *, ready: bool = True) -> bool:
-    """Whether an API process that is no older than `age` answers at this URL within so many seconds, and is ready.
+    """Whether an API process that is no older than `age` responds at this URL in time, and is ready.
 
     Args:
         url: the API's.
         age: of the process, in seconds.
         seconds: max time.
-        ready: whether the database has to answer, too.
+        ready: whether the database must respond, too.
     """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         body = _read(f"{url}/server_info", left)
-        # Whether the database answers is the same for all processes.
+        # The database's state is the same for all processes.
         if body is not None and float(json.loads(body)["uptime"]) <= age:
             return not ready or is_ready(url, seconds)
         time.sleep(PAUSE_SECONDS)
@@ -61,7 +61,7 @@ def age_of(pid: str) -> float:
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Whether the process is well. If a file is named, the database counts only until the process was ready once."""
+    """Whether the process is healthy. If a file is named, the database counts only until the process was ready once."""
     was_ready = Path(arguments[0]) if arguments else None
     age = age_of(os.environ.get("MAINPID", "1"))
     found = answers(local_url(Settings()), age, seconds=20, ready=was_ready is None or not was_ready.exists())
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> bool:
 
 
 def _read(url: str, seconds: float) -> bytes | None:
-    """The body of an answer; None: there was no good one."""
+    """The body of a successful response; None: there was none."""
     # The API on this machine is reached without a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -17,10 +17,10 @@ from worker.settings import WorkerSettings
 
 
 def find_address(database_url: str) -> str:
-    """The address of the interface on the way to the database; no packet is sent.
+    """The address of the interface that leads to the database; no packet is sent.
 
     Raises:
-        OSError: there is no way to its host.
+        OSError: there is no route to its host.
     """
     url = urlsplit(database_url)
     family, kind, _, _, target = socket.getaddrinfo(url.hostname, url.port or 5432, type=socket.SOCK_DGRAM)[0]
@@ -30,10 +30,10 @@ def find_address(database_url: str) -> str:
 
 
 def await_address() -> str:
-    """The same, as soon as the host's name is known and a network leads to it.
+    """The same address, as soon as the database's host name resolves and there is a route to it.
 
     Raises:
-        Unavailable: it was not so in time.
+        Unavailable: the timeout has passed.
     """
     url = Settings().database
     return await_database(lambda: find_address(url), url, WorkerSettings().database_wait_seconds, (OSError,))

@@ -22,7 +22,7 @@ from shared.settings import Settings
 from worker.settings import WorkerSettings
 
 GROUP, API, WORKER = "aw", "aw-api", "aw-worker"
-# The users of the processes. What is reachable through the API's user is so through the API: keys, database, broker.
+# The users of the processes. The API's user gives no access beyond the API process's own: keys, database, broker.
 OWNERS = {"broker": API, "flower": API, "web": API, "worker": WORKER}
 # What a process needs at its start, besides the var directory.
 PROBE = "import api, worker, shared.settings; from deploy.service.processes import find_procfile; open(find_procfile())"
@@ -51,7 +51,7 @@ def is_handed_over(settings: Settings) -> bool:
 
 
 def hand_over(settings: Settings) -> None:
-    """Give each user what its processes read and write, and nothing else. Safe beside a running service."""
+    """Give each user the files that its processes read and write, and no others. Safe beside a running service."""
     var = settings.var_dir.absolute()
     run = var / "run"
     for folder in filter(Path.exists, (var, run, Path("var"))):
@@ -92,7 +92,7 @@ def _own(path: Path, user: str, mode: int) -> None:
 
 
 def _own_all(folder: Path, user: str, mode: int, mode_of_files: int = 0o660) -> None:
-    """Hand over a folder with its files, also those that root has added since."""
+    """Change the owner of a folder and its files, including those that root has added since."""
     folder.mkdir(mode=0o700, exist_ok=True)
     hand_over_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode, mode_of_files)
 

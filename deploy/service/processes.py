@@ -8,7 +8,7 @@ from honcho.environ import parse_procfile  # type: ignore[import-untyped]
 
 from deploy.service.errors import ServiceError
 
-# That of the current folder, or else the copy of the package.
+# The Procfile of the current folder, or else the package's copy.
 PROCFILES = (Path("Procfile"), Path(__file__).with_name("Procfile"))
 
 BROKER, ENGINE_FILTER, DOOR, EGRESS_PROXY, WORKER = "broker", "engine-filter", "door", "egress-proxy", "worker"

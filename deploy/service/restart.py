@@ -2,7 +2,7 @@
 
 This applies new code or settings without a failed request: an API process closes its connections gracefully while new
 connections wait for its successor, and a worker finishes its running jobs. The next process is stopped when the last
-one works again: until then, the others have its requests and its jobs.
+one works again: until then, the others handle its requests and its jobs.
 """
 
 import json
@@ -26,7 +26,7 @@ from shared.settings import Settings
 
 WORKER, API = "worker", "web"
 ROLLING = (WORKER, API)
-# The API's processes share their sockets: another one may answer, and only the uptime tells them apart.
+# The API's processes share their sockets: another one may respond, and only the uptime distinguishes them.
 READY_SECONDS, PAUSE_SECONDS, ANSWER_SECONDS = 120.0, 0.2, 5.0
 
 
@@ -35,7 +35,7 @@ def main(names: Sequence[str]) -> None:
 
     Raises:
         ServiceError: no service runs, it has no process of that name, or a process does not work after its restart.
-            Those behind it were not restarted then, and go on.
+            The processes after it were not restarted, and keep running.
     """
     console, settings = Console(highlight=False), Settings()
     if is_handed_over(settings):

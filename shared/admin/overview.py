@@ -1,4 +1,4 @@
-"""What operators see first: numbers, what waits, what failed, the warm pools. Each list holds the first few rows."""
+"""The operators' first page: counts, waiting work, failures, warm pools. Each list has only the first few rows."""
 
 from collections import Counter
 from datetime import datetime
@@ -60,7 +60,7 @@ def count_sandboxes(session: Session) -> SandboxCounts:
 
 
 def backlogs(session: Session) -> dict[str, Backlog]:
-    """The rows that no worker has claimed, by what they are."""
+    """The rows that no worker has claimed, by kind."""
     return {
         "Sandboxes": leases.backlog(session, Sandbox),
         "Starts of conversations": leases.backlog(session, StartTask),

@@ -1,7 +1,7 @@
 """Sandboxes of all users: a list with filters, and one sandbox with its history.
 
-A page looks at a limited number of rows, so that a rare match among very many sandboxes costs no more than a frequent
-one. It then says where to search further.
+A page reads a limited number of rows, so that a rare match among very many sandboxes costs no more than a frequent
+one. It then has the position at which the search continues.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from shared.nodes.placement import is_there
 from shared.sql.pagination import Order, Page, encode_page_id, put_in_order
 from shared.states import Status
 
-# The rows that one page looks at.
+# The rows that one page reads.
 MAX_EXAMINED = 5_000
 # Transitions, conversations and starts shown with one sandbox.
 MAX_HISTORY = 100
@@ -128,7 +128,7 @@ def _owner_id(session: Session, name: str | None) -> str | None:
 
 
 def _window(which: SandboxFilter, owner_id: str | None, order: Order, page_id: str | None) -> Any:
-    """The rows that the page looks at, by the one condition that has an index in this order."""
+    """The rows that the page reads, by the one condition that has an index in this order."""
     columns = (Sandbox.id, Sandbox.status, Sandbox.node_id, Sandbox.owner_id, Sandbox.reason)
     rows = select(*columns, order.column).where(_indexed(which, owner_id))  # type: ignore[call-overload]
     return put_in_order(rows, order, page_id).limit(MAX_EXAMINED).subquery()

@@ -1,1 +1,1 @@
-"""What API and worker know of agent servers: paths, limits, errors, shapes, and the reader of all responses."""
+"""What API and worker share about agent servers: paths, limits, errors, shapes, and the reader of all responses."""

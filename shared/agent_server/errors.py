@@ -2,7 +2,7 @@
 
 AgentServerError
 ├── AgentServerUnreachable   no response, or a temporary error (5xx, 429): retry
-│   ├── DoorUnavailable          the node's door does not respond, or refuses the request
+│   ├── DoorUnavailable          the node's door does not respond, or rejects the request
 │   └── IncompleteResponse       the response began, and its connection was closed
 ├── AgentServerRefused       the server rejects the request, and will reject it again
 └── WrongServer              not this sandbox's agent server, or one that admits every caller
@@ -30,7 +30,7 @@ class AgentServerUnreachable(AgentServerError):
 
 
 class DoorUnavailable(AgentServerUnreachable):
-    """The node's door does not respond, or refuses the request: nothing is known of the agent server."""
+    """The node's door does not respond, or rejects the request: the agent server's state is unknown."""
 
 
 class IncompleteResponse(AgentServerUnreachable):
@@ -43,7 +43,7 @@ class AgentServerRefused(AgentServerError):
     reason = "agent_server_refused"
 
     def __init__(self, aim: str, status: int, detail: str) -> None:
-        super().__init__(f"the agent server would not {aim}: {status} {detail}".rstrip())
+        super().__init__(f"the agent server refused to {aim}: {status} {detail}".rstrip())
         self.status = status
 
 

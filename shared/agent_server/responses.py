@@ -52,7 +52,7 @@ class Answer(NamedTuple):
         """Return the content of a success.
 
         Args:
-            aim: what the server was asked to do, for errors.
+            aim: the purpose of the request, for errors, such as "start the conversation".
             redact: removes secrets from the server's error text; by default all of it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The keys of an installation, encrypted with a passphrase: a backup alone opens no secret."""
+"""The keys of an installation, encrypted with a passphrase: a backup alone decrypts no secret."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
     """Decrypt keys.
 
     Raises:
-        Invalid: the passphrase is another one, or the text is damaged.
+        Invalid: the passphrase is wrong, or the text is damaged.
     """
     try:
         stored = json.loads(text)
@@ -40,7 +40,7 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
             _fernet(passphrase, bytes.fromhex(stored["salt"]), cost).decrypt(stored["token"])
         )
     except (InvalidToken, KeyError, TypeError, ValueError):
-        raise Invalid("the passphrase does not open the keys of this backup, or their file is damaged") from None
+        raise Invalid("the passphrase does not decrypt the keys of this backup, or their file is damaged") from None
     return found
 
 

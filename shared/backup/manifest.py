@@ -10,7 +10,7 @@ from shared.errors import Invalid
 
 NAME, KEYS = "backup.json", "keys.json"
 FORMAT = 1
-# Names the purpose of a token by which a restore knows the secret key.
+# The purpose of the token by which a restore recognizes the secret key.
 PURPOSE = "backup"
 
 
@@ -22,7 +22,7 @@ class Manifest:
     dialect: str
     # The last applied migration.
     revision: str
-    # Derived from the secret key; it says nothing about the key.
+    # Derived from the secret key, without revealing it.
     key_token: str
     created_at: str
     # The name of the store's file, and its digest.

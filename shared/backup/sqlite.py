@@ -34,7 +34,7 @@ def dump(database_url: str, path: Path) -> None:
 
 
 def load(path: Path, database_url: str, digest: str) -> None:
-    """Put a copy, marked as unfinished, in the place of the database, at once: a crash leaves no half of it."""
+    """Replace the database by a copy that is marked as unfinished, atomically: a crash leaves no partial database."""
     target = _file(database_url)
     draft = target.with_name(f"{target.name}.restoring")
     draft.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     Args:
         settings: those of the installation.
         folder: the backup.
-        passphrase: opens its keys; None: the installation has its secret key already.
+        passphrase: decrypts its keys; None: the installation has its secret key already.
 
     Raises:
         Conflict: there is a database already, or another secret key.
@@ -74,12 +74,12 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     _require_key(settings, made, found)
     settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if settings.secret_keys.get_secret_value():
-        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: not on this disk, too
+        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: do not write it to this disk
     for name, text in found.items():
         if not (settings.var_dir / name).exists():
             manifest.write_private(settings.var_dir / name, text)
     if not _tables(settings.database):
-        # At once: a restore that is repeated finds all of the database, or nothing.
+        # Atomically: a repeated restore finds the whole database, or nothing.
         STORES[made.dialect].load(folder / made.store, settings.database, made.sha256)
     return made
 
@@ -91,7 +91,7 @@ def with_deadlines(session: Session) -> Sequence[str]:
 
 
 def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
-    """Let idle deadlines begin again: the time since the backup was no idleness of the sandboxes.
+    """Restart idle deadlines: the time since the backup does not count as idleness of the sandboxes.
 
     Otherwise a sandbox whose deadline has passed meanwhile would be deleted, with its restored files.
     """

@@ -21,7 +21,7 @@ COMMANDS = {
     "sandboxes": Source("shared.cli.sandbox_logs:sandboxes", "Start, use, pause and delete sandboxes.", USE),
     "conversations": Source("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
     "keys": Source("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
-    "explain": Source("shared.cli.checks.explain:explain", "Say what a reason means, and what to do about it.", USE),
+    "explain": Source("shared.cli.checks.explain:explain", "Explain a reason, and what to do about it.", USE),
     "all": Source("shared.cli.service.processes:everything", "Run the service on this machine.", OPERATE),
     "server": Source("shared.cli.service.processes:server", "Run one API process.", OPERATE),
     "worker": Source("shared.cli.service.processes:worker", "Run a worker beside a Docker Engine.", OPERATE),

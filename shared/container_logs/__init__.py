@@ -1,1 +1,1 @@
-"""What containers print: its lines, without secrets and bounded, and the rows that keep it."""
+"""Output of containers: its lines, bounded and without secrets, and the rows that store them."""

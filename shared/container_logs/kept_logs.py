@@ -25,7 +25,7 @@ NO_CONTAINER = ""
 class LogCause(StrEnum):
     """Why a container's log was kept."""
 
-    # It, or its agent server, did not start or does not answer.
+    # It, or its agent server, did not start or does not respond.
     FAILED = "failed"
     # Its processes have ended.
     EXITED = "exited"

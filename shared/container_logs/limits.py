@@ -2,5 +2,5 @@
 
 # Of one container, times included.
 MAX_BYTES = 64 * 1024
-# No stored log has more lines: the engine is asked for so many.
+# No stored log has more lines: a worker requests this number from the engine.
 MAX_LINES = 1000

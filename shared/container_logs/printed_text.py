@@ -1,7 +1,7 @@
 """The text of a container's log as it is stored: harmless to show, without secrets, and short.
 
 A log is hostile: it may have any bytes, lines without an end, and secrets across the borders of what was read. So the
-order is fixed: what controls a terminal goes first, then all secrets, then what is too long.
+order is fixed: control characters are removed first, then secrets are hidden, then the text is truncated.
 """
 
 import json
@@ -110,7 +110,7 @@ def _spellings(secrets: Iterable[str]) -> list[str]:
 
 
 def _harmless(text: str) -> str:
-    """The same lines without what controls a terminal. A tab is spaces; a carriage return overwrites no line."""
+    """The same lines without control characters. A tab becomes spaces; a carriage return overwrites no line."""
     text = ESCAPE.sub("", text) if "\x1b" in text else text
     return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))
 

@@ -1,4 +1,4 @@
-"""All stored secrets of a user, in clear, so that they can be redacted in the texts of agent servers and providers."""
+"""All stored secrets of a user, in plain text, to redact them in the texts of agent servers and providers."""
 
 from sqlmodel import Session
 

@@ -20,7 +20,7 @@ OF_SANDBOX = "conversations that a sandbox may report"
 ADVICE = "delete conversations, then retry"
 # Of one sandbox, deleted ones included: its agent server invents them, or a client does that talks to it directly.
 MAX_OF_SANDBOX = 1000
-# Sent as Retry-After. Agent servers keep refused events, and send them again; people have to delete something first.
+# Sent as Retry-After. Agent servers keep rejected events, and send them again; a user has to delete something first.
 RETRY_SECONDS = 60
 
 

@@ -28,7 +28,7 @@ MAX_TAG_LENGTH = 256
 def read_failure(body: dict[str, Any]) -> tuple[str, str]:
     """The code and the text of an error, with defaults for missing ones."""
     reason = clean_text(body.get("code"), MAX_REASON_LENGTH) or "unknown"
-    return reason, clean_text(body.get("detail"), MAX_DETAIL_LENGTH) or "the agent server does not say why"
+    return reason, clean_text(body.get("detail"), MAX_DETAIL_LENGTH) or "the agent server gave no reason"
 
 
 def read_status(value: Any) -> str | None:

@@ -115,7 +115,7 @@ def _find_earlier(session: Session, command: StartCommand) -> StartTask | None:
     if taken if task is None else task.owner_id != command.owner_id:
         raise Conflict(f"there is a conversation with id {conversation_id} already")
     if task is not None and not _is_same_request(command.request, start_tasks.sent_request(task)):
-        raise Conflict(f"conversation {conversation_id} was asked for already, by another request")
+        raise Conflict(f"conversation {conversation_id} was already started by another request")
     return task
 
 

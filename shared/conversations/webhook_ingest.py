@@ -70,8 +70,8 @@ def record_events(
 ) -> Recorded:
     """Store a sandbox's events and merge their reports into the conversation.
 
-    The reports are merged even if a quota refuses the events: a sandbox must be able to end its work. The conversation
-    says then what is missing.
+    The reports are merged even if a quota rejects the events: a sandbox must be able to end its work. The conversation
+    then says which events are missing.
 
     Returns:
         The job that refreshes the conversation by `due_at`, if that is needed, and why the events were refused.

@@ -26,7 +26,7 @@ from shared.json_documents import check_document, clean_text, shorten
 from shared.models import Conversation, Event
 from shared.redaction import Redact, redact_document
 
-# A larger event is shortened, not rejected: its agent server would repeat a rejected batch for ever.
+# A larger event is shortened, not rejected: its agent server would repeat a rejected batch indefinitely.
 MAX_EVENT_BYTES = 1024 * 1024
 # Small fields that every event has.
 ESSENTIAL = ("id", "kind", "timestamp")
@@ -150,7 +150,7 @@ def merge(conversation: Conversation, report: Report) -> bool:
 
 
 def explain_refusal(conversation: Conversation, detail: str | None) -> None:
-    """Say that events are not stored, unless the conversation has a reason of its own; None: they are, by now."""
+    """Record that events are not stored, unless the conversation has a reason of its own; None: they are stored now."""
     if detail is None and conversation.execution_reason == EVENTS_REFUSED:
         explain(conversation, None, None)
     elif detail is not None and conversation.execution_reason in (None, EVENTS_REFUSED, MODEL_SILENT):

@@ -163,7 +163,7 @@ def _engine(database_url: str) -> Engine:
 
 
 def _connect_options(database_url: str) -> dict[str, int]:
-    """A migration takes long, but a connection does not: an address that no server answers at is an error soon."""
+    """A migration takes long, but a connection does not: an address without a server is an error within seconds."""
     is_postgresql = make_url(database_url).get_backend_name() == "postgresql"
     return {"connect_timeout": OPTIONS["connect_timeout"]} if is_postgresql else {}
 

@@ -24,17 +24,17 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 
 
 class NotMigrated(Unavailable):
-    """The database answers, but a migration of this version has not been applied to it."""
+    """The database responds, but a migration of this version has not been applied to it."""
 
 
 NOT_READY = (*UNAVAILABLE, NotMigrated)
 
 
 def await_schema(database: Database, seconds: float) -> None:
-    """Wait until a database answers, and `agent-workspace db migrate` of this version or a newer one has changed it.
+    """Wait until a database responds, and `agent-workspace db migrate` of this version or a newer one has changed it.
 
     Raises:
-        Unavailable: it was not so within that time.
+        Unavailable: the timeout has passed.
     """
 
     def attempt() -> None:
@@ -76,7 +76,7 @@ def await_database(
         attempt: uses the database.
         url: the database's; its user and password are not logged.
         seconds: max time; 0: there is one attempt.
-        errors: what it may raise as long as the database is not there.
+        errors: what it may raise as long as the database is not ready.
 
     Raises:
         Unavailable: it raised one of them until the time was over.
@@ -96,7 +96,7 @@ def await_database(
 
 
 def _pauses(seconds: float) -> Iterator[float]:
-    """Pauses behind attempts; the last one, when the time is over, is none."""
+    """The pauses after attempts; None after the last one, when the time is over."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     while (left := until - time.monotonic()) > 0:
         yield min(pause, left)

@@ -3,8 +3,8 @@
 A worker runs a row whose `due_at` is set. A claim clears `due_at`, so one that is written meanwhile, by a new desired
 state or an engine event, is found when the lease is released. The sweep treats an expired lease as due.
 
-A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: else a row would wait for as long
-as that clock was off. A clock that is ahead may take a live lease, which the fencing token makes harmless.
+A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: otherwise a row would wait for as
+long as that clock was off. A clock that is ahead may take a live lease; the fencing token makes this harmless.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -33,9 +33,9 @@ class Node(SQLModel, table=True):
     engine_id: str | None = Field(default=None, index=True, unique=True, max_length=512)
     # Why it is LOST.
     detail: str | None = None
-    # Why its worker takes no new sandboxes, although worker and engine respond.
+    # Why the node takes no new sandboxes, although its worker and its engine respond.
     closed_reason: str | None = None
-    # What does not work on it, although it takes new sandboxes.
+    # What does not work on the node, although it takes new sandboxes.
     impaired_reason: str | None = None
     # What its new sandboxes have their files on; empty before the first heartbeat.
     disk_kind: str | None = Field(default=None, max_length=16)

@@ -32,9 +32,9 @@ class CountedNode(NamedTuple):
     node_id: str
     status: str
     capacity: int
-    # It takes no new sandboxes, although worker and engine respond.
+    # The node takes no new sandboxes, although its worker and its engine respond.
     is_closed: bool
-    # It takes them, and something does not work on it.
+    # The node takes new sandboxes, but something on it does not work.
     is_impaired: bool
 
 

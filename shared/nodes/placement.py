@@ -229,5 +229,5 @@ FAILED_ELSEWHERE = select(StaleContainer.node_id).where(
     StaleContainer.sandbox_id == bind("sandbox_id"), StaleContainer.refused_generation == bind("generation")
 )
 HAS_FAILURES = select(NodeSpecBackoff.node_id).where(is_breaker(bind("node_id"), bind("spec_id")))
-# Whether a breaker must change. It is asked for every sandbox that becomes ready, and rarely true.
+# Whether a breaker must change: checked for every sandbox that becomes ready, and rarely true.
 HAS_RESULT = sql_select(or_(FAILED_ELSEWHERE.exists(), HAS_FAILURES.exists()))

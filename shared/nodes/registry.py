@@ -49,7 +49,7 @@ def record_heartbeat(
         capacity: the number of slots.
         problem: what is wrong with the engine; None if it is healthy.
         closed_reason: why the node takes no new sandboxes; None if it takes them.
-        impaired_reason: what does not work on it, although it takes new sandboxes.
+        impaired_reason: what does not work on the node, although it takes new sandboxes.
         disk_kind: what new sandboxes have their files on; None if the engine does not respond.
         runtimes: those of the engine; None if it does not respond.
         engine_id: the id of the engine; None if the engine does not respond.

@@ -1,4 +1,4 @@
-"""What joins the work of one request in all processes: its id in logs and messages, and its trace if there is one.
+"""What connects the work of one request in all processes: its id in logs and messages, and its trace if there is one.
 
 `configure_traces` sets `tracer` if traces are configured. Without them, this service imports nothing of OpenTelemetry.
 """
@@ -38,7 +38,7 @@ tracer: Tracer | None = None
 
 
 def configure_traces(url: str, service: str) -> None:
-    """Send traces to an OTLP receiver at this URL; without a URL, make none.
+    """Send traces to an OTLP receiver at this URL; without a URL, create none.
 
     Raises:
         SystemExit: the packages of the extra `otel` are missing.

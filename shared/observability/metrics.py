@@ -75,7 +75,7 @@ _CONVERSATION_START = Histogram(
 )
 _JOB_WAIT = Histogram(
     "agent_workspace_job_wait_seconds",
-    "Time that a job's message was in the queue",
+    "Time that a job's message waited in the queue",
     ("job",),
     buckets=WORK_BUCKETS,
     registry=OWN,
@@ -89,19 +89,19 @@ _ACTION = Histogram(
 )
 _LEASES_LOST = Counter(
     "agent_workspace_leases_lost",
-    "Runs that another worker, or a newer desired state, has taken the row from",
+    "Runs that lost their row to another worker or to a newer desired state",
     ("table",),
     registry=OWN,
 )
 _RUNS_FAILED = Counter(
     "agent_workspace_runs_failed",
-    "Runs that a defect of this service has ended",
+    "Runs that ended because of a bug in this service",
     ("table",),
     registry=OWN,
 )
 _WEBHOOK_EVENTS = Counter(
     "agent_workspace_webhook_events",
-    "Events that agent servers reported, by what became of them: stored, or refused by a quota",
+    "Events that agent servers reported, by outcome: stored, or rejected by a quota",
     ("outcome",),
     registry=OWN,
 )
@@ -172,7 +172,7 @@ def count_lost_lease(table: Any) -> None:
 
 
 def count_failed_run(table: Any) -> None:
-    """Count a run that a defect has ended."""
+    """Count a run that ended because of a bug."""
     with suppress(Exception):
         _RUNS_FAILED.labels(table).inc()
 

@@ -80,7 +80,7 @@ class Publisher:
 
 
 def _headers() -> dict[str, Any]:
-    """Return what a job's message carries besides its id: for logs, metrics and traces, and nothing that is needed."""
+    """Return what a job's message carries besides its id, for logs, metrics and traces only: no job depends on it."""
     found = correlation.request_id.get()
     headers = {PUBLISHED_AT: now().timestamp()} | ({REQUEST_ID: found} if found else {})
     return headers if correlation.tracer is None else headers | correlation.tracer.carrier()

@@ -53,7 +53,7 @@ def set_desired(
     Repeating the desired state starts a new generation too, which repairs drift. RUNNING counts as activity.
 
     Args:
-        reason: why, if the owner has not asked for it.
+        reason: why, if the owner did not request it.
 
     Raises:
         NotFound: the sandbox is deleted, or a concurrent request deleted it.
@@ -109,7 +109,7 @@ def new_generation(
         where: a condition on the sandboxes.
         due_at: a time, or a bind parameter of a prepared statement; so are the others.
         at: the current time.
-        reason: why, if the owner has not asked for it.
+        reason: why, if the owner did not request it.
     """
     values = generation_columns(due_at=due_at, at=at) | _deadline_columns(desired)
     if desired is not None:

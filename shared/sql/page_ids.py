@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.errors import Invalid
 
-FOREIGN_PAGE = "page_id is not one that this list gave out"
+FOREIGN_PAGE = "page_id does not belong to this list"
 
 
 def encode(list_id: Sequence[Any], *position: Any) -> str:

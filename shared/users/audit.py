@@ -1,4 +1,4 @@
-"""The record of what operators did. Each entry is written in the transaction of its action."""
+"""The audit log of operators' actions. Each entry is written in the transaction of its action."""
 
 from datetime import timedelta
 from typing import NamedTuple

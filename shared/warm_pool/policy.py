@@ -9,7 +9,7 @@ from shared.clock import now
 # After the first failure, and the max. It doubles in between.
 FIRST_BACKOFF = timedelta(seconds=5)
 MAX_BACKOFF = timedelta(minutes=10)
-# A warm sandbox of this age is replaced: agent servers are not built to idle for ever.
+# A warm sandbox of this age is replaced: agent servers are not built to idle indefinitely.
 OLD = timedelta(hours=24)
 
 

@@ -132,7 +132,7 @@ class NodeBackup:
 
 @contextmanager
 def _recorded(sandbox_id: str, left_out: dict[str, Exception]) -> Iterator[None]:
-    """Leave a sandbox out if something fails for it: the others go on."""
+    """Leave a sandbox out if an error occurs for it, and continue with the others."""
     try:
         yield
     except (ArchiveError, EngineError, OSError, subprocess.SubprocessError) as error:

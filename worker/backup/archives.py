@@ -18,14 +18,14 @@ from typing import IO
 CHUNK = 1024 * 1024
 # The deadline of one sandbox: the time for about 1 TB.
 SECONDS = 4 * 3600
-# The end of what tar says that an error repeats: bytes.
+# The end of tar's output that an error quotes: bytes.
 TAIL = 300
 # Owners by number, and what an ACL or a capability says: programs of a sandbox see the same as before.
 KEEP = ("--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls")
 
 
 class ArchiveError(Exception):
-    """An archive was not written, or not unpacked; the text says why."""
+    """An archive was not written, or not unpacked; the message says why."""
 
 
 class NotAtRest(ArchiveError):
@@ -43,9 +43,9 @@ class Archive:
 
 @dataclass(frozen=True)
 class Limits:
-    """What keeps one sandbox from taking the disk of a backup."""
+    """Limits that keep one sandbox from filling the disk of a backup."""
 
-    # What stays free of the disk with the archives.
+    # Bytes of the archives' disk that stay free.
     free_bytes: int = 0
     # The size of one archive; 0: no limit.
     archive_bytes: int = 0
@@ -107,7 +107,7 @@ def digest_of(path: Path) -> str:
 def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run tar until the block has ended and tar has, too.
 
-    What it says goes to a file: a sandbox chooses how much that is, and a full pipe would stop tar.
+    Its messages go to a file: a sandbox chooses how many there are, and a full pipe would stop tar.
 
     Raises:
         ArchiveError: it failed, or did not end in time.

@@ -15,7 +15,7 @@ from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.protocol import ContainerState, DiskKind
 
-# An engine that answers, and copies nothing: seconds.
+# The timeout of requests to the engine that copy nothing: seconds.
 SYNC_SECONDS = 60
 # Millions of small files: seconds.
 COUNT_SECONDS = 600
@@ -41,7 +41,7 @@ class NodeFiles:
         return self._images.exists(name) or self._engine.find_folder(name) is not None
 
     def size(self, name: str) -> int:
-        """What the sandbox's files take, in bytes; 0: it has none here. More than all others, if counting fails."""
+        """The size of the sandbox's files in bytes; 0: it has none here. If counting fails: more than all others."""
         if self._images.exists(name):
             return self._images.path(name).stat().st_blocks * BLOCK
         folder = self._engine.find_folder(name)
@@ -66,7 +66,7 @@ class NodeFiles:
         return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", limits)
 
     def restore(self, name: str, kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
-        """Give a sandbox that has no files here those of an archive.
+        """Restore the files of an archive for a sandbox that has none here.
 
         Raises:
             ArchiveError: the archive can't be unpacked. The sandbox has no files then.
@@ -97,7 +97,7 @@ class NodeFiles:
         marker.unlink()
 
     def _is_unfinished(self, name: str) -> bool:
-        # A worker that was started too early may have made a container: its user may have new files then.
+        # A worker that was started too early may have created a container: its user may have new files then.
         return self._marker(name).exists() and self._engine.observe(name).state == ContainerState.ABSENT
 
     def _marker(self, name: str) -> Path:

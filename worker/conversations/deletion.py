@@ -20,7 +20,7 @@ def delete_from_agent_server(context: WorkerContext, conversation: Conversation)
 
     Raises:
         Retry: its agent server may create the conversation later.
-        AgentServerUnreachable: its agent server does not answer.
+        AgentServerUnreachable: its agent server does not respond.
         WrongServer: another server answers at its URL.
     """
     _remove_events(context, conversation)
@@ -72,7 +72,7 @@ def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -
 
 
 def _require_no_late_create(context: WorkerContext, conversation: Conversation) -> None:
-    """Ask the server a second time, later: it may execute the create of a start that timed out (decision 40).
+    """Send the delete a second time, later: the server may execute the create of a start that timed out (decision 40).
 
     The server was paused during that start.
 

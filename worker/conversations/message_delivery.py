@@ -1,7 +1,7 @@
 """Delivery of pending messages to an agent, in order and without duplicates; and the resume of interrupted agents.
 
-The agent server accepts no message id, so that it can't be asked whether it has a message. Before a message is sent,
-the id of the newest user message on the server is stored. After a worker that died, or an answer that was lost, the
+The agent server accepts no message id, so a worker can't query whether it has a message. Before a worker sends a
+message, it stores the id of the newest user message on the server. If the worker dies, or the response is lost, the
 message was delivered if a message with its content follows the stored one.
 """
 
@@ -26,7 +26,7 @@ def deliver(context: WorkerContext, conversation: Conversation, server: AgentSer
     """Deliver all pending messages, or resume the agent, under the lease that the caller holds.
 
     Raises:
-        AgentServerUnreachable: the agent server does not answer, or not now.
+        AgentServerUnreachable: the agent server does not respond, or has a temporary error.
         WrongServer: another server answers at its URL.
         LeaseLost: another worker owns the conversation now.
     """

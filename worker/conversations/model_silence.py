@@ -1,4 +1,4 @@
-"""Detection of a model that does not answer: the conversation shows it, so that its user knows why it waits."""
+"""Detection of a model that does not respond: the conversation shows it, so that its user knows why it waits."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-# With the delays before and after it, the user gets to know within a minute.
+# With the delays before and after it, the user sees it within a minute.
 SILENT_SECONDS = 40.0
 
 

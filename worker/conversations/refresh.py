@@ -69,7 +69,7 @@ def _require_current(context: WorkerContext, conversation: Conversation) -> None
         row = conversation.id, conversation.fence
         [deleted_at] = leases.read(context.database, Conversation, *row, ("deleted_at",))
     except UNAVAILABLE:
-        return  # the store does not answer: the run continues
+        return  # the store does not respond: the run continues
     if deleted_at != conversation.deleted_at:
         raise _Deleted
 
@@ -107,7 +107,7 @@ def _delete_messages(context: WorkerContext, conversation: Conversation) -> None
 
 
 def _give_up(context: WorkerContext, conversation: Conversation) -> None:
-    """Check the model's silence only: a bug in this service keeps the rest from being done.
+    """Check the model's silence only: all other work failed because of a bug in this service.
 
     Raises:
         Retry: the model's timeout is not over.

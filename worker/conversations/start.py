@@ -71,7 +71,7 @@ class ConversationStart:
         """Continue from the stage in the row.
 
         Raises:
-            Retry: the agent server did not answer; the next attempt may succeed.
+            Retry: the agent server did not respond; the next attempt may succeed.
             LeaseLost: another worker owns the task now.
         """
         if self._task.stage in FINAL_STAGES:
@@ -90,7 +90,7 @@ class ConversationStart:
             self._retry_or_fail(error)
 
     def give_up(self) -> None:
-        """Write that a bug in this service is in the way."""
+        """Write ERROR with the reason that this service has a bug."""
         if self._task.stage not in FINAL_STAGES:
             self._fail(Reason.INTERNAL_ERROR, "the worker failed in every attempt; its log has the error")
 
@@ -99,7 +99,7 @@ class ConversationStart:
             raise Cancelled(f"start task {self._task.id} is cancelled")
 
     def _require_current(self) -> None:
-        """Check during a request whether its answer is still needed, and whether the sandbox can answer.
+        """Check during a request whether its response is still needed, and whether the sandbox can respond.
 
         Raises:
             Cancelled: the owner has cancelled the start.
@@ -113,7 +113,7 @@ class ConversationStart:
             with database.reading() as session:
                 sandbox = self._find_sandbox(session)
         except UNAVAILABLE:
-            return  # the store does not answer: the run continues
+            return  # the store does not respond: the run continues
         self._check_cancelled(cancelled_at)
         check_sandbox(sandbox)
 
@@ -175,12 +175,12 @@ class ConversationStart:
         install_logins(server, inputs.logins)
 
     def _require_idle_clone(self, project: Project, head: str) -> None:
-        """Refuse to check out another branch than `head` while another conversation is at work in the clone."""
+        """Refuse to check out another branch than `head` while another conversation is using the clone."""
         with self._context.database.reading() as session:
             other = shared_clones.find_at_work(session, self._task, project.folder)
         if other is not None:
-            advice = "wait for its end, ask for that branch, or start in another sandbox"
-            raise RepositoryCloneFailed(f"conversation {other} is at work in the clone, on {head}: {advice}")
+            advice = "wait until its agent stops, request that branch, or start in another sandbox"
+            raise RepositoryCloneFailed(f"conversation {other} is using the clone, on {head}: {advice}")
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
         run_setup_script(server, inputs.project.folder, start_id=self._task.id, redact=inputs.redact)
@@ -260,7 +260,7 @@ class ConversationStart:
             raise Cancelled(f"the parent conversation {parent_id} is deleted")
 
     def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
-        """Retry: the sandbox may have a new URL, or its old one is another's. The door is awaited without a max."""
+        """Retry: the sandbox may have a new URL, or another sandbox its old one. Retries for the door have no max."""
         if isinstance(error, DoorUnavailable):
             raise Retry(str(error), counts=False) from None
         if self._task.attempt + 1 < self._context.settings.max_attempts and time.monotonic() < self._ends_at:
@@ -268,7 +268,7 @@ class ConversationStart:
         self._fail(Reason(error.reason), str(error))
 
     def _fail(self, reason: Reason, detail: str) -> None:
-        """Write ERROR and remove what the start has made: the conversation, and a sandbox created for this start."""
+        """Write ERROR and remove what the start has created: the conversation, and a sandbox only for this start."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
         # A sandbox that stays must not keep a conversation that no list shows.
         begun = self._task.stage == Stage.STARTING_CONVERSATION

@@ -1,4 +1,4 @@
-"""Execution of the planned actions on one sandbox, and what one run knows of its container and agent server."""
+"""Execution of the planned actions on one sandbox, and one run's observations of its container and agent server."""
 
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 MAX_CREATE_SECONDS = 40
 # Actions that bring the container to the desired state, from any former one.
 APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
-# Actions that would make a sandbox's files the row's owner's, or remove them.
+# Actions that would give the row's owner the sandbox's files, or remove them.
 NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REPLACE, Action.REMOVE)
 
 
@@ -56,7 +56,7 @@ class SandboxActions:
         self.has_executed = False
         # This run has written the configuration and started the container.
         self._has_started = False
-        # This run has sent the init request; before that, a claimed warm sandbox is taken to await it.
+        # This run has sent the init request; before that, a claimed warm sandbox is assumed to await it.
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
@@ -94,7 +94,7 @@ class SandboxActions:
 
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
-            EngineUnavailable: this machine does not reach its sandboxes.
+            EngineUnavailable: this machine cannot reach its sandboxes.
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
@@ -129,7 +129,7 @@ class SandboxActions:
             EngineRefused: the engine refuses the action.
             EngineUnavailable: the engine can't execute the action now.
             Overtaken: the desired state has changed meanwhile.
-            AgentServerError: the agent server refuses its part of the action, or does not answer.
+            AgentServerError: the agent server rejects its part of the action, or does not respond.
         """
         owned = action in NEEDS_OWNERSHIP and self._sandbox.status != Status.DELETING
         if owned and self._status_writer.disown(observed):
@@ -186,7 +186,7 @@ class SandboxActions:
         except (AgentServerUnreachable, WrongServer):
             if requested_before:
                 raise
-            # The server was taken to await its init request without a probe. It may be booting; or a worker that died
+            # The server was assumed to await its init request, unprobed. It may be booting; or a worker that died
             # has initialized it, and its init key is no longer valid. The next probe shows which.
 
     def _create(self) -> None:
@@ -226,7 +226,7 @@ class SandboxActions:
             self._stop(observed)
 
     def _keep_log(self, observed: ContainerStatus, cause: LogCause) -> None:
-        """Keep the log of a container that is to go, unless it is a warm one's, or may be another user's."""
+        """Keep the log of a container before its removal, unless it is a warm one's, or may be another user's."""
         is_owners = self._sandbox.owner_id is not None and not is_in_doubt(self._sandbox)
         if is_owners and self._context.settings.container_log_days:
             keep_log(self._context, self._sandbox, observed, cause)
@@ -245,7 +245,7 @@ class SandboxActions:
     def _unpause(self, observed: ContainerStatus) -> None:
         """Unpause the container.
 
-        If the sandbox was ready before, its agent server's answer shows that it runs: the engine isn't asked as well.
+        If the sandbox was ready before, its agent server's response shows that it runs: the engine isn't queried.
         """
         url = self._url(observed)
         if self._sandbox.ready_at is None or url is None:

@@ -19,9 +19,9 @@ from worker.sandboxes.planner import Health
 
 log = structlog.get_logger()
 
-# For all interrupts of a pause, a stop or a delete together: these wait for them.
+# The timeout of all interrupts together: a pause, a stop or a delete waits for them.
 INTERRUPT_SECONDS = 5.0
-# Seconds between two probes of a server that boots: the first pause, the longest one, and the growth of each.
+# Seconds between two probes of a booting server: the first and the longest pause, and the factor between two.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.25, 1.5
 
 
@@ -38,7 +38,7 @@ class SandboxServer:
         """Take the row as claimed by the worker, which keeps it up to date."""
         self._context = context
         self._sandbox = sandbox
-        # The answer of the probe that was sent before the container was unpaused; None: no such probe is open.
+        # The result of the probe that was sent before the container was unpaused; None: no such probe is under way.
         self._early_probe: Future[bool] | None = None
 
     def config(self) -> bytes:
@@ -53,14 +53,14 @@ class SandboxServer:
         return server_config(self._session_key(), webhook_url=self._context.settings.webhook_url, origins=origins)
 
     def probe_early(self, url: str) -> None:
-        """Probe a paused server in the background: it answers when it is unpaused, before the engine reports that."""
+        """Probe a paused server in the background: it responds when it is unpaused, before the engine reports that."""
         self._early_probe = self._context.probes.submit(self._at(url).answers)
 
     def probe(self, url: str, *, keys_confirmed: bool) -> Health:
         """The server's health.
 
         Args:
-            keys_confirmed: the server took its keys in this run, or has not booted since it had them.
+            keys_confirmed: the server accepted its keys in this run, or has not booted since.
 
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
@@ -80,10 +80,10 @@ class SandboxServer:
         """Send the init request: the server gets its owner's keys and webhooks.
 
         Returns:
-            Whether the server took the request. If not, it may be initialized already.
+            Whether the server accepted the request. If not, it may be initialized already.
 
         Raises:
-            AgentServerError: the server refused the request, or its result is unknown.
+            AgentServerError: the server rejected the request, or its result is unknown.
         """
         if self._sandbox.boot_key is None:
             return False
@@ -93,13 +93,13 @@ class SandboxServer:
     def interrupt_runs(self, url: str) -> None:
         """Interrupt the server's running agents, which would keep it from stopping in time: best effort.
 
-        Agents that a pause interrupts continue after the resume. That is written before they are interrupted: a
-        worker that dies in between loses none of them. No error of the agent server is raised, and all requests have
-        one timeout together: a pause, a stop and a delete follow after any answer.
+        Agents that a pause interrupts continue after the resume. The worker writes this before it interrupts them, so
+        none is lost if it dies in between. No error of the agent server is raised, and all requests have one timeout
+        together: a pause, a stop or a delete follows whatever the result.
 
         Raises:
             LeaseLost: another worker owns the sandbox.
-            StoreError: the store does not answer.
+            StoreError: the store does not respond.
         """
         try:
             with timeout(INTERRUPT_SECONDS):
@@ -134,7 +134,7 @@ class SandboxServer:
         return desired == Desired.RUNNING or (desired in PAUSING and not unapplied)
 
     def _has_answered_early(self) -> bool:
-        """Whether the early probe was answered; it counts for one call, and only if a thread was free to send it."""
+        """Whether the early probe succeeded; it counts for one call, and only if a thread was free to send it."""
         probe, self._early_probe = self._early_probe, None
         return probe is not None and not probe.cancel() and probe.result()
 
@@ -146,7 +146,7 @@ class SandboxServer:
 
 
 class ReadinessTimer:
-    """The wait of a run for the agent server's first answer."""
+    """The wait of a run for the agent server's first response."""
 
     def __init__(self, timeout: float, silent_seconds: float) -> None:
         """Wait for `timeout` seconds in all, of which `silent_seconds` have passed before this run."""
@@ -157,7 +157,7 @@ class ReadinessTimer:
 
     @property
     def waited(self) -> float:
-        """Seconds without an answer, including those before this run."""
+        """Seconds without a response, including those before this run."""
         return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
 
     @property
@@ -184,6 +184,6 @@ def _warm_health(server: AgentServer, awaits_init: bool | None) -> Health:
     if awaits_init is None:
         return Health.SILENT
     if not awaits_init:
-        raise NotAwaitingInit("the agent server awaits no init request: it does not support deferred init")
+        raise NotAwaitingInit("the agent server does not await an init request: it does not support deferred init")
     server.warm_up()
     return Health.READY

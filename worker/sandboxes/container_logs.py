@@ -1,7 +1,7 @@
-"""The logs of sandboxes' containers: kept before a container goes, and read while it is there.
+"""The logs of sandboxes' containers: kept before a container is removed, and read while it exists.
 
-A log explains, and decides nothing. So whatever is in the way of one is logged here, in bounded time, and never fails
-or repeats what is done to the sandbox.
+No action depends on a log. So an error while a log is read is only logged here, in bounded time. It never fails or
+repeats an action on the sandbox.
 """
 
 from datetime import datetime
@@ -24,23 +24,23 @@ from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()
 
-# Containers in other states have printed nothing, or are no more.
+# Containers in other states have printed nothing, or no longer exist.
 PRINTING = (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.EXITED, ContainerState.DEAD)
-# A reading that is not older answers another request as well. The API takes a second, and the clocks of its machine
-# and of this one may differ: a request that waits must get a reading.
+# A reading of at most this age serves another request as well. The API accepts one second, and the clocks of its
+# machine and of this one may differ: a request that waits must get a reading.
 FRESH_SECONDS = 0.25
-# How long the log of a container that is there is kept if none is to be kept.
+# How long the log of an existing container is stored if no logs are to be kept.
 MIN_KEPT_SECONDS = 60.0
 DAY_SECONDS = 24 * 60 * 60
 # Lines and characters that explain a failure in its detail.
 LAST_LINES, LAST_CHARACTERS = 30, 8_000
 NOTHING = StoredText()
-# Readings for requests at a time. Their engine may be stuck: the others' jobs need threads, too.
+# Readings for requests at a time. Their engine may hang, and other jobs need threads, too.
 _places = BoundedSemaphore(8)
 
 
 def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, cause: LogCause) -> str:
-    """Keep the log of a container before it goes, or because it has failed. Never raises.
+    """Keep the log of a container before its removal, or because it has failed. Never raises.
 
     Args:
         context: has the engine and the database.
@@ -59,7 +59,7 @@ def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus
         stored = _read(context, sandbox)
         if context.settings.container_log_days and sandbox.owner_id is not None:
             _keep(context, _row(context, sandbox, read_at, observed.container_id, cause, stored))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the container goes; it is logged
+    except Exception as error:  # noqa: BLE001 - the container is removed anyway; it is logged
         _report(sandbox.id, error)
     lines = [line.text for line in read_stored(stored.text)][-LAST_LINES:]
     return "\n".join(lines)[-LAST_CHARACTERS:].strip()

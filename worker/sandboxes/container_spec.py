@@ -28,7 +28,7 @@ FORMER_CONFIG_PATH = "/etc/agent-workspace/server.json"
 CONFIG_LABEL = "agent-workspace.configuration"
 CONFIG_ENV = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
 
-# Events are sent half a second after they happen, and are buffered while the API is away.
+# Events are sent half a second after they happen, and are buffered while the API is down.
 WEBHOOK = {
     "event_buffer_size": 20,
     "flush_delay": 0.5,
@@ -56,13 +56,13 @@ def config_path(observed: ContainerStatus) -> str:
 
 
 def is_outdated(found: ContainerStatus | ContainerSummary, place: NetworkPlace | None) -> bool:
-    """Whether the door does not reach a container: it publishes ports, or is in another network than new ones."""
+    """Whether the door can't reach a container: it publishes ports, or is in another network than new ones."""
     own = {name for name in found.networks if name.startswith(NETWORK_PREFIX)}
     return found.is_published or (bool(found.networks) and own != ({place.name} if place else set()))
 
 
 def lacks_proxy(found: ContainerStatus, spec: SandboxSpec, place: NetworkPlace | None) -> bool:
-    """Whether the environment of a container was made before its spec's egress had host names."""
+    """Whether a container was created before its spec's egress had host names: its environment lacks the proxy."""
     return PROXY_LABEL not in found.labels and bool(_proxy_variables(spec, place))
 
 

@@ -1,4 +1,4 @@
-"""Checks that a container is its row's: a store restored from a backup may list a used container as warm or idle."""
+"""Checks that a container belongs to its row: a restored store may list a used container as warm or idle."""
 
 from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.models import Sandbox
@@ -12,10 +12,10 @@ from worker.sandboxes.container_spec import container_name
 def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, url: str | None) -> bool:
     """Whether the container or volume under a sandbox's name holds, or may hold, another sandbox's files.
 
-    The agent server is asked first. If it does not answer, the engine is asked whether there are new files.
+    The agent server is queried first. If it does not respond, the engine is queried for new files.
 
     Args:
-        sandbox: a row whose container was created for the warm pool, and has not answered to its owner's key yet.
+        sandbox: a row whose container was created for the warm pool, and has not accepted its owner's key yet.
         url: the URL of its agent server; None: it has none.
     """
     match observed.state:
@@ -36,7 +36,7 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
 
 
 def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
-    """Whether the agent server has another row's keys; None: it does not answer."""
+    """Whether the agent server has another row's keys; None: it does not respond."""
     try:
         return _ask_server(context.agent_server(sandbox, url))
     except DoorUnavailable:

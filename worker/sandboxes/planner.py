@@ -23,7 +23,7 @@ class Action(StrEnum):
     REMOVE = auto()
     # The engine is removing the container.
     AWAIT_REMOVAL = auto()
-    # The container runs, and its agent server has not answered yet.
+    # The container runs, and its agent server has not responded yet.
     AWAIT_HEALTH = auto()
     # Send the init request to a server that was booted for the warm pool.
     INITIALIZE = auto()
@@ -40,7 +40,7 @@ class Health(StrEnum):
     SILENT = auto()
     # Booted for the warm pool: it serves no user before its init request.
     AWAITING_INIT = auto()
-    # It takes the sandbox's key; or the sandbox is a warm one, and its server awaits its init request.
+    # It accepts the sandbox's key; or the sandbox is a warm one, and its server awaits its init request.
     READY = auto()
 
 
@@ -50,7 +50,7 @@ REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
 RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
 # Actions that boot a sandbox or wait for its boot: an owner has few at a time.
 BOOTING = frozenset({Action.CREATE, Action.START, Action.AWAIT_HEALTH})
-# Actions that pause, stop or remove a sandbox: without them it would go on to cost what its owner has ended.
+# Actions that pause, stop or remove a sandbox: without them, it would keep costing money after its owner ended it.
 ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 FINAL_ACTIONS = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED, Action.WRITE_DELETED, Action.FAIL})
 
@@ -80,7 +80,7 @@ def plan(
             is reported and not corrected: an operator who stopped a container had a reason.
         health: the agent server's; it counts only while the container runs.
         has_volume: the container is absent, and its volume exists.
-        is_outdated: the door does not reach the container. A sandbox that is to run gets another one.
+        is_outdated: the door can't reach the container. A sandbox that is to run gets another one.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL

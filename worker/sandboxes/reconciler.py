@@ -29,7 +29,7 @@ from worker.sandboxes.status_writer import DEFECT, StatusWriter
 log = structlog.get_logger()
 
 REMOVAL_SECONDS = 0.1
-# Consecutive answers of another server until the sandbox fails: a port may change between an observation and a probe.
+# Consecutive responses of another server until the sandbox fails: an address may change before a probe.
 MAX_WRONG_SERVERS = 4
 WRONG_SERVER_SECONDS = 0.1
 # Actions for one generation: far more than any plan needs, so that a plan without an end is stopped.
@@ -52,7 +52,7 @@ def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: floa
     """Write the observed state of a sandbox whose desired state was observed: no action is executed, no wait is made.
 
     Args:
-        silent_seconds: for how long its agent server is known not to have answered.
+        silent_seconds: for how long its agent server is known not to have responded.
 
     Returns:
         Whether nothing is left to do; if not, `reconcile` must run.
@@ -90,8 +90,8 @@ class SandboxReconciler:
         """Execute actions until a final status is written.
 
         Raises:
-            Retry: the engine refused an action, or it or the node's door is in trouble, and the next attempt may
-                succeed; or the run was for the status only, and an action is due; or too many sandboxes boot.
+            Retry: the engine rejected an action, or the engine or the node's door has a temporary error; or the run
+                was for the status only, and an action is due; or too many sandboxes boot.
             LeaseLost: another worker owns the sandbox now.
         """
         try:
@@ -106,13 +106,13 @@ class SandboxReconciler:
         try:
             self._run_actions()
         except EngineError as error:
-            # Some requests belong to no action: what the engine refuses there may succeed later.
+            # Some requests belong to no action: if the engine rejects one of these, a retry may succeed.
             self._retry_later(Reason.ENGINE_ERROR, f"the engine can't do this now; the worker retries: {error}")
         except (DoorUnavailable, MissingKey) as error:
             self._retry_later(AWAITED[type(error)], f"{error}; the worker retries")
 
     def _retry_later(self, reason: Reason, detail: str) -> NoReturn:
-        """Let the desired state stand for as long as the engine, or the node's door, is in trouble.
+        """Keep the desired state, and retry for as long as the engine or the node's door has temporary errors.
 
         Attempts count for the backoff only, and one is left for an action that the engine refuses.
         """
@@ -146,7 +146,7 @@ class SandboxReconciler:
                 return
 
     def give_up(self) -> None:
-        """Write that a bug in this service is in the way. It ends only a start or a resume.
+        """Write that a bug in this service caused the failure. It ends only a start or a resume.
 
         Raises:
             Retry: the sandbox is to be paused, stopped or deleted.
@@ -198,9 +198,9 @@ class SandboxReconciler:
         return newer is not None
 
     def _bump_generation(self) -> None:
-        """Have the desired state reconciled by a new generation: this run's last action may be later than the lease.
+        """Have the desired state reconciled as a new generation: this run's last action may have outlasted the lease.
 
-        The engine knows no fencing token. What a late action has undone would appear as drift.
+        The engine has no fencing tokens, so the effect of a late action would appear as drift.
         """
         due_at = after(self._context.shared.republish_seconds)
         with self._context.database.transaction() as session:
@@ -209,7 +209,7 @@ class SandboxReconciler:
         self._context.publisher.publish(CheckSandbox(self._sandbox.id, self._sandbox.node_id))
 
     def _adopt(self, newer: desired_state.CurrentDesiredState) -> None:
-        """Continue with the newer desired state in this run: it needs no run of its own."""
+        """Continue with the newer desired state in this run, without another run."""
         with self._context.database.transaction() as session:
             desired_state.acknowledge(session, self._sandbox.id, self._sandbox.fence, newer.generation)
         for name, value in newer._asdict().items():
@@ -254,7 +254,7 @@ class SandboxReconciler:
         except (AgentServerError, ImageMissing, EngineRefused) as error:
             return self._handle_failure(action, error, observed)
         if self._action_count > MAX_ACTIONS:
-            raise Retry(f"{action} leads to no progress")
+            raise Retry(f"{action} makes no progress")
         return True
 
     def _take_place(self) -> None:

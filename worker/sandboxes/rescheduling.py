@@ -1,4 +1,4 @@
-"""Rescheduling of a sandbox that never ran, and that this node's engine refuses: another node may start it."""
+"""Rescheduling of a sandbox that never ran, and that this node's engine rejects: another node may start it."""
 
 import structlog
 

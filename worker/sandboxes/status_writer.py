@@ -113,10 +113,10 @@ class StatusWriter:
         self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
 
     def disown(self, observed: ContainerStatus) -> bool:
-        """Quarantine the container and end the row, if the container is another row's (`worker.sandboxes.ownership`).
+        """Quarantine the container and delete this row, if the container is another's (`worker.sandboxes.ownership`).
 
         Returns:
-            Whether the container is another row's. This row is desired to be deleted then.
+            Whether the container is another row's. The desired state of this row is DELETED then.
         """
         if not self._is_in_use(observed) and not self._belongs_to_another(observed):
             return False
@@ -169,7 +169,7 @@ class StatusWriter:
         return is_idle and observed.state in alive
 
     def _belongs_to_another(self, observed: ContainerStatus) -> bool:
-        """Ask whose container it is, if the row does not show it."""
+        """Check whose container it is, if the row does not show it."""
         is_in_doubt = self._is_in_doubt()
         return is_in_doubt and belongs_to_another(self._context, self._sandbox, observed, self.agent_url(observed))
 

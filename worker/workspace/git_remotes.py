@@ -1,6 +1,6 @@
 """git's remotes: the URLs of the providers' repositories, and the logins there.
 
-A credential helper in the sandbox asks the service for the owner's tokens, and stores none of them. It stores the
+A credential helper in the sandbox requests the owner's tokens from the service, and stores none of them. It stores the
 sandbox's session key, in a file that only the sandbox's user can read. The key gives access to the sandbox itself, and,
 while it runs, to its owner's secrets (decision 2).
 """
@@ -136,7 +136,7 @@ def install_logins(shell: Shell, logins: Logins) -> None:
     """Install a credential helper for these logins in the sandbox. Best effort: a start does not fail without it.
 
     Raises:
-        AgentServerError: the agent server does not answer, or refuses the command.
+        AgentServerError: the agent server does not respond, or rejects the command.
     """
     if not logins.providers:
         return

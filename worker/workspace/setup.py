@@ -117,7 +117,7 @@ class Project:
 
 @dataclass(frozen=True)
 class ProjectContents:
-    """The scripts that a project has, and the branch or tag that it is on; the defaults count until these are read."""
+    """The scripts that a project has, and the branch or tag that it is on; the defaults apply until these are read."""
 
     setup_script: bool = True
     git_hook: bool = True
@@ -138,7 +138,7 @@ def prepare_repository(shell: Shell, project: Project, before_switch: Check = la
 
     Raises:
         WorkspaceSetupFailed, RepositoryCloneFailed: see the module's tree.
-        AgentServerError: the agent server does not answer, or refuses a command.
+        AgentServerError: the agent server does not respond, or rejects a command.
     """
     if project.repository is not None:
         failure = WorkspaceSetupFailed("the working folder can't be created")

@@ -12,7 +12,7 @@ router = APIRouter(tags=["account"], route_class=UserRoute)
 
 
 class LlmKey(BaseModel):
-    """A model's key from the service itself; this service sells none."""
+    """A model's key from the service itself; this service issues none."""
 
     key: str | None = None
 

@@ -44,7 +44,7 @@ UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
 def authorize(context: ContextDep, request: Request, form: Form, client: Client = "") -> DeviceCodes:
     """Codes for a device: one to show to its user, and one to poll for its key with.
 
-    The page shows what asks: `X-OpenHands-Client` or the form's `client_id`, the `User-Agent`, and the address.
+    The page shows the requesting program: `X-OpenHands-Client` or the form's `client_id`, `User-Agent` and address.
     """
     asks = Requester(
         client or form.get("client_id", ""),
@@ -87,7 +87,7 @@ def get_token(context: ContextDep, form: Form) -> Any:
 
 @router.get("/verify", response_class=HTMLResponse, responses=pages(404) | error_responses(429, 503))
 async def get_page(request: Request, context: ContextDep, user_code: UserCode = "") -> HTMLResponse:
-    """The page on which a user approves or denies. Without a code, it asks for it."""
+    """The page on which a user approves or denies. Without a code, the page asks for one."""
     if not user_code:
         return show_code_form()
     asks = await run_in_threadpool(_find, context, user_code)

@@ -28,7 +28,7 @@ async def get_health() -> str:
 
 @router.get("/ready", responses=error_responses(503))
 async def get_ready(context: ContextDep) -> str:
-    """The database answers too; otherwise 503, within seconds."""
+    """The database responds too; otherwise 503, within seconds."""
     await context.readiness.check()
     return "OK"
 

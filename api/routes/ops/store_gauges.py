@@ -57,22 +57,24 @@ def _backlog(session: Session) -> Iterator[Metric]:
         (leases.backlog(session, Conversation), "conversations", "oldest_due_conversation_seconds"),
     ):
         yield _gauge(f"{rows}_waiting", f"{rows} that no worker has picked up yet", found.waiting)
-        yield _gauge(f"{rows}_due", "Those among them whose job a worker should have enqueued by now", found.due)
-        yield _gauge(oldest, "Seconds for which the first of these has been due; 0: none", _age(found.oldest_due_at))
+        yield _gauge(f"{rows}_due", "Waiting rows whose job a worker should have enqueued by now", found.due)
+        yield _gauge(oldest, "Seconds for which the oldest row has been due; 0: none", _age(found.oldest_due_at))
 
 
 def _unreconciled(session: Session) -> Iterator[Metric]:
     found = counts.count_unreconciled(session)
     yield _gauge("sandboxes_unreconciled", "Sandboxes whose desired state is not reached yet", found.number)
-    help_text = "Seconds since the first of these has changed; 0: none"
+    help_text = "Seconds since the oldest of these sandboxes changed; 0: none"
     yield _gauge("oldest_unreconciled_seconds", help_text, _age(found.oldest_at))
 
 
 def _nodes(session: Session) -> Iterator[Metric]:
     up = GaugeMetricFamily("agent_workspace_node_status", "1: the node has this status", labels=("node", "status"))
-    capacity = GaugeMetricFamily("agent_workspace_node_capacity", "Sandboxes that it may have", labels=("node",))
-    closed = GaugeMetricFamily("agent_workspace_node_closed", "1: it takes no new sandboxes", labels=("node",))
-    impaired = GaugeMetricFamily("agent_workspace_node_impaired", "1: something does not work on it", labels=("node",))
+    capacity = GaugeMetricFamily("agent_workspace_node_capacity", "Max sandboxes of the node", labels=("node",))
+    closed = GaugeMetricFamily("agent_workspace_node_closed", "1: the node takes no new sandboxes", labels=("node",))
+    impaired = GaugeMetricFamily(
+        "agent_workspace_node_impaired", "1: a part of the node does not work", labels=("node",)
+    )
     for node in counts.read_nodes(session):
         closed.add_metric([node.node_id], node.is_closed)
         impaired.add_metric([node.node_id], node.is_impaired)

@@ -50,7 +50,7 @@ async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id
 
 @router.get("/hooks", responses=error_responses(409, 413, 502))
 async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> HookList:
-    """The commands that the project runs at the agent's actions; none while the sandbox is paused."""
+    """The hooks that the project runs at the agent's actions; none while the sandbox is paused."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
@@ -83,7 +83,7 @@ async def switch_acp_model(
     if answer.status == 400:
         raise Invalid(answer.detail or "the agent is no ACP agent, or can't change its model")
     if answer.status == 504:
-        raise GatewayTimeout(answer.detail or "the agent does not answer")
+        raise GatewayTimeout(answer.detail or "the agent does not respond")
     answer.need()
     await run_in_threadpool(_record, context, conversation, request.model)
     return Success()

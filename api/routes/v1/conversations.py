@@ -113,7 +113,7 @@ async def start_conversation(
     wait: WaitOption,
     request: StartRequest,
 ) -> Any:
-    """Start a conversation; the answer is its start task. With a wait, the task is READY or in ERROR."""
+    """Start a conversation; the response is its start task. With a wait, the task is READY or in ERROR."""
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
     shown = await run_in_threadpool(read_start, context, caller, accepted) if waited else accepted.answer
@@ -196,8 +196,8 @@ def delete_conversation(
 ) -> Success:
     """Delete a conversation with its sub-conversations.
 
-    Its sandbox is deleted too if it was made for a conversation and holds no other. The conversation is gone
-    immediately; a worker then deletes it at the agent server. A start in progress is cancelled.
+    Its sandbox is deleted too if it was created for a conversation and has no other. The conversation disappears
+    immediately; a worker then deletes it from the agent server. A start in progress is cancelled.
     """
     with context.database.transaction() as session:
         jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)

@@ -59,10 +59,10 @@ async def get_logs(
     tail: Tail = MAX_LINES,
     after: After = None,
 ) -> Response:
-    """What the sandbox's containers have printed, deleted sandboxes included (Agent Workspace extension).
+    """The logs of the sandbox's containers, deleted sandboxes included (Agent Workspace extension).
 
-    The last 64 KiB of each of the last three containers, without the secrets that the service knows. Without an answer
-    of the sandbox's worker within 4 s, `is_live` is false, and the log is the one that was kept.
+    The last 64 KiB of each of the last three containers, without the secrets that the service knows. If the sandbox's
+    worker does not respond within 4 s, `is_live` is false, and the logs are those that were kept.
     """
     found = await run_in_threadpool(_find, context, caller, sandbox_id)
     is_live = _is_fresh(found)

@@ -48,7 +48,7 @@ lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MAX_IDS = 100
 OfStatus = Annotated[Literal["STARTING", "RUNNING", "PAUSED", "ERROR"] | None, Query(alias="status__eq")]
-TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
+TOO_OLD = "the sandbox is already older than that: choose a greater age, or delete it"
 
 
 @lists.get("/search", response_model=PageOf[SandboxInfo])
@@ -97,7 +97,7 @@ async def start_sandbox(
 ) -> Any:
     """Start a sandbox. The body is optional, and an Agent Workspace extension.
 
-    Without a wait, the answer shows the sandbox STARTING, and holds no session key yet.
+    Without a wait, the response shows the sandbox STARTING, without a session key.
     """
     accepted = await run_in_threadpool(_start, context, caller, queue, idempotent, sandbox_spec_id, own)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
@@ -128,7 +128,7 @@ async def pause_sandbox(
 ) -> Success:
     """Pause the sandbox; pausing a paused one changes nothing.
 
-    `kind=stopped` (Agent Workspace extension) frees its memory too, paused or not; a resume boots it on its files.
+    `kind=stopped` (Agent Workspace extension) also frees its memory, paused or not; a resume boots it on its files.
     For a caller signed in by cookie, this interrupts the runs of the sandbox's agents; the sandbox is paused only if
     nothing runs in it (decision 32).
     """

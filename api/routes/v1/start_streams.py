@@ -1,4 +1,4 @@
-"""Start a conversation and stream the progress of the start in the same answer (V1's `stream-start`)."""
+"""Start a conversation and stream the progress of the start in the same response (V1's `stream-start`)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ POLL_SECONDS = 1.0
 async def stream_start(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, idempotent: IdempotencyOption, request: StartRequest
 ) -> StreamingResponse:
-    """Start a conversation; the answer is a list that grows with each observed stage, and ends with the start.
+    """Start a conversation; the response is a list that grows with each observed stage, and ends with the start.
 
     An invalid request is refused before the list begins. The start continues if the caller disconnects.
     """

@@ -103,7 +103,7 @@ async def cancel_start_task(
 ) -> Response:
     """Cancel a start in progress (Agent Workspace extension).
 
-    It ends in ERROR at its next action; the sandbox made for it is deleted.
+    It ends in ERROR at its next action; a sandbox created for it is deleted.
     """
     accepted = await run_in_threadpool(_cancel, context, caller, queue, task_id)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)

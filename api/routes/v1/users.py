@@ -27,14 +27,14 @@ def get_me(
     context: ContextDep,
     caller: CurrentCaller,
     expose_secrets: Annotated[
-        bool, Query(description="Show secrets in clear; requires a sandbox's session key")
+        bool, Query(description="Show secrets in plain text; requires a sandbox's session key")
     ] = False,
     session_key: SessionKey = None,
 ) -> dict[str, Any]:
     """The caller, with their settings in both shapes and secrets masked. Settings not stored have their defaults.
 
-    With `expose_secrets` the secrets are in clear. This requires the session key of a running sandbox of the caller:
-    401 without one, 403 with another user's.
+    With `expose_secrets` the secrets are in plain text. This requires the session key of a running sandbox of the
+    caller: 401 without one, 403 with another user's.
     """
     if expose_secrets:
         _check_sandbox(context, caller, session_key)

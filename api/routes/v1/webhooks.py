@@ -1,6 +1,6 @@
 """Webhooks: reports of agent servers.
 
-A sandbox writes to its own conversations only. The agent server repeats a report that was answered with an error.
+A sandbox writes to its own conversations only. The agent server repeats a report that gets an error response.
 """
 
 from fastapi import APIRouter

@@ -12,7 +12,7 @@ from shared.states import Status
 class LogLine(BaseModel):
     """A line that a container has printed, without secrets and control characters."""
 
-    at: str = Field(description="When the line was complete, in nanoseconds, as the engine says it")
+    at: str = Field(description="When the line was complete, with nanoseconds, as the engine states it")
     text: str
 
 
@@ -30,8 +30,8 @@ class SandboxLogsInfo(BaseModel):
     """The logs of a sandbox's containers, oldest first."""
 
     sandbox_id: str
-    is_live: bool = Field(description="Whether a worker has just read the log; if not, it is what was kept of it")
-    is_deleted: bool = Field(description="Whether the sandbox is gone: nothing will follow")
+    is_live: bool = Field(description="Whether a worker has just read the log; if not, it is the kept one")
+    is_deleted: bool = Field(description="Whether the sandbox is deleted: no lines will follow")
     cursor: str | None = Field(description="The `after` of the next request; null: no line is known yet")
     containers: list[ContainerLogInfo]
 

@@ -1,4 +1,4 @@
-"""Flower below the operators' pages: the API passes requests of operators on, with Flower's own password.
+"""Flower below the operators' pages: the API forwards requests of operators, with Flower's own password.
 
 Flower is another process, on this machine or at `AW_FLOWER_URL`. It never sees the operator's cookie. It only reads,
 so a request that changes something needs no token in addition to the check of its origin.
@@ -47,7 +47,7 @@ async def go_to_flower() -> Response:
 
 @router.api_route("/{path:path}", methods=["GET", "POST"])
 async def pass_on(request: Request, context: ContextDep) -> Response:
-    """Pass a request on to Flower, and its response back.
+    """Forward a request to Flower, and its response to the caller.
 
     Raises:
         NotFound: a segment of the path is `.` or `..`, which the client would resolve to a path outside of Flower's.

@@ -1,4 +1,4 @@
-"""The operators' pages: overview, sandboxes, nodes, users, what operators did; and what tells them to load again."""
+"""The operators' pages: overview, sandboxes, nodes, users, audit log; and the stream that makes them reload."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -31,7 +31,7 @@ Text = Annotated[str, Query(max_length=256)]
 
 @router.get("")
 def show_overview(request: Request, context: ContextDep, admin: CurrentAdmin) -> HTMLResponse:
-    """Numbers, what waits, what failed, nodes, and warm pools."""
+    """Counts, waiting work, failures, nodes, and warm pools."""
     with context.database.reading() as session:
         return render(
             request,
@@ -117,14 +117,14 @@ def show_user(request: Request, context: ContextDep, admin: CurrentAdmin, name: 
 
 @router.get("/audit")
 def list_actions(request: Request, context: ContextDep, admin: CurrentAdmin, page_id: PageId = None) -> HTMLResponse:
-    """A page of what operators did."""
+    """A page of operators' actions."""
     with context.database.reading() as session:
         return render(request, "audit.html", admin, page=audit.search(session, page_id, PAGE_SIZE))
 
 
 @router.get("/changes", response_class=StreamingResponse)
 async def follow_changes(context: ContextDep, admin: CurrentAdmin) -> EventSourceResponse:
-    """A stream of server-sent events without data, each of which tells a page to load again."""
+    """A stream of server-sent events without data, each of which makes a page reload."""
     context.limits.streams.check(admin.id)
     return EventSourceResponse(_write(context, admin.id), headers={"X-Accel-Buffering": "no"})
 

@@ -1,7 +1,7 @@
 """Renders the operators' pages: templates, the words for times and sizes, and what a browser may do with a page.
 
-Names, reasons and log lines come from users and sandboxes, so every value is escaped. A page runs this room's script
-only: not just any from this address, where responses of sandboxes come from, too.
+Names, reasons and log lines come from users and sandboxes, so every value is escaped. A page runs this folder's script
+only, not any script from this address: responses of sandboxes come from it, too.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Start the agent server so that the agents' programs, which have its user id, can't read, trace or replace it.
 
-The kernel lets no program without rights read the memory or environment of a process that is not dumpable, or trace
-it. The interpreter's file can't be read, so the process is not dumpable from its first instruction; the call below
-says it again. Its configuration holds keys: it is taken from the file system before any tool runs.
+A program without rights can't read the memory or environment of a process that is not dumpable, nor trace it. The
+interpreter's file can't be read, so the process is not dumpable from its first instruction; the call below ensures it
+again. The configuration contains keys: it is removed from the file system before any tool runs.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ PR_SET_DUMPABLE = 4
 
 
 def main() -> None:
-    """Protect this process, take its configuration, and run the agent server in it."""
+    """Protect this process, read and empty its configuration file, and run the agent server in it."""
     if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
         sys.exit("launch: the kernel does not let this process protect itself")
     if path := os.environ.get(CONFIG):

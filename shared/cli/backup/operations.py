@@ -20,10 +20,10 @@ class BackupOperations(Installation):
         return store.back_up(self._settings, folder, passphrase)
 
     def restore(self, folder: Path, passphrase: str | None) -> tuple[Manifest, int]:
-        """Restore a backup, and migrate it to this version's schema. What was interrupted goes on where it was.
+        """Restore a backup, and migrate it to this version's schema. An interrupted restore continues where it stopped.
 
         Returns:
-            What was restored, and the number of sandboxes whose idle deadlines begin again.
+            What was restored, and the number of sandboxes whose idle deadlines were restarted.
         """
         made = store.restore(self._settings, folder, passphrase)
         self.prepare()

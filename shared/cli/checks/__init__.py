@@ -1,1 +1,1 @@
-"""Commands that say how the service and its machine are, and what a reason means."""
+"""Commands that show the state of the service and its machine, and explain reasons."""

@@ -24,7 +24,7 @@ from shared.settings import Settings
 from shared.users import accounts, api_keys
 
 ADMIN = "admin"
-# The lock timeout: a change of what many requests use waits for these requests, and an operator has the time.
+# The lock timeout: a change of shared rows waits for many requests, and an operator can wait longer than a client.
 LOCK_SECONDS = 30.0
 
 
@@ -38,10 +38,10 @@ class Installation:
         """Create or update the database, the keys' files and the first spec; keep what exists.
 
         Args:
-            wait_seconds: max time to wait for a database that does not answer yet; 0: it has to answer now.
+            wait_seconds: max time to wait for a database that does not respond yet; 0: no wait.
 
         Raises:
-            Unavailable: the database did not answer within that time.
+            Unavailable: the database did not respond within that time.
             Conflict: there are users, but the key that encrypted their secrets is missing; or a restore of the
                 database is not finished.
             Invalid: a configured secret key is malformed.

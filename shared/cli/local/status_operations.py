@@ -31,7 +31,7 @@ class ServiceStatus:
         nodes: each with the number of its sandboxes.
         sandboxes: their number by status, those that are deleted left out.
         pools: the numbers of ready and of booting warm sandboxes by spec.
-        backlogs: the rows that no worker has claimed yet, by what they are.
+        backlogs: the rows that no worker has claimed yet, by kind.
     """
 
     schema: Schema

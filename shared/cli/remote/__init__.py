@@ -1,1 +1,1 @@
-"""Commands that speak to a service over HTTP, from any machine, as one of its users."""
+"""Commands that use a service over HTTP, from any machine, as one of its users."""

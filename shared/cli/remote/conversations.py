@@ -35,7 +35,7 @@ DETAILS = (
 TASK = ("status", "reason", "detail", "sandbox_id")
 FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
 SECONDS = 600.0
-# The service answers as soon as a worker has ended the start.
+# The service responds as soon as a worker has ended the start.
 CANCEL_SECONDS = 30
 FOLLOW_SECONDS = 1.0
 # An agent that was just sent a message still shows how it ended before.
@@ -190,7 +190,7 @@ def _check_start(service: Service, task_id: str) -> bool | None:
 
 
 def _find_task(service: Service, conversation_id: str) -> dict[str, Any]:
-    """The start task of a conversation that is not there yet: the API finds it by what was requested only."""
+    """The start task of a conversation that does not exist yet."""
     wanted = read_id(conversation_id)
     for task in service.list_all(f"{TASKS}/search", PAGE):
         if (task["request"].get("conversation_id") or "").replace("-", "") == wanted:

@@ -6,13 +6,13 @@ from typing import Any
 
 from shared.clock import now
 
-# Reports of events overtake each other: the last ones are asked for again.
+# Reports of events overtake each other: the last ones are requested again.
 OVERLAP = 20
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 def find_cursor(seen: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """The time from which to ask for events; None: from the first one.
+    """The time from which to request events; None: from the first one.
 
     Events that state a time in the future do not count: the service files them under the time of their reception.
     """

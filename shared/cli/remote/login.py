@@ -33,7 +33,7 @@ def log_in(
     address = contexts.check_url(url)
     parts = urlsplit(address)
     if parts.scheme == "http" and parts.hostname not in LOCAL:
-        typer.echo("warning: without https, others on the way can read the key", err=True)
+        typer.echo("warning: without https, others on the network can read the key", err=True)
     key = _read_key() if with_key else _ask_device(address)
     with open_http(address, key) as http:
         Service(http).get("/api/keys/current")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 READ_SECONDS = 90.0
 CONNECT_SECONDS = 30.0
 MAX_WAIT_SECONDS = 60
-# An answer may come from a sandbox.
+# A response may come from a sandbox.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PAGE = 100
 
@@ -49,23 +49,23 @@ class Service:
         self._http = http
 
     def get(self, path: str, **query: Any) -> Any:
-        """What a GET answers.
+        """The response to a GET.
 
         Raises:
-            WorkspaceError: as the other methods: the service cannot be reached, or answers with an error.
+            WorkspaceError: the service cannot be reached, or responds with an error. So do the other methods.
         """
         return self.request("GET", path, query=query)
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
-        """What a POST answers."""
+        """The response to a POST."""
         return self.request("POST", path, body=body, query=query)
 
     def delete(self, path: str, **query: Any) -> Any:
-        """What a DELETE answers."""
+        """The response to a DELETE."""
         return self.request("DELETE", path, query=query)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON that a request is answered with; None for an empty answer. The options are those of `stream`."""
+        """The JSON of the response; None for an empty one. The options are those of `stream`."""
         with self.stream(method, path, **options) as response:
             text = _read(response)
         return json.loads(text) if text.strip() else None
@@ -104,7 +104,7 @@ class Service:
     def settle(
         self, method: str, path: str, seconds: float, *, headers: Mapping[str, str] | None = None, **query: Any
     ) -> Any:
-        """Send a command that completes later, and wait for it, for at most a minute; return what it is answered with.
+        """Send a command that completes later, wait for it for at most a minute, and return the response.
 
         Raises:
             WorkspaceError: another state is desired by now.
@@ -117,7 +117,7 @@ class Service:
         return json.loads(text)
 
     def post_form(self, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
-        """The JSON that a form is answered with, also if it is an OAuth error (a 400)."""
+        """The JSON of the response to a form, even if it is an OAuth error (a 400)."""
         with self._translated(), self._http.stream("POST", path, data=dict(fields)) as response:
             text = _read(response)
             if not response.is_success and response.status_code != 400:
@@ -164,7 +164,7 @@ def _choosing(*, called: typer.Context, context: str | None, url: str | None, ke
 
 
 def _find_winner(called: typer.Context, context: str) -> str | None:
-    """The context, or None if a URL that is named as well wins: an option wins over the environment."""
+    """The context, or None if a URL takes precedence: an option takes precedence over the environment."""
     is_option = {name: _is_option(called, name) for name in ("context", "url")}
     if all(is_option.values()):
         raise typer.BadParameter("--context and --url exclude each other")

@@ -1,4 +1,4 @@
-"""Waiting for what a command has asked for."""
+"""Waiting for the result of a command."""
 
 import time
 from collections.abc import Callable

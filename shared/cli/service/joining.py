@@ -94,7 +94,7 @@ def check_connections(settings: dict[str, str]) -> None:
     """Connect to the database and the broker.
 
     Raises:
-        Unavailable: one of them does not answer from here.
+        Unavailable: one of them does not respond to this machine.
     """
     values: dict[str, Any] = {name.removeprefix("AW_").lower(): value for name, value in settings.items()}
     own = Settings(**values)
@@ -148,7 +148,7 @@ def _as_text(settings: dict[str, str]) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A value as environment files have it. A shell would not read each of them so."""
+    """A value in the syntax of environment files, which differs from a shell's."""
     if shlex.quote(value) == value:
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -237,7 +237,7 @@ def refuse(settings: Settings) -> None:
 
 def test_restore_needs_the_passphrase_or_the_key(settings: Settings, clean: Settings, tmp_path: Path) -> None:
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
-    with pytest.raises(Invalid, match="the passphrase does not open the keys"):
+    with pytest.raises(Invalid, match="the passphrase does not decrypt the keys"):
         store.restore(clean, tmp_path / "backup", "another passphrase")
     with pytest.raises(Invalid, match="the secret key is missing"):
         store.restore(clean, tmp_path / "backup", None)

@@ -128,7 +128,7 @@ def test_error_text_contains_the_problem_without_the_secrets() -> None:
     assert failure.value.status == 422
     assert failure.value.reason == "agent_server_refused"
     assert str(failure.value) == (
-        "the agent server would not start the conversation: 422 secrets.A: Input should be an object; "
+        "the agent server refused to start the conversation: 422 secrets.A: Input should be an object; "
         "Value error, 1 validation error openhands.llm.timeout Input should be a number; "
         "tags: the key ****** is no tag"
     )
@@ -158,7 +158,7 @@ def test_missing_response_is_reported_without_the_sent_body(error: type[httpx.Tr
 def test_error_without_a_text_of_the_usual_form(content: dict[str, Any]) -> None:
     with pytest.raises(AgentServerRefused) as failure:
         server_that(answering(400, **content)).create_conversation({})
-    assert str(failure.value) == "the agent server would not start the conversation: 400"
+    assert str(failure.value) == "the agent server refused to start the conversation: 400"
 
 
 @pytest.mark.parametrize("content", [{"text": "<html>"}, {"json": ["a", "list"]}])

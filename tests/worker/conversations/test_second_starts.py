@@ -84,7 +84,7 @@ def test_conversation_at_work_keeps_its_branch(
     at_work = first(context, user, sandbox_id, **columns)
     task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
     start_conversation(context, task_id)
-    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{at_work.id} is at work in the clone, on feature/made")
+    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{at_work.id} is using the clone, on feature/made")
     assert switches(server) == []
     assert row(context, Conversation, at_work.id).selected_branch == "feature/made"
 
