@@ -114,7 +114,7 @@ class NetworkIsolation:
         return self._parts.proxy.problem
 
     def find_detour(self) -> str | None:
-        """Why this machine does not reach the sandboxes' addresses, as of now."""
+        """Why this machine cannot reach the sandboxes' addresses now."""
         return find_detour(self._parts.place)
 
     def check(self) -> str | None:
@@ -180,10 +180,10 @@ class NetworkIsolation:
         return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
-        """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway.
+        """Compare and correct; a problem closes the node. If the engine is down, the node is lost anyway.
 
         Returns:
-            Whether `check` returns something else than before.
+            Whether the result of `check` has changed.
         """
         before = self._problem
         try:
