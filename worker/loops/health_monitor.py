@@ -80,8 +80,8 @@ class LivenessMonitor:
     def _probe(self, sandbox: Sandbox) -> None:
         try:
             is_healthy = self._is_healthy(sandbox)
-            if not is_healthy and (detour := self._context.network.find_detour()):
-                raise DoorUnavailable(detour)
+            if not is_healthy and (problem := self._context.network.find_route_problem()):
+                raise DoorUnavailable(problem)
             self._record(sandbox, is_healthy=is_healthy)
         except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))

@@ -17,7 +17,7 @@ class Isolation(Protocol):
     def impairment(self) -> str | None:
         """What sandboxes cannot reach, although the node takes new ones; None if nothing is missing."""
 
-    def find_detour(self) -> str | None:
+    def find_route_problem(self) -> str | None:
         """Why this machine cannot reach its sandboxes, so that their silence is no failure; None: it can."""
 
     def check(self) -> str | None:
@@ -65,7 +65,7 @@ class NoIsolation:
     place: NetworkPlace | None = None
     impairment: str | None = None
 
-    def find_detour(self) -> str | None:
+    def find_route_problem(self) -> str | None:
         """The engine's own bridge is not watched."""
         return None
 

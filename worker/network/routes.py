@@ -23,7 +23,7 @@ def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
     return None
 
 
-def find_detour(place: Place) -> str | None:
+def find_route_problem(place: Place) -> str | None:
     """Why this machine cannot reach its sandboxes, in words; None if its route to them is their bridge's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
