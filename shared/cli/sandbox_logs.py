@@ -66,7 +66,7 @@ def _follow(read: Callable[[str | None], Logs]) -> Iterator[Logs]:
 
 
 class _Printer:
-    """Prints lines, and on standard error what is to be known about them, each time it changes."""
+    """Prints lines, and on standard error notes about them, each time these change."""
 
     def __init__(self, *, with_times: bool) -> None:
         self._with_times = with_times

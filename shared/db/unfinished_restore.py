@@ -52,7 +52,7 @@ def clear(session: Session) -> None:
 def require_finished(database: Database) -> None:
     """Check that a process of the service may start.
 
-    Of a database that does not respond, nothing is known. It is checked as soon as it responds, and the process ends
+    A database that does not respond is checked as soon as it responds, and the process ends
     itself if its restore is not finished.
 
     Raises:

@@ -62,7 +62,7 @@ def count_due_deletes(session: Session, spec_id: str) -> int:
 def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime) -> bool:
     """Write the desired state of a deadline, unless the row has changed since the deadline was read.
 
-    A sandbox with an agent at work is not paused: its activity is recorded instead. A row that another transaction has
+    A sandbox with a running agent is not paused: its activity is recorded instead. A row that another transaction has
     locked is left to the next sweep.
 
     Returns:

@@ -112,7 +112,7 @@ def add_sandbox(session: Session, **columns: Any) -> Sandbox:
 def claimed_columns(at: Any) -> dict[str, Any]:
     """Return the columns that make a ready warm sandbox one that is STARTING, for the statement that claims it.
 
-    No worker has its lease, so that statement takes the place of `set_status` (decision 21).
+    No worker has its lease, so that statement replaces `set_status` (decision 21).
     """
     return {"status": Status.STARTING, "exposed_urls": None, "ready_at": None, "status_changed_at": at}
 

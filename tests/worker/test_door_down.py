@@ -132,7 +132,7 @@ def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_po
     with open_client(DOOR) as http:
         send_heartbeat(replace(context, impairment_checks=[lambda: find_door_trouble(http, url)]))
     found = row(context, Node, NODE_ID)
-    assert found.impaired_reason == f"its door at {url} does not respond: ConnectError"
+    assert found.impaired_reason == f"the node's door at {url} does not respond: ConnectError"
     assert found.closed_reason is None
     send_heartbeat(context)
     assert row(context, Node, NODE_ID).impaired_reason is None

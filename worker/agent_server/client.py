@@ -70,7 +70,7 @@ class AgentServer:
         if not self.answers():
             return False
         if self._probe({}) == 200:
-            raise NoKeyRequired("the agent server answers without a key")
+            raise NoKeyRequired("the agent server accepts requests without a key")
         return True
 
     def answers(self) -> bool:
@@ -153,7 +153,7 @@ class AgentServer:
             WrongServer: the path, which a command has printed, is longer than any in a sandbox.
         """
         if len(path.encode()) > limits.MAX_PATH_BYTES:
-            raise WrongServer("the server names a folder with a longer path than an agent server has")
+            raise WrongServer("the server returned a folder whose path is longer than any in a sandbox")
         files = {"file": ("file", content)}
         self._call("take a file", "POST", paths.UPLOAD, params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
 
@@ -255,7 +255,7 @@ class AgentServer:
             with _parsing:
                 return read_shape(content, shape)
         except ValueError:
-            raise WrongServer(f"the server that was asked to {aim} is not an agent server") from None
+            raise WrongServer(f"the server that got the request to {aim} is not an agent server") from None
 
     def _read_if_known(
         self, shape: type[Shape], aim: str, method: str, path: str, **options: Any

@@ -40,7 +40,7 @@ WRITE_BYTES = 64 * 1024
 CONTROL_SECONDS = 20.0
 # Timeout of a response's content after its header: a server sends the header when it has the result of its work.
 CONTENT_SECONDS = 10.0
-# Timeout of a question to a door, and how long its last response of its own counts as the answer.
+# Timeout of a check of a door, and the time for which its last own response counts as a successful check.
 DOOR_SECONDS = 3.0
 DOOR_SEEN_SECONDS = 1.0
 CLIENT_ERROR = 400
@@ -164,7 +164,7 @@ class CancellableTransport(httpx.HTTPTransport):
         tls = door.tls()
         super().__init__(verify=tls, trust_env=False)
         self._door = door
-        # By host and port: when the door has last answered itself, by the monotonic clock.
+        # By host and port: when the door has last responded itself, by the monotonic clock.
         self._seen_at: dict[bytes, float] = {}
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
@@ -177,11 +177,11 @@ class CancellableTransport(httpx.HTTPTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; return its response as soon as the header is complete.
 
-        Before anything speaks against an agent server, its door is asked: if that is down or hangs, or another server
-        has its port, nothing is known of the agent server.
+        Before an error counts against an agent server, its door is checked: if the door is down or hangs, or another
+        server has its port, the agent server's state is unknown.
 
         Raises:
-            DoorUnavailable: the door does not respond, or refuses the request, or another server responds in its place.
+            DoorUnavailable: the door does not respond, or rejects the request, or another server responds in its place.
             httpx.TransportError: there is no response of the agent server.
         """
         request.headers.update(self._door.headers)
@@ -213,7 +213,7 @@ class CancellableTransport(httpx.HTTPTransport):
             raise
 
     def _require_door(self, url: httpx.URL) -> None:
-        """Ask the door for itself, unless it has answered just now."""
+        """Check that the door itself responds, unless it has just responded."""
         seen_at = self._seen_at.get(url.netloc, float("-inf"))
         if not is_door_path(url.path) or time.monotonic() < seen_at + DOOR_SEEN_SECONDS:
             return
@@ -244,7 +244,7 @@ class _CancellableBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(_ends(timeout), httpcore.PoolTimeout)  # no time is left to connect: that is not the door's fault
+        left = _left(_ends(timeout), httpcore.PoolTimeout)  # no time left to connect: no fault of the door
         seconds = min(left, CONNECT_SECONDS)
         return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 

@@ -16,7 +16,7 @@ SECCOMP = json.dumps(json.loads(Path(__file__).with_name("seccomp.json").read_te
 READ_ONLY_LABEL = "agent-workspace.read-only-root"
 INIT_LABEL = "agent-workspace.init"
 
-# Folders in memory on a read-only root, with their parts of the memory limit. What is in them counts as memory.
+# Folders in memory on a read-only root, with their fractions of the memory limit. Their content counts as memory.
 FOLDERS = {"/tmp": 4, "/home/agent": 4, "/var/tmp": 16, "/run": 64}  # noqa: S108 (folders of a container)
 # A file in memory takes about a kilobyte of the kernel's. All of a folder's take at most an eighth of the limit.
 BYTES_PER_INODE = 8 * 1024

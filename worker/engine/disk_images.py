@@ -85,7 +85,7 @@ class DiskImages:
         self.attach(name)
 
     def attach(self, name: str) -> None:
-        """Give the image a loop device, if the sandbox has an image and that has none: after a reboot, for example."""
+        """Attach a loop device to the sandbox's image, if it has an image without one: after a reboot, for example."""
         if self._is_attached(name) or not self.path(name).exists():
             return
         with self._locked(), failpoints.around("disk.attach"):
@@ -97,7 +97,7 @@ class DiskImages:
             link.rename(DEVICES / name)
 
     def remove(self, name: str) -> None:
-        """Detach the image and remove it. A device that is still mounted goes with its mount."""
+        """Detach the image and remove it. A device that is still mounted is detached with its mount."""
         if not self.exists(name):
             return
         image = self.path(name)

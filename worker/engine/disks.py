@@ -1,4 +1,4 @@
-"""A worker's way to disk images: its own rights, the engine filter's, or none."""
+"""A worker's access to disk images: by its own rights, by the engine filter, or none."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,13 +97,13 @@ class FilteredDisks:
 
 
 def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str) -> Disks:
-    """The way to disk images that this worker has.
+    """The access to disk images that this worker has.
 
     Args:
         root: the engine's data root.
 
     Raises:
-        EngineUnavailable: the engine does not respond, or fails: another attempt may find a way.
+        EngineUnavailable: the engine does not respond, or fails: another attempt may succeed.
     """
     if not base_url.startswith(UNIX):
         return NoDisks()
@@ -115,5 +115,5 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
         return FilteredDisks(clients)
     images = DiskImages(root, installation)
     if status == NOT_FOUND and (not missing_for(root) or images.names()):
-        return images  # what they lack now fails what needs it: a sandbox with a disk gets no volume without one
+        return images  # an operation that needs what is missing fails: a sandbox with a disk gets no volume without one
     return NoDisks()

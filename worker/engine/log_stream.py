@@ -18,7 +18,7 @@ MAX_ENTRIES = MAX_LINES
 # The last bytes that are kept in memory. More than is stored: what is hidden in them gets shorter.
 MAX_KEPT_BYTES = 256 * 1024
 MAX_ENTRY_BYTES = 1024 * 1024
-# For the whole response, and for each part of it: what waits for a log can do without. What came until then is used.
+# The timeout of the whole response, and of each part of it: no caller depends on a log. The lines until then are used.
 MAX_SECONDS = 2
 HEADER_BYTES = 8
 STREAMS = range(3)

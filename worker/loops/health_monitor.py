@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 # Sandboxes are probed in sixteen shards, by the first digit of their ids. This spreads the load without stored state.
 SHARDS = "0123456789abcdef"
-# Threads for the checks of unresponsive servers. A check that takes long goes on in another thread.
+# Threads for the checks of unresponsive servers. A check that takes long continues in another thread.
 CHECK_THREADS = 4
 # One lost response is no failure, however long the pause before it.
 MIN_FAILED_PROBES = 2
@@ -80,12 +80,12 @@ class LivenessMonitor:
     def _probe(self, sandbox: Sandbox) -> None:
         try:
             is_healthy = self._is_healthy(sandbox)
-            if not is_healthy and (detour := self._context.network.find_detour()):
-                raise DoorUnavailable(detour)
+            if not is_healthy and (problem := self._context.network.find_route_problem()):
+                raise DoorUnavailable(problem)
             self._record(sandbox, is_healthy=is_healthy)
         except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
-        except Exception as error:  # a bug in this service with one row: the probes of other rows go on
+        except Exception as error:  # a bug in this service with one row: the probes of other rows continue
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
         finally:
             self._probed.discard(sandbox.id)

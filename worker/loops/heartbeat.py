@@ -31,7 +31,7 @@ def send_heartbeat(context: WorkerContext) -> None:
         reaped = _reap_stale_containers(context, engine_id)
     except EngineError as error:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
-        problem = f"the engine does not answer: {error}"
+        problem = f"the engine does not respond: {error}"
     with context.database.transaction() as session:
         replaced = node_registry.record_heartbeat(
             session,

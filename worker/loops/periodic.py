@@ -24,7 +24,7 @@ def unless_clock_is_wrong(function: Callable[[], None]) -> Callable[[], None]:
 
 
 class PeriodicTask:
-    """Thread that calls a function periodically until stopped. It logs errors and goes on."""
+    """Thread that calls a function periodically until stopped. It logs errors and continues."""
 
     def __init__(self, name: str, pause_seconds: float, function: Callable[[], None]) -> None:
         """Create the thread; it pauses for `pause_seconds` between two calls."""

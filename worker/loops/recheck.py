@@ -17,7 +17,7 @@ from worker.sandboxes.reconciler import refresh_status
 
 log = structlog.get_logger()
 
-# A status check is a few queries and one or two calls to the engine. One that takes long goes on in another thread.
+# A status check is a few queries and one or two calls to the engine. One that takes long continues in another thread.
 THREADS = 4
 # For requests of a status check to an agent server: a newer desired state waits for the lease meanwhile.
 CHECK_SECONDS = 5.0
@@ -47,7 +47,7 @@ def check(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def replace_container(context: WorkerContext, sandbox_id: str) -> None:
-    """Have a sandbox reconciled by a new generation, for which its container is replaced, and its files are kept."""
+    """Have a sandbox reconciled as a new generation: its container is replaced, and its files are kept."""
     due_at = after(context.shared.republish_seconds)
     with context.database.transaction() as session:
         bumped = desired_state.bump_generation(session, sandbox_id, due_at=due_at)

@@ -1,1 +1,1 @@
-"""The network of a node's sandboxes: its place, its firewall rules, and who keeps both (decision 53)."""
+"""The network of a node's sandboxes: its addresses, its firewall rules, and their maintenance (decision 53)."""

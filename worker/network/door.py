@@ -1,4 +1,4 @@
-"""The node's door, as its worker finds it."""
+"""The check of the node's door by its worker."""
 
 import httpx
 
@@ -9,7 +9,7 @@ SECONDS = 3.0
 
 
 def find_door_trouble(client: httpx.Client, url: str) -> str | None:
-    """Return why the sandboxes of this node are not reached through its door; None: the door responds.
+    """Return why this node's door can't be used; None: it responds.
 
     Args:
         client: as opened by `worker.agent_server.transport`: it raises the door's own responses.
@@ -17,8 +17,8 @@ def find_door_trouble(client: httpx.Client, url: str) -> str | None:
     """
     try:
         client.get(f"{url}/", timeout=SECONDS)
-    except DoorUnavailable:  # it refuses a path that leads to no sandbox
+    except DoorUnavailable:  # it rejects a path that leads to no sandbox
         return None
     except httpx.HTTPError as error:
-        return f"its door at {url} does not respond: {type(error).__name__}"
-    return f"another server than its door responds at {url}"
+        return f"the node's door at {url} does not respond: {type(error).__name__}"
+    return f"another server than the node's door responds at {url}"

@@ -35,7 +35,7 @@ MAX_FILTERED = 200
 
 
 class FirewallError(EngineUnavailable):
-    """The rules can't be written or read now; the text says why."""
+    """The rules can't be written or read now; the message says why."""
 
 
 class Firewall(Protocol):
@@ -61,7 +61,7 @@ class LocalFirewall:
     """The firewall of this network namespace, which root changes."""
 
     def __init__(self, place: Place, prefix: Sequence[str] = ()) -> None:
-        """Take the tables' place; `prefix` is a command that runs `nft` elsewhere."""
+        """Use the tables of this place; `prefix` is a command that runs `nft` elsewhere."""
         self._place = place
         self._prefix = prefix
         # The listing right after the last `write`, without the elements: what intact rules look like.
@@ -135,14 +135,14 @@ class LocalFirewall:
 
 
 class FilteredFirewall:
-    """The firewall as the engine filter changes it, which stays root: this process has no rights to do so."""
+    """The firewall through the engine filter, which runs as root: this process has no rights to change it."""
 
     def __init__(self, docker_host: str) -> None:
-        """Take the filter's socket, which is the engine's to this worker."""
+        """Use the filter's socket, which this worker has as its engine's."""
         self._path = docker_host.removeprefix(UNIX) if docker_host.startswith(UNIX) else None
 
     def read(self) -> Allowed | None:
-        """Ask the filter."""
+        """Read the rules through the filter."""
         found = self._request("GET")
         return None if found.get("allowed") is None else read_document(found["allowed"])
 
@@ -197,12 +197,12 @@ def _sockets(element: str) -> str:
 
 
 def document(allowed: Allowed) -> dict[str, list[str]]:
-    """What may pass, as JSON."""
+    """The allowed elements as JSON."""
     return {name: sorted(elements) for name, elements in allowed.sets() if elements}
 
 
 def read_document(found: dict[str, list[str]]) -> Allowed:
-    """What may pass, from JSON. Sets that are not named are empty."""
+    """The allowed elements from JSON. Sets that are not named are empty."""
     return Allowed(**{name: frozenset(found.get(name, ())) for name in TYPES})
 
 

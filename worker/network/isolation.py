@@ -29,7 +29,7 @@ from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.proxy import PROXY_LABEL, EgressProxy
-from worker.network.routes import find_conflict, find_detour
+from worker.network.routes import find_conflict, find_route_problem
 from worker.network.rules import Allowed, Change, Place
 
 log = structlog.get_logger()
@@ -113,9 +113,9 @@ class NetworkIsolation:
         """Why host names are not reached."""
         return self._parts.proxy.problem
 
-    def find_detour(self) -> str | None:
-        """Why this machine does not reach the sandboxes' addresses, as of now."""
-        return find_detour(self._parts.place)
+    def find_route_problem(self) -> str | None:
+        """Why this machine cannot reach the sandboxes' addresses now."""
+        return find_route_problem(self._parts.place)
 
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
@@ -180,10 +180,10 @@ class NetworkIsolation:
         return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
-        """Compare and correct; what is wrong closes the node. If the engine is away, the node is lost anyway.
+        """Compare and correct; a problem closes the node. If the engine is down, the node is lost anyway.
 
         Returns:
-            Whether `check` returns something else than before.
+            Whether the result of `check` has changed.
         """
         before = self._problem
         try:
@@ -191,8 +191,8 @@ class NetworkIsolation:
                 self._require_free_network()
             self._parts.engine.ensure_network(self._parts.network)
             self._compare()
-            if (detour := self.find_detour()) is not None:
-                raise Invalid(detour)
+            if (problem := self.find_route_problem()) is not None:
+                raise Invalid(problem)
         except (FirewallError, EngineRefused, Invalid, OSError) as error:
             self._close(str(error))
         except EngineError as error:

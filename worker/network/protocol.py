@@ -15,10 +15,10 @@ class Isolation(Protocol):
 
     @property
     def impairment(self) -> str | None:
-        """What sandboxes do not reach, although the node takes new ones; None if nothing is missing."""
+        """What sandboxes cannot reach, although the node takes new ones; None if nothing is missing."""
 
-    def find_detour(self) -> str | None:
-        """Why this machine does not reach its sandboxes: their silence says nothing of them. None: it does."""
+    def find_route_problem(self) -> str | None:
+        """Why this machine cannot reach its sandboxes, so that their silence is no failure; None: it can."""
 
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
@@ -27,7 +27,7 @@ class Isolation(Protocol):
         """Check that a container may start.
 
         Raises:
-            FirewallError: its rules would be missing, or the egress proxy that its spec needs is away.
+            FirewallError: its rules would be missing, or the egress proxy that its spec needs is down.
         """
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
@@ -55,7 +55,7 @@ class Isolation(Protocol):
         """Compare network and rules with database and engine, and correct them.
 
         Returns:
-            Whether `check` returns something else than before.
+            Whether the result of `check` has changed.
         """
 
 
@@ -65,7 +65,7 @@ class NoIsolation:
     place: NetworkPlace | None = None
     impairment: str | None = None
 
-    def find_detour(self) -> str | None:
+    def find_route_problem(self) -> str | None:
         """The engine's own bridge is not watched."""
         return None
 

@@ -1,8 +1,8 @@
-"""What the node's egress proxy lets sandboxes reach, in a folder with one file for each of their addresses.
+"""What sandboxes may reach through the node's egress proxy, in a folder with one file for each of their addresses.
 
-The proxy (`deploy.egress_proxy`) reads the file of the address that asks, so a change needs neither a restart nor a
-reload. Without a file nothing is reached. Tunnels that are open are not asked again: they are closed when their sandbox
-may reach less (decision 75).
+For each request, the proxy (`deploy.egress_proxy`) reads the file of the sender's address, so a change needs neither a
+restart nor a reload. Without a file nothing is allowed. Open tunnels are not checked again: they are closed when their
+sandbox may reach less (decision 75).
 """
 
 import os
@@ -79,7 +79,7 @@ class EgressProxy:
         self._replace({address: found})
 
     def compare(self, wanted: Mapping[str, Targets], kept: Collection[str]) -> None:
-        """Correct the folder, but for the addresses that are to be kept, and look whether the proxy listens.
+        """Correct the folder, except for the addresses that are to be kept, and check whether the proxy listens.
 
         Raises:
             FirewallError: the folder can't be written, or connections can't be closed.

@@ -1,4 +1,4 @@
-"""The routes of this machine: those to the sandboxes must lead through their bridge, and no other link's may."""
+"""The routes of this machine: those to the sandboxes must lead through their bridge, and no other link."""
 
 import socket
 from ipaddress import IPv4Address, IPv4Network
@@ -23,8 +23,8 @@ def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
     return None
 
 
-def find_detour(place: Place) -> str | None:
-    """Why this machine does not reach its sandboxes, in words; None if its route to them is their bridge's."""
+def find_route_problem(place: Place) -> str | None:
+    """Why this machine cannot reach its sandboxes, in words; None if its route to them is their bridge's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((str(place.network[-2]), ANY_PORT))

@@ -72,11 +72,11 @@ class Allowed:
     models: frozenset[str] = frozenset()
 
     def __or__(self, other: "Allowed") -> "Allowed":
-        """What either allows."""
+        """The elements that either allows."""
         return Allowed(**{name: mine | getattr(other, name) for name, mine in self.sets()})
 
     def __sub__(self, other: "Allowed") -> "Allowed":
-        """What the other does not allow."""
+        """The elements that the other does not allow."""
         return Allowed(**{name: mine - getattr(other, name) for name, mine in self.sets()})
 
     def __bool__(self) -> bool:
@@ -180,10 +180,10 @@ def _read_part(found: Any) -> str:
 
 
 FAMILIES = ("inet", "bridge")
-# Each packet of a sandbox or to it is checked, not only the first of a connection: closed egress ends what was open,
-# and no server goes on sending datagrams. Replies to the node's own connections pass. Model servers are named by the
-# address that the sandbox sent to: the node may forward it to a container. `arp` and `ip` in the bridge's table: not
-# every kernel can match a bridge's name there.
+# Each packet of a sandbox or to it is checked, not only the first of a connection: closed egress ends open
+# connections, and no server can continue to send datagrams. Replies to the node's own connections pass. Model servers
+# are named by the address that the sandbox sent to: the node may forward it to a container. `arp` and `ip` in the
+# bridge's table: not every kernel can match a bridge's name there.
 TABLES = """
 table inet BRIDGE {
   SETS

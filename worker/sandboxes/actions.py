@@ -107,8 +107,8 @@ class SandboxActions:
         if self._server.awaits_init() and not self._init_requested:
             return Health.AWAITING_INIT
         health = self._server.probe(url, keys_confirmed=self._keys_confirmed)
-        if health == Health.SILENT and (detour := self._context.network.find_detour()) is not None:
-            raise EngineUnavailable(detour)
+        if health == Health.SILENT and (problem := self._context.network.find_route_problem()) is not None:
+            raise EngineUnavailable(problem)
         return health
 
     def is_outdated(self, observed: ContainerStatus) -> bool:

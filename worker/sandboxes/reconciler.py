@@ -32,7 +32,7 @@ REMOVAL_SECONDS = 0.1
 # Consecutive responses of another server until the sandbox fails: an address may change before a probe.
 MAX_WRONG_SERVERS = 4
 WRONG_SERVER_SECONDS = 0.1
-# Actions for one generation: far more than any plan needs, so that a plan without an end is stopped.
+# Actions for one generation: far more than any plan needs, so that an endless plan is stopped.
 MAX_ACTIONS = 12
 
 ACTION_REASONS = {

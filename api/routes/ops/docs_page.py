@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 from api.paths import DOCS_ASSETS
 
 router = APIRouter(include_in_schema=False)
-# FastAPI's cache of route functions would keep the package's own application for ever, one for each test.
+# FastAPI's cache of route functions would keep the package's own application indefinitely, one for each test.
 parts = StaticFiles(directory=Path(fastapi_offline.__file__).parent / "static")
 
 

@@ -1,4 +1,4 @@
-"""V0's operations for a conversation's sandbox, by way of V1's in `sandboxes` and `conversation_workspace`."""
+"""V0's operations for a conversation's sandbox, through V1's in `sandboxes` and `conversation_workspace`."""
 
 from itertools import chain
 from typing import Any

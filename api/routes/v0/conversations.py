@@ -1,4 +1,4 @@
-"""V0's operations for conversations, by way of V1's in `conversations` and `sandboxes`."""
+"""V0's operations for conversations, through V1's in `conversations` and `sandboxes`."""
 
 from typing import Annotated, Any
 

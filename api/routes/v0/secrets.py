@@ -1,4 +1,4 @@
-"""V0's operations for custom secrets, by way of V1's in `secrets`."""
+"""V0's operations for custom secrets, through V1's in `secrets`."""
 
 from fastapi import APIRouter
 

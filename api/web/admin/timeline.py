@@ -38,7 +38,7 @@ class History:
     """What happened to a sandbox.
 
     Args:
-        spans: every status, oldest first; the last one goes on.
+        spans: every status, oldest first; the last one is still in force.
         start: the phases of its last start that ended; empty if none did.
     """
 

@@ -43,7 +43,7 @@ def test_sandbox_fails_over_from_an_engine_that_is_down(cluster: Cluster, alice:
     cluster.engines[A].stop()
     try:
         found = cluster.await_node(A, NodeStatus.LOST)
-        assert "the engine does not answer" in (found.detail or "")
+        assert "the engine does not respond" in (found.detail or "")
         # The engine may or may not have reported the end of the container: the next resume reports `node_lost` then.
         eventually(lambda: is_moved(cluster, alice, sandbox_id), deadline_seconds=180, interval_seconds=0.5)
     finally:

@@ -141,7 +141,7 @@ EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 class IsolationFromOutside(NetworkIsolation):
     """The isolation of another machine than the one on which it runs, whose routes are not that machine's."""
 
-    def find_detour(self) -> str | None:
+    def find_route_problem(self) -> str | None:
         return None
 
 

@@ -152,4 +152,4 @@ def test_door_that_refuses_responds(http: httpx.Client) -> None:
 
 def test_another_server_is_no_door(http: httpx.Client) -> None:
     with responding("200 OK") as url:
-        assert find_door_trouble(http, url) == f"another server than its door responds at {url}"
+        assert find_door_trouble(http, url) == f"another server than the node's door responds at {url}"

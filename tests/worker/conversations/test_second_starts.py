@@ -116,7 +116,7 @@ def test_start_that_has_its_branch_keeps_it(
     other = make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
     task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
     start_conversation(context, task_id)
-    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{other.conversation_id} is at work")
+    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{other.conversation_id} is using")
     assert switches(server) == []
 
 

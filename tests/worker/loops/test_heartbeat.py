@@ -36,7 +36,7 @@ def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext
     engine.down = True
     found = node_after_heartbeat(context)
     assert found.status == NodeStatus.LOST
-    assert "the engine does not answer" in (found.detail or "")
+    assert "the engine does not respond" in (found.detail or "")
     engine.down = False
     found = node_after_heartbeat(context)
     assert (found.status, found.detail) == (NodeStatus.READY, None)

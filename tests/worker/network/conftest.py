@@ -18,7 +18,7 @@ from worker.network.proxy import EgressProxy
 @pytest.fixture
 def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """The isolation, and a worker that uses it; the machine has the routes that it needs, and no others."""
-    for name in ("find_conflict", "find_detour"):
+    for name in ("find_conflict", "find_route_problem"):
         monkeypatch.setattr(module, name, lambda _: None)
     firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
     proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003, firewall)

@@ -173,7 +173,7 @@ class TestBridgeThatIsDown:
     @pytest.fixture(autouse=True)
     def _down(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
         scene.engine.silent = {container_name(sandbox_id)}
-        monkeypatch.setattr(module, "find_detour", lambda _: self.WORDS)
+        monkeypatch.setattr(module, "find_route_problem", lambda _: self.WORDS)
 
     def test_running_sandboxes_keep_running(self, scene: Scene, sandbox_id: str) -> None:
         settings = scene.context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
@@ -194,7 +194,7 @@ class TestBridgeThatIsDown:
         assert (found.status, found.reason) == (Status.PAUSED, Reason.ENGINE_ERROR)
         assert self.WORDS in str(found.detail)
         scene.engine.silent.clear()
-        monkeypatch.setattr(module, "find_detour", lambda _: None)
+        monkeypatch.setattr(module, "find_route_problem", lambda _: None)
         reconcile(scene.context, sandbox_id)
         assert row(scene.context, Sandbox, sandbox_id).status == Status.RUNNING
 

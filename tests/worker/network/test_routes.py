@@ -12,9 +12,9 @@ from worker.network.rules import Place
 PLACE = Place("br-awtest", IPv4Network("10.213.0.0/20"))
 ASK = """
 from ipaddress import IPv4Network
-from worker.network.routes import find_detour
+from worker.network.routes import find_route_problem
 from worker.network.rules import Place
-print(find_detour(Place("br-awtest", IPv4Network("10.213.0.0/20"))) or "none", end="")
+print(find_route_problem(Place("br-awtest", IPv4Network("10.213.0.0/20"))) or "none", end="")
 """
 
 
@@ -36,7 +36,7 @@ def found(node: Namespace) -> str:
     return node.run(sys.executable, "-c", ASK)
 
 
-def test_bridge_without_containers_is_no_detour(node: Namespace) -> None:
+def test_bridge_without_containers_is_no_route_problem(node: Namespace) -> None:
     assert found(node) == "none"
 
 
