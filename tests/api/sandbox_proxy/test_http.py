@@ -20,7 +20,6 @@ from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.rows import as_stored
-from tests.services.hostile_server import answering, hostile
 from tests.waiting import eventually
 
 UNKNOWN_ID = "f" * 32
@@ -222,25 +221,6 @@ class TestAnswer:
                 statuses.append(api.request(method, f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox)).status_code)
                 requests.append(len(got))
         assert (statuses, requests) == ([204, 502, 502, 502], [2, 2, 1, 1])
-
-    def test_unreachable_server_is_a_502(self, api: httpx.Client, database: Database, user: Person) -> None:
-        urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9/10.0.0.5/8000", "port": 8000}]
-        for exposed, words in ((urls, "its node's door does not respond"), ([], "has no agent server")):
-            sandbox = make_sandbox(database, user, exposed_urls=exposed)
-            answer = api.post(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=b"body")
-            assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
-
-    @pytest.mark.parametrize(
-        ("status", "words"), [(403, "the door refuses the request"), (503, "its agent server does not respond")]
-    )
-    def test_answer_of_the_door_is_a_502_that_names_what_is_away(
-        self, api: httpx.Client, database: Database, user: Person, status: int, words: str
-    ) -> None:
-        with hostile(answering("from the door", status, X_Agent_Workspace_Door=str(status))) as door:
-            urls = [{"name": "AGENT_SERVER", "url": f"{door.url}/10.0.0.5/8000", "port": 8000}]
-            sandbox = make_sandbox(database, user, exposed_urls=urls)
-            answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
-        assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
 
 
 @contextmanager

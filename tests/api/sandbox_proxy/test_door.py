@@ -1,0 +1,30 @@
+"""A request to a sandbox that does not reach its agent server, because of the node's door or without one."""
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from tests.api.sandbox_proxy.doubles import key_of
+from tests.factories import Person, make_sandbox
+from tests.services.hostile_server import answering, hostile
+
+
+def test_unreachable_server_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+    urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9/10.0.0.5/8000", "port": 8000}]
+    for exposed, words in ((urls, "its node's door does not respond"), ([], "has no agent server")):
+        sandbox = make_sandbox(database, user, exposed_urls=exposed)
+        answer = api.post(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=b"body")
+        assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(403, "the door refuses the request"), (503, "its agent server does not respond")]
+)
+def test_answer_of_the_door_is_a_502_that_names_what_is_away(
+    api: httpx.Client, database: Database, user: Person, status: int, words: str
+) -> None:
+    with hostile(answering("from the door", status, X_Agent_Workspace_Door=str(status))) as door:
+        urls = [{"name": "AGENT_SERVER", "url": f"{door.url}/10.0.0.5/8000", "port": 8000}]
+        sandbox = make_sandbox(database, user, exposed_urls=urls)
+        answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
+    assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
