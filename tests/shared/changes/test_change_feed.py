@@ -99,6 +99,13 @@ class TestWriters:
                 desired_state.set_desired(session, session.get_one(Sandbox, row.id), desired, due_at=now())
         assert changes_of(database, user) == [("sandbox", "DELETING")]
 
+    def test_change_before_a_part_that_fails_is_recorded(self, database: Database) -> None:
+        with database.transaction() as session:
+            change_recorder.record_change_of(session, change("before"))
+            with pytest.raises(ZeroDivisionError), change_recorder.savepoint(session):
+                raise ZeroDivisionError
+        assert read(database) == [(1, "before")]
+
     def test_change_that_is_rolled_back_is_not_in_the_feed(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
 

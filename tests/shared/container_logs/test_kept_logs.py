@@ -56,6 +56,16 @@ def test_repeat_of_a_write_changes_nothing(database: Database, sandbox_id: str) 
     assert kept(database, sandbox_id) == [("c1", "the log", "removed")]
 
 
+def test_logs_are_those_of_one_sandbox(database: Database, user: Person, sandbox_id: str) -> None:
+    other_id = make_sandbox(database, user).id
+    keep(database, sandbox_id, "mine", at=1)
+    keep(database, other_id, "another's", at=2)
+    assert kept(database, sandbox_id) == [("c1", "mine", None)]
+    assert kept(database, other_id) == [("c1", "another's", None)]
+    with database.reading() as session:
+        assert kept_logs.find_last_reading(session, sandbox_id) == BEGAN + timedelta(seconds=1)
+
+
 def test_older_reading_replaces_no_newer_one(database: Database, sandbox_id: str) -> None:
     keep(database, sandbox_id, "at its end", at=5, cause=LogCause.REMOVED)
     keep(database, sandbox_id, "while it ran", at=4)

@@ -170,12 +170,14 @@ def test_batch_keeps_its_order(
 
 
 @pytest.mark.usefixtures("events")
-def test_events_of_another_user_s_conversation_are_not_there(
+def test_events_of_other_conversations_are_not_there(
     client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
     make_event(database, hidden, id="hidden")
-    for person, conversation_id in ((other_user, conversation.id), (user, new_id()), (user, hidden.id)):
+    empty = make_conversation(database, other_user, make_sandbox(database, other_user))
+    asked = ((other_user, conversation.id), (other_user, empty.id), (user, new_id()), (user, hidden.id))
+    for person, conversation_id in asked:
         assert _get(client, person, conversation_id, "/search") == {"items": [], "next_page_id": None}
         assert _get(client, person, conversation_id, "/count") == 0
         assert _get(client, person, conversation_id, id="hidden") == [None]

@@ -130,12 +130,15 @@ class TestLimit:
             say(client, user, conversation.id).json()["position"] == MAX_PENDING
         )  # a refused message is not pending any more
 
-    def test_limit_is_each_conversation_s_own(
+    def test_messages_and_their_limit_are_each_conversation_s_own(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
         assert say(client, user, conversation.id).json()["position"] == 1
-        assert say(client, user, other.id).json()["position"] == 1
+        assert say(client, user, other.id, "y").json()["position"] == 1
+        assert waiting(client, user, conversation.id) == ["x"]
+        assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
+        assert waiting(client, user, other.id) == ["y"]
 
 
 class TestErrors:

@@ -101,9 +101,11 @@ class TestParent:
         assert task["request"]["selected_branch"] == branch
 
     def test_unknown_parent_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, database: Database
+        self, client: TestClient, user: Person, other_user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
-        for parent_id in (new_id(), theirs.id):
+        unlisted = make_conversation(database, user, sandbox, listed=False)
+        for parent_id in (new_id(), theirs.id, unlisted.id):
             assert _status(client, user, parent_conversation_id=parent_id) == 404
+            assert _status(client, user, parent_conversation_id=parent_id, sandbox_id=sandbox.id) == 404
         assert _status(client, user, parent_conversation_id="nonsense") == 422
