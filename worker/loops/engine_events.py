@@ -4,6 +4,7 @@ import structlog
 
 from shared.observability import failpoints
 from worker.context import WorkerContext
+from worker.engine.protocol import EngineError
 from worker.loops.recheck import recheck
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import NAME_PREFIX
@@ -18,7 +19,10 @@ def follow_events(context: WorkerContext) -> None:
         EngineUnavailable: the engine went away; the caller retries.
     """
     changes = context.engine.follow(context.installation)
-    resync(context)
+    try:
+        resync(context)
+    except EngineError as error:  # a slow list, or a removal that hangs: the next comparison is not far
+        log.warning("not_compared", node=context.settings.node, error=str(error))
     log.info("following_events", node=context.settings.node)
     for name in changes:
         failpoints.begin("events")

@@ -77,6 +77,21 @@ def test_container_that_can_not_be_removed_does_not_end_the_events(
     assert row(context, Sandbox, sandbox_id).due_at is not None
 
 
+@pytest.mark.parametrize("verb", ["list_containers", "remove"])
+def test_engine_that_is_slow_to_list_or_to_remove_does_not_end_the_events(
+    context: WorkerContext, user: Person, engine: EventEngine, verb: str
+) -> None:
+    def time_out(_name: str) -> None:
+        raise EngineUnavailable("ReadTimeout")
+
+    sandbox_id = running(context, user)
+    put(engine, make_sandbox(context.database, user, status=Status.DELETED))
+    engine.before[verb] = time_out
+    engine.changed = [container_name(sandbox_id)]
+    follow(context)
+    assert row(context, Sandbox, sandbox_id).due_at is not None
+
+
 def test_subscription_begins_before_the_resync(context: WorkerContext, engine: EventEngine) -> None:
     follow(context)
     verbs = [verb for verb, _ in engine.calls]
