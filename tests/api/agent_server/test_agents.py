@@ -171,7 +171,7 @@ def test_impossible_switch_is_rejected(
         (400, {"detail": "Agent is not\nACP"}, 400, "Agent is not ACP"),
         (400, [], 400, "no ACP agent"),
         (504, {"detail": "no answer in time"}, 504, "no answer in time"),
-        (504, {"detail": [{"msg": "x"}]}, 504, "does not answer"),
+        (504, {"detail": [{"msg": "x"}]}, 504, "does not respond"),
         (404, {"detail": "Not Found"}, 502, "404"),
         (422, {"detail": []}, 502, "422"),
         (500, {"detail": "internal"}, 502, "500"),
