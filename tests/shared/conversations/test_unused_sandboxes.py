@@ -1,0 +1,34 @@
+"""The sandbox of a failed start is deleted, and no other one, unless another conversation or start is in it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from shared.clock import now
+from shared.conversations import start_tasks
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.states import Desired, Stage
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.rows import as_stored
+
+
+def discard(database: Database, user: Person, sandbox: Sandbox) -> Desired:
+    task = make_start_task(database, user, sandbox, made_sandbox=True, stage=Stage.ERROR)
+    with database.transaction() as session:
+        start_tasks.delete_unused_sandbox(session, task, now())
+    return Desired(as_stored(database, sandbox).desired)
+
+
+def test_sandbox_is_deleted_alone_whatever_is_in_others(database: Database, user: Person, sandbox: Sandbox) -> None:
+    other = make_sandbox(database, user)
+    make_conversation(database, user, other)
+    make_start_task(database, user, other)
+    assert discard(database, user, sandbox) == Desired.DELETED
+    assert as_stored(database, other) == other
+
+
+@pytest.mark.parametrize("make", [make_conversation, make_start_task])
+def test_sandbox_in_use_stays(database: Database, user: Person, sandbox: Sandbox, make: Callable[..., object]) -> None:
+    make(database, user, sandbox)
+    assert discard(database, user, sandbox) == Desired.RUNNING
