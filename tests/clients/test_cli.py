@@ -21,7 +21,7 @@ def output(site: Site) -> str:
     with site.begin("bash", "-ec", guides.example(CLIENT, "sh", site.url)) as process:
         try:
             output = approve(process, site)
-            output += process.communicate(timeout=120)[0]
+            output += process.communicate(timeout=300)[0]
         finally:
             process.kill()
     assert process.returncode == 0, output

@@ -22,8 +22,7 @@ CONVERSATION = {
 
 def start(alice: Client, image: str) -> tuple[str, dict[str, str]]:
     """Start a sandbox of that image; return its id and a header with its key."""
-    started = alice.post("/api/v1/sandboxes", params=WAIT | {"sandbox_spec_id": image}).json()
-    assert started["status"] == "RUNNING", started
+    started = alice.await_sandbox(alice.start_sandbox(image), "RUNNING")
     return started["id"], {"X-Session-API-Key": started["session_api_key"]}
 
 

@@ -3,6 +3,7 @@
 from shared.nodes import model_servers
 from shared.sandboxes import specs
 from tests.isolation.network.scene import CLOSED, LAN, LISTED, MODEL, OPEN, TARGETS, Scene, name_model
+from tests.waiting import eventually
 from worker.network.rules import Allowed
 
 SANDBOXES = {OPEN, CLOSED, LISTED}
@@ -67,10 +68,10 @@ def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Sce
 
 
 def control(scene: Scene) -> None:
-    """Assert that probes succeed without rules."""
+    """Wait until probes succeed without rules: a server of the scene may not listen yet."""
     neighbours = {f"its neighbour {other}" for other in SANDBOXES - {CLOSED}}
-    assert scene.reached(CLOSED) == set(TARGETS) | neighbours
-    assert scene.reached_from(scene.lan) == SANDBOXES | {"the service"}
+    eventually(lambda: scene.reached(CLOSED) == set(TARGETS) | neighbours, deadline_seconds=60)
+    eventually(lambda: scene.reached_from(scene.lan) == SANDBOXES | {"the service"}, deadline_seconds=60)
 
 
 def change_egress(scene: Scene, spec: str, egress: str) -> None:
