@@ -9,6 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, TypeVar
 
+from shared.ids import new_id
 from shared.sandboxes import specs
 from shared.users import llm_profile_store, settings_store
 from tests.drills.bounds import Bounds
@@ -97,7 +98,8 @@ class Lanes:
 
     def _make(self) -> tuple[Runner, ExitStack]:
         engine, registry, stores, valkey, directory = self._context
-        name = f"test-lane-{next(self._numbers)}"
+        # Bridges and firewall tables have the installation's name, and are the machine's: another run has lanes, too.
+        name = f"test-lane-{next(self._numbers)}-{new_id()[:6]}"
         self._installations.add(name)
         own = directory / name
         own.mkdir()
