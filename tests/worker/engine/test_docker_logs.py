@@ -30,7 +30,10 @@ def docker(installation: str) -> Iterator[DiskEngine]:
 
 @pytest.fixture
 def name(docker: DiskEngine, request_: ContainerRequest) -> str:
-    return started(docker, request_)
+    """A container whose own server has printed what it prints, so that it interrupts no line of a test."""
+    name = started(docker, request_)
+    eventually(lambda: docker.read_log(name).lines)
+    return name
 
 
 def say(name: str, script: str, *, to: int = 1) -> None:
