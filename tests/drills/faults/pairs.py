@@ -41,7 +41,8 @@ USER_OPERATIONS = ("start", "pause", "resume", "delete")
 EXPLANATION = (
     "A process is killed at a point of the operation and restarted. A process is also killed at a second point: the",
     "same one during its recovery, or the other one when it reaches its point. It is restarted, and the clients'",
-    "history, the store and the engine are compared.",
+    "history, the store and the engine are compared. If the recovery from the first death reaches no point, there is",
+    "no pair, and only that recovery is checked.",
 )
 
 

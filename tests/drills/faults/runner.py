@@ -1,5 +1,6 @@
 """An installation whose processes are killed at requested points, restarted, and checked against the promise."""
 
+import math
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -7,20 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from sqlalchemy import delete, exists, or_
-from sqlmodel import col, select
+from sqlmodel import select
 
-from shared.models import (
-    Conversation,
-    Event,
-    IdempotencyKey,
-    PendingMessage,
-    Sandbox,
-    SandboxLog,
-    SandboxTransition,
-    StaleContainer,
-    StartTask,
-)
+from shared.models import Sandbox
 from shared.nodes import placement
 from shared.sandboxes import specs
 from shared.states import Desired, Status
@@ -33,6 +23,7 @@ from tests.drills.evidence import Evidence
 from tests.drills.faults.crash_states import Hit
 from tests.drills.faults.observer import VARIABLE
 from tests.drills.faults.points import Points
+from tests.drills.faults.tables import empty_tables, is_busy
 from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
 from tests.drills.wire_listing import list_statuses
@@ -44,12 +35,6 @@ from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually, pause
 
 PROCESSES = ("api", "worker")
-# The tables that an operation fills, in the order in which they can be emptied.
-OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
-MADE = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
-# Whether any row is due or leased. One statement, because it is polled many times a second.
-WORK = [col(one.due_at).is_not(None) | col(one.lease_until).is_not(None) for one in (Sandbox, StartTask, Conversation)]
-IS_BUSY = select(or_(*(exists().where(wanted) for wanted in WORK)))
 # The promised time from the last fault to agreement.
 CONVERGENCE_SECONDS = 30.0
 # How long an idle process may take to reach the point at which it is to be killed.
@@ -147,19 +132,24 @@ class Runner:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[Hit]:
+    def record(
+        self, act: Callable[[], None], operations: frozenset[str], *, idle_seconds: float = math.inf
+    ) -> list[Hit] | None:
         """Run `act`, and record the hits of these operations' points until everything has settled.
 
-        Return an empty list if it does not settle: a routine may have been held in the middle of the missing work.
+        Return None if it does not settle: a routine may have been held in the middle of the missing work.
+
+        Args:
+            idle_seconds: everything has also settled after this time at rest without a hit.
         """
         self.forget(PROCESSES)
         act()
         met: list[Hit] = []
         since = time.monotonic()
         deadline = since + CONVERGENCE_SECONDS
-        while not met or time.monotonic() < since + QUIET_SECONDS or not self.is_at_rest():
+        while time.monotonic() < since + (QUIET_SECONDS if met else idle_seconds) or not self.is_at_rest():
             if time.monotonic() > deadline:
-                return []
+                return None
             if met != (met := self.met(operations)):
                 since = time.monotonic()
             time.sleep(POLL_SECONDS)
@@ -212,13 +202,22 @@ class Runner:
     def await_agreement(self, *, closely: bool = True) -> None:
         """Wait until the promise is kept and the API shows it; `closely`: by the full check, not only by polls."""
         began = time.monotonic()
-        while self._is_busy() or self._seen_violations(shown=True) or (closely and self.violations(shown=True)):
+        while (
+            is_busy(self.service.database)
+            or self._seen_violations(shown=True)
+            or (closely and self.violations(shown=True))
+        ):
             assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations(shown=True)
             pause(began, POLL_SECONDS)
 
+    def _agrees(self, *, closely: bool) -> bool:
+        if is_busy(self.service.database) or self._seen_violations(shown=True):
+            return False
+        return not (closely and self.violations(shown=True))
+
     def is_at_rest(self) -> bool:
         """Whether no row is due or leased and the promise is kept, as far as a poll shows."""
-        return not self._is_busy() and not self._seen_violations()
+        return not is_busy(self.service.database) and not self._seen_violations()
 
     def violations(self, *, shown: bool = False) -> list[str]:
         """The violations of the promise now; `shown`: including what the API shows, by requests that reach points."""
@@ -259,9 +258,7 @@ class Runner:
         for sandbox_id in left:
             self.client.delete(sandbox_id)
         self.await_agreement(closely=False)
-        with self.service.database.transaction() as session:
-            for table in MADE:
-                session.execute(delete(table))
+        empty_tables(self.service.database)
         self.client.history, self.faulty.failure = History(), None
         self.answers, self.died_at = [], None
 
@@ -275,11 +272,6 @@ class Runner:
     def _has_pool(self) -> bool:
         with self.service.database.reading() as session:
             return bool(warm_pool.count(session))
-
-    def _is_busy(self) -> bool:
-        """Whether any row is due or leased: one cheap query before the full check."""
-        with self.service.database.reading() as session:
-            return session.exec(IS_BUSY).one()
 
     def _evidence(self, held: Holdings, *, shown: bool) -> Evidence:
         listed = list_statuses(self.service.url, [self.client.person]) if shown else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drills.faults import drill
+from tests.drills.faults import drill, runner
 from tests.drills.faults.crash_states import Hit
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.points import Points
@@ -22,6 +22,7 @@ class FakeRunner(Runner):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.is_done = True
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
 
     def meet(self, process: str, point: str) -> None:
@@ -42,7 +43,7 @@ class FakeRunner(Runner):
             self.meet("worker", OF_SWEEP)
 
     def is_at_rest(self) -> bool:
-        return True
+        return self.is_done
 
     def await_agreement(self, *, closely: bool = True) -> None:
         pass
@@ -52,8 +53,10 @@ class FakeRunner(Runner):
 
 
 @pytest.fixture(autouse=True)
-def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_keys_and_short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drill, "set_key_use", lambda _runner, _at: None)
+    monkeypatch.setattr(drill, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(runner, "CONVERGENCE_SECONDS", 0.5)
 
 
 def points(hits: Iterable[Hit]) -> list[str]:
@@ -67,3 +70,21 @@ def test_recovery_from_the_apis_death_holds_what_the_worker_did_before_it_was_no
 
 def test_recovery_from_the_workers_death_holds_nothing_that_led_to_it(tmp_path: Path) -> None:
     assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("worker", OF_WORKER))) == [OF_SWEEP]
+
+
+def test_recovery_with_nothing_left_to_do_has_no_points(tmp_path: Path) -> None:
+    """A process that dies before its commit leaves nothing."""
+    settings = Operation(owns=frozenset({"POST /settings"}), act=lambda _runner, _subject: None)
+    assert drill.record_recovery(FakeRunner(tmp_path), settings, ("api", "POST /settings/1/commit.before")) == []
+
+
+def test_recovery_that_does_not_settle_is_an_error(tmp_path: Path) -> None:
+    never_settles = FakeRunner(tmp_path)
+    never_settles.is_done = False
+    with pytest.raises(AssertionError, match="does not settle"):
+        drill.record_recovery(never_settles, RESUME, ("worker", OF_WORKER))
+
+
+def test_operation_without_points_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="does not settle"):
+        drill.record(FakeRunner(tmp_path), RESUME)
