@@ -94,6 +94,7 @@ def main() -> None:
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor = open_monitor(context)
+    context.impairment_checks.append(monitor.find_cut_off)
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
