@@ -233,7 +233,7 @@ class TestCounting:
         self, database: Database, user: Person, spec: SandboxSpec
     ) -> None:
         make_sandbox(database, user, created_at=now() + timedelta(hours=1))
-        admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=1)))
+        assert admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=1))) == []
 
 
 class TestPauseOldest:
