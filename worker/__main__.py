@@ -94,6 +94,7 @@ def main() -> None:
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor = open_monitor(context)
+    context.impairment_checks.append(monitor.find_cut_off)
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
@@ -210,13 +211,14 @@ def make_network(
 
 def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
-    settings = context.settings
-    heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context))
+    settings, detector = context.settings, NodeFailureDetector(context)
+    send = partial(send_heartbeat_or_exit, context, detector)
+    heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, send)
     return [
         PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),
         heartbeat,
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
-        *_make_clock_dependent(context, monitor),
+        *_make_clock_dependent(context, monitor, detector),
     ]
 
 
@@ -226,12 +228,14 @@ def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
         heartbeat.wake()
 
 
-def _make_clock_dependent(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
+def _make_clock_dependent(
+    context: WorkerContext, monitor: LivenessMonitor, detector: NodeFailureDetector
+) -> list[PeriodicTask]:
     """Periodic tasks that do nothing while this machine's clock is wrong."""
     settings, directory = context.settings, context.shared.workers_dir
     functions: list[tuple[str, float, Callable[[], None]]] = [
         ("workers", settings.sweep_seconds, lambda: free_leases(context, directory)),
-        ("nodes", settings.sweep_seconds, NodeFailureDetector(context).check),
+        ("nodes", settings.sweep_seconds, detector.check),
         ("sweep", settings.sweep_seconds, lambda: sweep(context)),
         ("health", settings.health_probe_seconds / len(SHARDS), monitor.probe_next_shard),
         ("resync", settings.resync_seconds, lambda: resync(context)),
@@ -253,10 +257,11 @@ def await_right_clock(context: WorkerContext) -> None:
         time.sleep(context.settings.heartbeat_seconds)
 
 
-def send_heartbeat_or_exit(context: WorkerContext) -> None:
+def send_heartbeat_or_exit(context: WorkerContext, detector: NodeFailureDetector) -> None:
     """Send a heartbeat, and end the process if the engine was replaced: this worker's rows describe the old one."""
     try:
         send_heartbeat(context)
+        detector.note_stored()
     except Conflict as error:
         log.critical("engine_mismatch", node=context.settings.node, why=str(error))
         os.kill(os.getpid(), signal.SIGTERM)

@@ -21,7 +21,7 @@ from api.errors.upstream import (
     WakeTimeout,
 )
 from shared.agent_server.errors import AgentServerError
-from shared.db.database import UNAVAILABLE, is_disk_full
+from shared.db.database import UNAVAILABLE, is_disk_full, is_read_only
 from shared.errors import (
     Conflict,
     Forbidden,
@@ -45,6 +45,7 @@ RETRY_SECONDS = 1
 RETRY = {"Retry-After": str(RETRY_SECONDS)}
 LOCKED = "another request holds a lock on a row that this request changes; retry"
 DISK_FULL = "the store's disk is full: nothing can be stored until its operator frees space"
+READ_ONLY = "the store is read-only, as during a failover: nothing can be stored until it takes writes again; retry"
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
@@ -175,6 +176,9 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
     if is_disk_full(error):
         log.error("store_disk_full", path=request.url.path)
         return error_response(503, DISK_FULL, RETRY)
+    if is_read_only(error):
+        log.error("store_read_only", path=request.url.path)
+        return error_response(503, READ_ONLY, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
     return error_response(503, "the store does not respond; retry", RETRY)
 

@@ -17,7 +17,7 @@ from deploy.engine_filter.bodies import (
     network_body,
     volume_body,
 )
-from worker.engine.docker_engine import INSTALLATION_LABEL
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 
 # Every path may begin with a version of the engine's interface.
 VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
@@ -111,6 +111,16 @@ def _own_container(request: Request, found: "re.Match[str]", context: Context) -
     return replace(request, path=path, body=request.body if request.method == "PUT" else b"")
 
 
+def _rename(request: Request, found: "re.Match[str]", context: Context) -> Request:
+    """Give a container the name of its own sandbox only."""
+    inspected = _inspect(context, "containers", found["name"], "/json")
+    labels = (inspected or {}).get("Config", {}).get("Labels") or {}
+    _require_own(inspected, labels, context)
+    if SANDBOX_LABEL not in labels or request.query.get("name") != f"aw-{labels[SANDBOX_LABEL]}":
+        raise Refused("the name is not that of the container's sandbox")
+    return replace(request, body=b"")
+
+
 def _own_volume(request: Request, found: "re.Match[str]", context: Context) -> Request:
     _require_own_volume(found["name"], context)
     return replace(request, body=b"")
@@ -172,6 +182,7 @@ def _with_body(request: Request, body: dict[str, Any]) -> Request:
 
 
 _NAME, _OWN_NAME = (f"(?P<name>{pattern.pattern})" for pattern in (NAME, OWN_NAME))
+_ID = "(?P<name>[0-9a-f]{64})"
 # Methods, path, parameters of the query, check.
 RULES: list[tuple[str, str, str, Rule]] = [
     ("GET HEAD", "/_ping", "", _pass),
@@ -184,6 +195,7 @@ RULES: list[tuple[str, str, str, Rule]] = [
     ("GET HEAD", f"/containers/{_NAME}/archive", "path", _own_container),
     ("PUT", f"/containers/{_NAME}/archive", "path", _own_container),
     ("POST", f"/containers/{_NAME}/(start|pause|unpause|stop|kill)", "t signal", _own_container),
+    ("POST", f"/containers/{_ID}/rename", "name", _rename),
     ("DELETE", f"/containers/{_NAME}", "v link force", _own_container),
     ("GET", f"/images/{IMAGE.pattern}/json", "", _pass),
     ("POST", "/images/create", "fromImage tag", _pull),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from psycopg.errors import DiskFull
+from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -36,6 +36,13 @@ def is_disk_full(error: Exception) -> bool:
     """Whether the database responds, and has no disk left to write to."""
     cause = getattr(error, "orig", None)
     return isinstance(cause, DiskFull) or getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL"
+
+
+def is_read_only(error: Exception) -> bool:
+    """Whether the database responds, and takes no writes: for example a replica, or a server before a failover."""
+    cause = getattr(error, "orig", None)
+    is_refused = str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_READONLY")
+    return is_refused or isinstance(cause, ReadOnlySqlTransaction)
 
 
 # A process suspended during a transaction holds its locks no longer than its leases (`leases.MAX_SECONDS`). This

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.errors import ConnectionTimeout, IdleInTransactionSessionTimeout
+from psycopg.errors import ConnectionTimeout, IdleInTransactionSessionTimeout, ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, ExceptionContext, event
 from sqlalchemy.exc import DisconnectionError, OperationalError
@@ -100,7 +100,7 @@ def watch(engine: Engine, timeouts: Timeouts) -> None:
     event.listen(engine, "connect", configure)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", _ping)
-    event.listen(engine, "handle_error", _raise_idle_as_unavailable)
+    event.listen(engine, "handle_error", _raise_as_unavailable)
 
 
 def _configure(connection: PunctualConnection, timeouts: Timeouts) -> None:
@@ -130,8 +130,11 @@ def _ping(connection: PunctualConnection, record: ConnectionPoolEntry, _proxy: A
         raise DisconnectionError from error
 
 
-def _raise_idle_as_unavailable(context: ExceptionContext) -> None:
-    """Treat a rolled back idle transaction as a lost connection, as if the database were unavailable."""
-    if isinstance(context.original_exception, IdleInTransactionSessionTimeout):
+def _raise_as_unavailable(context: ExceptionContext) -> None:
+    """Treat a rolled back idle transaction, and a server that takes no writes, as a lost connection.
+
+    After a failover, connections to the former server may stay open: another one may lead to the new server.
+    """
+    if isinstance(context.original_exception, IdleInTransactionSessionTimeout | ReadOnlySqlTransaction):
         context.is_disconnect = True
         raise OperationalError(context.statement, None, context.original_exception, hide_parameters=True)

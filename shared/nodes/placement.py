@@ -16,7 +16,7 @@ from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from shared.clock import now
+from shared.clock import MAX_ERROR, now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
 from shared.sql.statements import bind, bind_values, send
 from shared.states import Desired, NodeStatus
@@ -86,7 +86,7 @@ def is_breaker(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
 
 
 def _ready(spec_id: str, excluded: Collection[str]) -> SelectOfScalar[str]:
-    is_open = is_breaker(col(Node.id), spec_id), col(NodeSpecBackoff.rests_until) > now()
+    is_open = is_breaker(col(Node.id), spec_id), _rests()
     breaker = select(NodeSpecBackoff.node_id).where(*is_open)
     return select(Node.id).where(*takes_sandboxes(), ~breaker.exists(), col(Node.id).not_in(excluded))
 
@@ -182,7 +182,7 @@ def reset_backoff(session: Session, node_id: str) -> None:
 
 def open_breakers(session: Session) -> list[NodeSpecBackoff]:
     """Return every open breaker."""
-    return list(session.exec(select(NodeSpecBackoff).where(col(NodeSpecBackoff.rests_until) > now())).all())
+    return list(session.exec(select(NodeSpecBackoff).where(_rests())).all())
 
 
 def _update_breakers(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
@@ -207,7 +207,7 @@ def _record_failure(session: Session, node_id: str, spec_id: str, detail: str | 
         row = NodeSpecBackoff(node_id=node_id, spec_id=spec_id)
         session.add(row)
     # A failure of a sandbox placed before the breaker opened does not count.
-    if row.rests_until is None or row.on_trial or row.rests_until < now():
+    if row.rests_until is None or row.on_trial or not now() <= row.rests_until <= _latest():
         row.failures, row.detail, row.on_trial = row.failures + 1, detail, False
         row.rests_until = now() + _backoff(row.failures) if row.failures >= MAX_FAILURES else None
     return BackoffChange(node_id, row.failures, row.rests_until)
@@ -216,6 +216,15 @@ def _record_failure(session: Session, node_id: str, spec_id: str, detail: str | 
 def _record_success(session: Session, where: ColumnElement[bool]) -> bool:
     result: CursorResult[object] = session.execute(delete(NodeSpecBackoff).where(where))  # type: ignore[assignment]
     return result.rowcount > 0
+
+
+def _rests() -> ColumnElement[bool]:
+    """Build the condition for an open breaker. A later end was written before the database's clock was set back."""
+    return col(NodeSpecBackoff.rests_until).between(now(), _latest())
+
+
+def _latest() -> datetime:
+    return now() + MAX_BACKOFF + MAX_ERROR
 
 
 def _backoff(failures: int) -> timedelta:

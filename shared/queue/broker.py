@@ -37,6 +37,8 @@ def make_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # A broker that is read-only, full or failing over responds with errors. They would end the worker.
+        broker_channel_error_retry=True,
         broker_transport_options=_transport_options(settings),
         task_publish_retry_policy={
             "max_retries": 1,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import and_, func, or_
 from sqlmodel import Session, col, select
 
-from shared.clock import now
+from shared.clock import MAX_ERROR, now
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
 from shared.sandboxes import desired_state, specs
@@ -71,7 +71,9 @@ def _check_total(session: Session, owner_id: str, limit: int) -> None:
 def _check_rate(session: Session, owner_id: str, limit: int) -> None:
     if not limit:
         return
-    recent = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, col(Sandbox.created_at) > now() - MINUTE)
+    # Later times were written before the database's clock was set back: they would fill the minute until it is there.
+    is_recent = col(Sandbox.created_at).between(now() - MINUTE, now() + MAX_ERROR)
+    recent = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, is_recent)
     # The newest `limit` fill the minute: the next create is admitted when the oldest of them is a minute old.
     oldest = session.exec(recent.order_by(col(Sandbox.created_at).desc()).offset(limit - 1).limit(1)).first()
     if oldest is not None:

@@ -10,7 +10,8 @@ import structlog
 from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
-from worker.engine.docker_engine import READ_SECONDS, DockerEngine, find_volume
+from worker.engine.docker_client import already
+from worker.engine.docker_engine import INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine, find_volume
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
@@ -57,10 +58,28 @@ class DiskEngine(DockerEngine):
         Without a container, a disk alone counts as the volume, and the record of a volume whose disk is gone does not.
         """
         found = super().observe(name)
+        if found.state == ContainerState.ABSENT and found.has_volume and self._restore_name(name):
+            found = super().observe(name)
         if found.state != ContainerState.ABSENT:
             return found
         is_on_disk = self._disks.exists(name)
         return replace(found, has_volume=is_on_disk or (found.has_volume and not self._needs_disk(name)))
+
+    def _restore_name(self, name: str) -> bool:
+        """Rename the container back that something else has renamed: a second one would run on the same files.
+
+        Returns:
+            Whether there is one.
+        """
+        wanted = [f"{INSTALLATION_LABEL}={self._installation}", f"{SANDBOX_LABEL}={name.partition('-')[2]}"]
+        with self._clients.lend(READ_SECONDS) as api:
+            found = api.containers(all=True, filters={"label": wanted})
+            if len(found) != 1:
+                return False
+            log.warning("container_renamed_back", container=name, found=found[0]["Names"])
+            with already():
+                api.rename(found[0]["Id"], name)
+        return True
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         """Create, adopt or replace the container, with a disk if it needs one."""

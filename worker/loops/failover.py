@@ -23,14 +23,20 @@ class NodeFailureDetector:
 
     Clocks of machines differ, and after a database outage every heartbeat is old. The detector therefore compares
     heartbeats with its own earlier checks, not with the time. A restarted worker counts from zero, which only delays
-    the detection.
+    the detection. While this worker's own heartbeats cannot be stored, nothing counts: those of others can't either.
     """
 
     def __init__(self, context: WorkerContext, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
         self._clock = clock
         self._checked_at: float | None = None
+        # When the store last took a heartbeat of this worker, whether or not its engine responded.
+        self._stored_at = clock()
         self._silence: dict[tuple[str, datetime], float] = {}
+
+    def note_stored(self) -> None:
+        """Record that the store has just taken a heartbeat of this worker."""
+        self._stored_at = self._clock()
 
     def check(self) -> None:
         """Read the heartbeats of all nodes, and fail over those that are lost."""
@@ -44,6 +50,8 @@ class NodeFailureDetector:
         limit, at = self._context.settings.node_lost_seconds, self._clock()
         # A long pause of this worker is not silence of the others.
         passed = 0.0 if self._checked_at is None else min(at - self._checked_at, limit / 4)
+        if at - self._stored_at > max(limit / 3, 1.25 * self._context.settings.heartbeat_seconds):
+            passed = 0.0
         self._checked_at = at
         known = self._silence
         self._silence = {last: known[last] + passed if last in known else 0.0 for last in heartbeats.items()}

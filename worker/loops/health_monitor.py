@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
 from itertools import cycle
+from time import monotonic
 
 import structlog
 
-from shared.agent_server.door import is_door_path, split_url
+from shared.agent_server.door import PLACE, is_door_path, split_url
 from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.crypto import MissingKey
 from shared.models import Sandbox
@@ -24,6 +25,10 @@ SHARDS = "0123456789abcdef"
 CHECK_THREADS = 4
 # One lost response is no failure, however long the pause before it.
 MIN_FAILED_PROBES = 2
+CUT_OFF = (
+    "no running sandbox's address responds, so their silence is no failure: look for a firewall rule on this machine, "
+    "or a full table of connections (`nf_conntrack: table full` in the kernel's log)"
+)
 
 
 def open_monitor(context: WorkerContext) -> "LivenessMonitor":
@@ -39,9 +44,9 @@ class LivenessMonitor:
     """Counter of each agent server's consecutive failed probes.
 
     The counts are in memory: a restarted worker counts from zero, and each worker of a node counts for itself. Both
-    only delay the detection. Probes are counted, not seconds: a time without probes is not a failure, and neither is a
-    probe that the node's door does not pass on. The monitor never waits for responses: a slow server does not delay the
-    probes of others.
+    only delay the detection. Probes are counted, not seconds: a time without probes is not a failure. Neither is a
+    probe that the node's door does not pass on, nor one while no sandbox's address responds (decision 79). The monitor
+    never waits for responses: a slow server does not delay the probes of others.
     """
 
     def __init__(self, context: WorkerContext, *, probes: Executor, checks: Executor) -> None:
@@ -50,6 +55,8 @@ class LivenessMonitor:
         self._shards = cycle(SHARDS)
         # Failed probes by sandbox id and `updated_at`: a write to the row resets the count.
         self._failures: dict[tuple[str, datetime], int] = {}
+        # When a sandbox, or at least the kernel at its address, last responded, and when none did: monotonic times.
+        self._heard_at = self._cut_off_at = 0.0
         self._probes, self._checks = probes, checks
         # Ids of sandboxes with a pending probe or check: at most one of each per sandbox.
         self._probed: set[str] = set()
@@ -65,6 +72,11 @@ class LivenessMonitor:
             if row.id not in self._probed:
                 self._probed.add(row.id)
                 self._probes.submit(self._probe, row)
+
+    def find_cut_off(self) -> str | None:
+        """Why the silence of this node's sandboxes does not count at present; None: it does, or none is silent."""
+        is_recent = monotonic() < self._cut_off_at + 2 * self._context.settings.health_probe_seconds
+        return CUT_OFF if is_recent and self._cut_off_at > self._heard_at else None
 
     def close(self) -> None:
         """Cancel pending probes and checks, and start no more."""
@@ -82,6 +94,7 @@ class LivenessMonitor:
             is_healthy = self._is_healthy(sandbox)
             if not is_healthy and (problem := self._context.network.find_route_problem()):
                 raise DoorUnavailable(problem)
+            self._require_reach(sandbox, is_healthy=is_healthy)
             self._record(sandbox, is_healthy=is_healthy)
         except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
@@ -89,6 +102,19 @@ class LivenessMonitor:
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
         finally:
             self._probed.discard(sandbox.id)
+
+    def _require_reach(self, sandbox: Sandbox, *, is_healthy: bool) -> None:
+        """Check that this sandbox's address responds, or another sandbox did within the pause between two probes.
+
+        Raises:
+            DoorUnavailable: none responds.
+        """
+        place = PLACE.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
+        if is_healthy or place is None or self._context.network.reaches(place[1]):
+            self._heard_at = monotonic()
+        elif monotonic() >= self._heard_at + self._context.settings.health_probe_seconds:
+            self._cut_off_at = monotonic()
+            raise DoorUnavailable(CUT_OFF)
 
     def _record(self, sandbox: Sandbox, *, is_healthy: bool) -> None:
         key = (sandbox.id, sandbox.updated_at)

@@ -29,7 +29,7 @@ from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.proxy import PROXY_LABEL, EgressProxy
-from worker.network.routes import find_conflict, find_route_problem
+from worker.network.routes import find_conflict, find_route_problem, is_reachable
 from worker.network.rules import Allowed, Change, Place
 
 log = structlog.get_logger()
@@ -116,6 +116,10 @@ class NetworkIsolation:
     def find_route_problem(self) -> str | None:
         """Why this machine cannot reach the sandboxes' addresses now."""
         return find_route_problem(self._parts.place)
+
+    def reaches(self, address: str) -> bool:
+        """Whether the kernel at a sandbox's address responds."""
+        return is_reachable(address)
 
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""

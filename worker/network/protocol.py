@@ -20,6 +20,9 @@ class Isolation(Protocol):
     def find_route_problem(self) -> str | None:
         """Why this machine cannot reach its sandboxes, so that their silence is no failure; None: it can."""
 
+    def reaches(self, address: str) -> bool:
+        """Whether the kernel at a running sandbox's address responds, whatever the programs in the sandbox do."""
+
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
 
@@ -68,6 +71,10 @@ class NoIsolation:
     def find_route_problem(self) -> str | None:
         """The engine's own bridge is not watched."""
         return None
+
+    def reaches(self, address: str) -> bool:
+        """The engine's own bridge is not watched."""
+        return True
 
     def check(self) -> str | None:
         """Nothing is missing."""

@@ -1,6 +1,8 @@
 """The routes of this machine: those to the sandboxes must lead through their bridge, and no other link."""
 
+import secrets
 import socket
+from errno import ECONNREFUSED
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -11,6 +13,10 @@ ROUTES = Path("/proc/net/route")
 SHORTEST_PREFIX = 8
 # Nothing is sent to it.
 ANY_PORT = 9
+# Enough for a second attempt of the kernel, which follows after a second.
+REACH_SECONDS = 1.5
+# Linux's option for the origin of errors (`ip(7)`). Python has no name for it.
+IP_RECVERR = 11
 
 
 def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
@@ -37,6 +43,27 @@ def find_route_problem(place: Place) -> str | None:
         f"this machine does not reach the sandboxes' addresses, {place.network}, by {place.bridge} ({found}): set that "
         f"link up with the address {place.gateway}, or restart the engine"
     )
+
+
+def is_reachable(address: str) -> bool:
+    """Whether the kernel at a sandbox's address responds to a connection: programs in the sandbox can't prevent that.
+
+    The port is random: no sandbox can keep connections waiting at all ports. A refusal by this machine's own firewall
+    comes as ICMP, and is no response.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(REACH_SECONDS)
+        probe.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        result = probe.connect_ex((address, 1024 + secrets.randbelow(64_000)))
+        return result == 0 or (result == ECONNREFUSED and not _has_icmp_error(probe))
+
+
+def _has_icmp_error(probe: socket.socket) -> bool:
+    try:
+        probe.recvmsg(0, 1024, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return True
 
 
 def _address(text: str) -> IPv4Address:

@@ -148,3 +148,13 @@ def test_uncordon_closes_the_breaker_immediately(database: Database, user: Perso
     with database.transaction() as session:
         node_registry.uncordon(session, BAD)
     assert place(database) == BAD
+
+
+def test_clock_that_was_set_back_opens_no_breaker_for_longer(database: Database, user: Person) -> None:
+    for _ in range(placement.MAX_FAILURES):
+        fail(database, user)
+    assert place(database) == GOOD
+    with database.transaction() as session:
+        session.exec(select(NodeSpecBackoff)).one().rests_until = now() + timedelta(hours=1)
+    assert place(database) == BAD
+    assert fail(database, user)[0].failures == placement.MAX_FAILURES + 1

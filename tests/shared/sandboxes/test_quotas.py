@@ -229,6 +229,12 @@ class TestCounting:
         assert 15 <= caught.value.retry_seconds <= 20
         admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=3)))
 
+    def test_clock_that_was_set_back_blocks_no_creates(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        make_sandbox(database, user, created_at=now() + timedelta(hours=1))
+        assert admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=1))) == []
+
 
 class TestPauseOldest:
     def test_oldest_sandboxes_above_the_limit_are_paused(

@@ -85,6 +85,19 @@ def test_file_replaces_whatever_is_in_its_place(docker: DiskEngine, request_: Co
     docker.remove(name)
 
 
+def test_renamed_container_gets_its_name_back(docker: DiskEngine, request_: ContainerRequest) -> None:
+    name = started(docker, request_)
+    with docker._clients.lend(5) as api:
+        api.rename(name, f"renamed-{name}")
+        assert docker.observe(name).state == ContainerState.RUNNING
+        assert api.inspect_container(name)["Name"] == f"/{name}"
+        api.rename(name, f"renamed-{name}")
+    docker.observe(name)
+    docker.remove(name)
+    found = docker.observe(name)
+    assert (found.state, found.has_volume) == (ContainerState.ABSENT, False)
+
+
 def test_log_of_a_container_that_ended(docker: DiskEngine, request_: ContainerRequest) -> None:
     ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
     name = started(docker, ends)

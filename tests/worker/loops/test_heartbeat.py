@@ -16,6 +16,7 @@ from tests.worker.scenes import change, row, running
 from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
 from worker.engine.requirements import find_lack_of_disk
+from worker.loops.failover import NodeFailureDetector
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
 
@@ -84,7 +85,7 @@ class TestEngineOfAnotherNode:
     def test_worker_of_a_replaced_engine_exits(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))
-        send_heartbeat_or_exit(context)
+        send_heartbeat_or_exit(context, NodeFailureDetector(context))
         assert sent == [signal.SIGTERM]
 
 

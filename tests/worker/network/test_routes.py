@@ -1,5 +1,6 @@
 """The routes of a machine to its sandboxes, in a namespace of its own."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from ipaddress import IPv4Network
@@ -7,7 +8,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from tests.services.namespaces import Namespace, running_namespace
-from worker.network.rules import Place
+from worker.network.rules import Allowed, Place, ruleset
 
 PLACE = Place("br-awtest", IPv4Network("10.213.0.0/20"))
 ASK = """
@@ -58,3 +59,54 @@ def test_machine_without_any_route_says_so(node: Namespace) -> None:
     node.run("ip", "link", "set", "br-awtest", "down")
     node.run("ip", "route", "delete", "default")
     assert "(Network is unreachable)" in found(node)
+
+
+SANDBOX = "10.213.0.2"
+REACH = f"from worker.network.routes import is_reachable; print(is_reachable('{SANDBOX}'), end='')"
+OUTPUT = "add table ip t; add chain ip t o {{ type filter hook output priority 0; policy {policy}; }}; "
+
+
+@pytest.fixture
+def sandbox(node: Namespace) -> Iterator[Namespace]:
+    """A sandbox's network, linked to the node's bridge, where the service's own rules apply. It has no programs."""
+    with running_namespace() as sandbox:
+        ends = ("netns", node.path.name, "type", "veth", "peer", "eth0", "netns", sandbox.path.name)
+        subprocess.run(["ip", "link", "add", "port0", *ends], check=True, capture_output=True)
+        node.run("ip", "link", "set", "port0", "master", PLACE.bridge, "up")
+        sandbox.run("ip", "address", "add", f"{SANDBOX}/20", "dev", "eth0")
+        sandbox.run("ip", "link", "set", "eth0", "up")
+        node.run("nft", "-f", "-", text=ruleset(PLACE, Allowed(sandboxes=frozenset({SANDBOX}))))
+        yield sandbox
+
+
+def is_reached(node: Namespace) -> bool:
+    return node.run(sys.executable, "-c", REACH) == "True"
+
+
+def test_sandbox_without_programs_is_reached(node: Namespace, sandbox: Namespace) -> None:
+    assert sandbox.path
+    assert is_reached(node)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        OUTPUT.format(policy="drop"),
+        OUTPUT.format(policy="accept") + f"add rule ip t o ip daddr {SANDBOX} reject",
+        OUTPUT.format(policy="accept") + f"add rule ip t o ip daddr {SANDBOX} reject with icmp admin-prohibited",
+        "add table ip t; add chain ip t i { type filter hook input priority 0; policy drop; }",
+    ],
+    ids=["drop", "reject", "prohibit", "drop responses"],
+)
+def test_sandbox_behind_a_firewall_of_the_machine_is_not_reached(
+    node: Namespace, sandbox: Namespace, rules: str
+) -> None:
+    assert sandbox.path
+    node.run("nft", rules)
+    assert not is_reached(node)
+
+
+def test_sandbox_that_is_not_linked_to_the_bridge_is_not_reached(node: Namespace, sandbox: Namespace) -> None:
+    assert sandbox.path
+    node.run("ip", "link", "set", "port0", "nomaster")
+    assert not is_reached(node)

@@ -22,11 +22,13 @@ class Clock:
         return self.seconds
 
 
-def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMIT) -> None:
-    """Run a check every second for `seconds`."""
+def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMIT, *, is_writable: bool = True) -> None:
+    """Run a check every second for `seconds`. The store takes the heartbeats of the detector's own node, or not."""
     detector.check()
     for _ in range(round(seconds)):
         clock.seconds += 1.0
+        if is_writable:
+            detector.note_stored()
         detector.check()
 
 

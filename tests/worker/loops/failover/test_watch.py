@@ -47,6 +47,15 @@ class TestDetector:
         detector.check()
         assert status_of(other) == NodeStatus.READY
 
+    def test_store_that_takes_no_writes_makes_no_node_silent(self, other: WorkerContext, clock: Clock) -> None:
+        detector = NodeFailureDetector(other, clock)
+        check_for(detector, clock, 10 * LIMIT, is_writable=False)
+        # When it takes writes again, the heartbeats of others arrive within the pause between two.
+        check_for(detector, clock, other.settings.heartbeat_seconds)
+        assert status_of(other) == NodeStatus.READY
+        check_for(detector, clock, LIMIT)
+        assert status_of(other) == NodeStatus.LOST
+
     def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
         change(other, Node, NODE_ID, status=NodeStatus.CORDONED)
         lose(other)

@@ -1,0 +1,36 @@
+"""A worker may give a container the name of its own sandbox back, and no other name."""
+
+import pytest
+
+from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.requests import Context, Request, admit, parse
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+
+CONTAINER = "0123456789abcdef" * 4
+LABELS = {INSTALLATION_LABEL: "own", SANDBOX_LABEL: "s1"}
+
+
+def rename(labels: dict[str, str] | None, name: str, container: str = CONTAINER) -> Request:
+    found = None if labels is None else {"Id": CONTAINER, "Config": {"Labels": labels}}
+    context = Context(Policy("own"), lambda _: found)
+    return admit(parse("POST", f"/v1.43/containers/{container}/rename?name={name}", b"", ""), context)
+
+
+def test_container_gets_the_name_of_its_sandbox() -> None:
+    assert rename(LABELS, "aw-s1").target == f"/v1.43/containers/{CONTAINER}/rename?name=aw-s1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "container"),
+    [
+        (LABELS, "aw-s2", CONTAINER),
+        (LABELS, "aw-s1", "aw-s2"),
+        ({INSTALLATION_LABEL: "own"}, "aw-None", CONTAINER),
+        (LABELS | {INSTALLATION_LABEL: "other"}, "aw-s1", CONTAINER),
+        (None, "aw-s1", CONTAINER),
+    ],
+    ids=["another name", "by name", "without a sandbox", "another installation's", "missing"],
+)
+def test_other_renames_are_refused(labels: dict[str, str] | None, name: str, container: str) -> None:
+    with pytest.raises(Refused):
+        rename(labels, name, container)

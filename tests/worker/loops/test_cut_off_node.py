@@ -1,0 +1,104 @@
+"""A node whose sandboxes' addresses don't respond has failed, and not its sandboxes (decision 79)."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.models import Node, Sandbox
+from shared.states import Reason, Status
+from tests.doubles import PromptExecutor
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import row, running
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.health_monitor import CUT_OFF, SHARDS, LivenessMonitor
+from worker.loops.heartbeat import send_heartbeat
+from worker.network.protocol import NoIsolation
+from worker.sandboxes.container_spec import container_name
+
+PROBES = 4
+
+
+class Firewalled(NoIsolation):
+    """A network in which some addresses don't respond, whatever runs there."""
+
+    def __init__(self) -> None:
+        self.unreachable: set[str] = set()
+
+    def reaches(self, address: str) -> bool:
+        return address not in self.unreachable
+
+
+@pytest.fixture
+def network() -> Firewalled:
+    return Firewalled()
+
+
+@pytest.fixture
+def context(context: WorkerContext, network: Firewalled) -> WorkerContext:
+    """Context of a worker that tolerates three failed probes."""
+    settings = context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 30.0 * PROBES})
+    return replace(context, settings=settings, network=network)
+
+
+@pytest.fixture
+def monitor(context: WorkerContext) -> LivenessMonitor:
+    return LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
+
+
+def probe(monitor: LivenessMonitor, intervals: int = 1) -> None:
+    """Probe every sandbox one time per interval."""
+    for _ in range(intervals * len(SHARDS)):
+        monitor.probe_next_shard()
+
+
+def silence(engine: FakeEngine, *sandbox_ids: str) -> set[str]:
+    """Let agent servers be silent; return their addresses."""
+    names = set(map(container_name, sandbox_ids))
+    engine.silent |= names
+    return {engine.containers[name].address for name in names}
+
+
+def statuses(context: WorkerContext, *sandbox_ids: str) -> list[str]:
+    return [row(context, Sandbox, sandbox_id).status for sandbox_id in sandbox_ids]
+
+
+def test_no_sandbox_fails_while_none_is_reached(
+    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+) -> None:
+    found = [running(context, user), running(context, user)]
+    network.unreachable = silence(engine, *found)
+    probe(monitor, 3 * PROBES)
+    assert statuses(context, *found) == [Status.RUNNING, Status.RUNNING]
+    assert {engine.containers[container_name(each)].state for each in found} == {ContainerState.RUNNING}
+    send_heartbeat(replace(context, impairment_checks=[monitor.find_cut_off]))
+    assert row(context, Node, NODE_ID).impaired_reason == CUT_OFF
+    network.unreachable.clear()
+    probe(monitor, PROBES - 1)
+    assert statuses(context, *found) == [Status.RUNNING, Status.RUNNING]
+    send_heartbeat(replace(context, impairment_checks=[monitor.find_cut_off]))
+    assert row(context, Node, NODE_ID).impaired_reason is None
+    probe(monitor)
+    assert {row(context, Sandbox, each).reason for each in found} == {Reason.HEALTH_TIMEOUT}
+
+
+def test_silent_server_is_detected_although_all_others_are_silent_too(
+    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+) -> None:
+    found, hostile = running(context, user), [running(context, user), running(context, user)]
+    network.unreachable = silence(engine, *hostile)  # as a sandbox with more rights may be
+    silence(engine, found)
+    probe(monitor, PROBES)
+    assert statuses(context, found) == [Status.ERROR]
+
+
+def test_sandbox_that_alone_is_not_reached_has_failed(
+    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+) -> None:
+    found, healthy = running(context, user), running(context, user)
+    probe(monitor)
+    network.unreachable = silence(engine, found)
+    probe(monitor, PROBES)
+    assert statuses(context, found, healthy) == [Status.ERROR, Status.RUNNING]
+    assert monitor.find_cut_off() is None
