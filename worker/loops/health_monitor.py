@@ -81,9 +81,10 @@ class LivenessMonitor:
         try:
             is_healthy = self._is_healthy(sandbox)
             if not is_healthy and (problem := self._context.network.find_route_problem()):
-                raise DoorUnavailable(problem)
+                log.debug("not_probed", sandbox=sandbox.id, why=problem)  # the heartbeat reports it
+                return
             self._record(sandbox, is_healthy=is_healthy)
-        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
+        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports it
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows continue
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
