@@ -103,13 +103,13 @@ def exchange(
         return reader.answer
 
 
-def exchange_status(client: httpx.Client, method: str, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
-    """Send a request and read only the status of its response. The connection is closed if content follows.
+def exchange_status(client: httpx.Client, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
+    """Send a GET and read only the status of its response. The connection is closed if content follows.
 
     Raises:
         httpx.HTTPError: there is no status within `seconds`.
     """
-    with timeout(seconds), client.stream(method, url, headers=dict(headers), timeout=seconds) as response:
+    with timeout(seconds), client.stream("GET", url, headers=dict(headers), timeout=seconds) as response:
         return int(response.status_code)
 
 

@@ -23,7 +23,6 @@ from shared.states import Stage
 
 router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=UserRoute)
 
-MAX_IDS = 100
 OfConversation = Annotated[
     RowId | None, Query(alias="conversation_id__eq", description="The conversation that the task starts")
 ]
@@ -85,7 +84,7 @@ def count_start_tasks(
 @router.get("", response_model=list[StartTaskInfo | None], responses=error_responses(413))
 def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query()]) -> Response:
     """The caller's start tasks with these ids, in order; null for an unknown one."""
-    hexes = parse_ids(ids, limit=MAX_IDS)
+    hexes = parse_ids(ids)
     with context.database.reading() as session:
         found = start_tasks.get_many(session, hexes, caller.id)
     return write_list(_write(caller, row) for row in found)
