@@ -26,6 +26,9 @@ FREEZE, STOP, DELETE = 10, 20, 30
 AGES = (None, 50, 225, 10_000)
 ROWS = [
     Sandbox(
+        spec_id="",
+        session_key="",
+        session_key_digest="",
         desired=desired,
         status=status,
         pause_kind=kind,
