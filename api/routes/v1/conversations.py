@@ -168,10 +168,7 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
 @router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=error_responses(413))
 def download_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> StreamingResponse:
     """A zip archive of a conversation and its events. It needs no sandbox."""
-    with context.database.reading() as session:
-        shown = _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[
-            0
-        ]
+    shown = get_conversation(context, caller, conversation_id)
     check_number(context.database, conversation_id, caller.id)
     name = f"conversation_{UUID(conversation_id)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
