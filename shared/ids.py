@@ -7,6 +7,8 @@ from shared.errors import Invalid
 
 # Python's UUID also accepts digits of all scripts, underscores, braces, and dashes in any place.
 WRITTEN = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+# The limit of ids in one request.
+MAX_IDS = 100
 
 
 def new_id() -> str:
@@ -25,24 +27,24 @@ def parse_id(text: str) -> str:
     return text.replace("-", "").lower()
 
 
-def parse_ids(texts: list[str], *, limit: int) -> list[str]:
+def parse_ids(texts: list[str]) -> list[str]:
     """The canonical forms of many ids. One error names all malformed ones.
 
     Raises:
-        Invalid: more than `limit` ids, or some are not UUIDs.
+        Invalid: more than `MAX_IDS`, or some are not UUIDs.
     """
-    check_count(texts, limit=limit)
+    check_count(texts)
     malformed = [text[:64] for text in texts if not WRITTEN.fullmatch(text)]
     if malformed:
         raise Invalid(f"not UUIDs: {', '.join(map(repr, malformed))}")
     return [parse_id(text) for text in texts]
 
 
-def check_count(texts: list[str], *, limit: int) -> None:
+def check_count(texts: list[str]) -> None:
     """Reject batches that are too long.
 
     Raises:
-        Invalid: there are more than `limit`.
+        Invalid: there are more than `MAX_IDS`.
     """
-    if len(texts) > limit:
-        raise Invalid(f"at most {limit} ids in one request, got {len(texts)}")
+    if len(texts) > MAX_IDS:
+        raise Invalid(f"at most {MAX_IDS} ids in one request, got {len(texts)}")

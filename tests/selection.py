@@ -6,7 +6,7 @@
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -92,6 +92,7 @@ UNIT_FOLDERS = (
 ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
+_FOLDERS = pytest.StashKey[dict[tuple[pytest.Collector, Path], pytest.Collector | None]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,6 +135,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     name = str(collection_path.relative_to(config.rootpath)) + "/" * collection_path.is_dir()
     left_out = (*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP) if config.option.quick else ()
     return True if name.startswith((*left_out, *(UNIT_FOLDERS if config.option.markexpr == "real" else ()))) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_directory(
+    path: Path, parent: pytest.Collector
+) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
+    """Keep one node per folder.
+
+    For a file among its arguments pytest collects the folder above it once more, with new nodes for the folders below
+    it. The fixtures of a `conftest.py` belong to the first node only: tests below another had a plugin's instead.
+    """
+    folders = parent.session.stash.setdefault(_FOLDERS, {})
+    found = yield
+    return folders.setdefault((parent, path), found)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -141,6 +141,20 @@ def test_room_of_unit_tests_has_no_others(select: Select) -> None:
     assert select("-m", "real", file=file, content=ENGINE) == []
 
 
+def test_folders_on_both_sides_of_a_file_have_their_own_fixtures(collect: Collect, tmp_path: Path) -> None:
+    fixture = "import pytest\n@pytest.fixture(params=['own'])\ndef engine(request): return request.param\n"
+    files = {"test_b.py": "def test_b(): 1", "room/conftest.py": fixture}
+    files |= {f"room/{name}/test_{name}.py": f"def test_{name}(engine): 1" for name in "ac"}
+    for name, content in files.items():
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (tmp_path / "pytest.ini").touch()
+    arguments = [f"tests/{name}" for name in ("room/a", "test_b.py", "room/c")]
+    found = collect(tmp_path, "-p", "tests.selection", *arguments)
+    assert [name.rpartition("::")[2] for name in found] == ["test_a[own]", "test_b", "test_c[own]"]
+
+
 def test_one_database_is_tested(select: Select) -> None:
     found = select("--database", "sqlite", "-k", "not several")
     assert found == ["test_both[sqlite]", "test_none"]

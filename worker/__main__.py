@@ -32,7 +32,7 @@ from shared.queue.broker import Publisher
 from shared.queue.jobs import queues_of
 from shared.reasons import more
 from shared.settings import Settings
-from worker.agent_server.transport import open_client
+from worker.agent_server.transport import find_door_trouble, open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
 from worker.context import Lane, LongRuns, WorkerContext
@@ -50,7 +50,6 @@ from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_place
-from worker.network.door import find_door_trouble
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.network.isolation import NetworkIsolation, Parts
 from worker.network.protocol import Isolation, NoIsolation

@@ -7,7 +7,7 @@ from api.request.context import Context
 from api.sandbox_proxy.access import AccessCheck
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.http import HttpProxy
-from api.sandbox_proxy.request import ProxyRequest, read_proxy_request
+from api.sandbox_proxy.request import read_proxy_request
 from api.sandbox_proxy.wake import Waker
 from api.sandbox_proxy.websocket import WebSocketProxy
 from api.server.connections import find_allowance
@@ -19,7 +19,8 @@ class SandboxProxy:
 
     def __init__(self, context: Context) -> None:
         access, waker, activity = AccessCheck(context), Waker(context), ActivityRecorder(context.database)
-        self._http = HttpProxy(context, access, waker, activity)
+        # For requests that come by another route, too.
+        self.http = HttpProxy(context, access, waker, activity)
         self._websockets = WebSocketProxy(context, access, waker, activity)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -33,16 +34,8 @@ class SandboxProxy:
         if scope["type"] == "websocket":
             await self._websockets.serve(proxied, receive, send, find_allowance(scope))
         else:
-            await self._http.serve(proxied, receive, send)
-
-    async def forward(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Serve one request that came by another route.
-
-        Raises:
-            WorkspaceError: the request can't be served, and no part of a response was sent.
-        """
-        await self._http.serve(proxied, receive, send)
+            await self.http.serve(proxied, receive, send)
 
     async def close(self) -> None:
         """Close the pooled connections."""
-        await self._http.close()
+        await self.http.close()

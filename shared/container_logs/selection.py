@@ -1,10 +1,11 @@
 """The lines of a sandbox's kept logs that are to be shown: the last ones, or those after a cursor."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared.container_logs.printed_text import PrintedLine, read_stored
-from shared.models import SandboxLog
+from shared.models import Sandbox, SandboxLog
+from shared.states import Status
 
 # The number of a log, and that of a line in it.
 Place = tuple[int, int]
@@ -51,6 +52,31 @@ def select_lines(logs: Sequence[SandboxLog], *, tail: int, after: str | None = N
         tail -= len(kept)
         shown.append(ShownLog(log, kept, log.is_cut or len(kept) < len(later)))
     return Selection(shown[::-1], _cursor([line for _, lines in printed for line in lines], after))
+
+
+def show_lines(
+    sandbox: Sandbox, logs: Sequence[SandboxLog], *, is_live: bool, tail: int, after: str | None = None
+) -> dict[str, Any]:
+    """Select lines of a sandbox's logs, in the form of the API's responses; `is_live`: the logs were just read."""
+    selection = select_lines(logs, tail=tail, after=after)
+    return {
+        "sandbox_id": sandbox.id,
+        "is_live": is_live,
+        "is_deleted": sandbox.status == Status.DELETED,
+        "cursor": selection.cursor,
+        "containers": [_show(shown) for shown in selection.shown],
+    }
+
+
+def _show(shown: ShownLog) -> dict[str, Any]:
+    log = shown.log
+    return {
+        "container_id": log.container_id,
+        "cause": log.cause or None,
+        "read_at": log.read_at.isoformat(),
+        "is_cut": shown.is_cut,
+        "lines": [{"at": line.at, "text": line.text} for line in shown.lines],
+    }
 
 
 def _cursor(lines: Sequence[PrintedLine], before: str | None) -> str | None:

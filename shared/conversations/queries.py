@@ -15,9 +15,9 @@ from shared.changes.recorder import Usage
 from shared.clock import now
 from shared.conversations import events
 from shared.conversations import quotas as conversation_quotas
+from shared.conversations.report_values import read_uuid
 from shared.db.database import Database
-from shared.errors import Invalid, NotFound
-from shared.ids import parse_id
+from shared.errors import NotFound
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.settings import NO_QUOTAS, StoredQuotas
 from shared.sql.statements import bind, bind_values
@@ -37,13 +37,13 @@ def are_in(database: Database, sandbox_id: str) -> bool:
     return bool(database.fetch(_in_sandbox(), bind_values(sandbox_id=sandbox_id)))
 
 
-def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
+def get(session: Session, conversation_id: str, owner_id: str, *, lock: bool = False) -> Conversation:
     """The owner's conversation with that id.
 
     Raises:
         NotFound: the conversation does not exist, its start has not succeeded yet, or it belongs to another user.
     """
-    conversation = find(session, conversation_id)
+    conversation = find(session, conversation_id, lock=lock)
     if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
         raise NotFound("conversation", conversation_id)
     return conversation
@@ -73,9 +73,7 @@ def change(session: Session, conversation_id: str, owner_id: str, columns: Mappi
     Raises:
         NotFound: as for `get`.
     """
-    conversation = find(session, conversation_id, lock=True)
-    if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
-        raise NotFound("conversation", conversation_id)
+    conversation = get(session, conversation_id, owner_id, lock=True)
     for name, value in columns.items():
         setattr(conversation, name, value)
     if "title" in columns:
@@ -126,20 +124,13 @@ def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> No
         ids: conversation ids as the sandbox's agent server reports them, unchecked.
     """
     claimed = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
-    known = {id_ for id_ in map(_read_id, islice(ids, MAX_RUNNING)) if id_ is not None}
+    known = {id_ for id_ in map(read_uuid, islice(ids, MAX_RUNNING)) if id_ is not None}
     found = select(Conversation).where(
         col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, claimed.exists()
     )
     # In the order of ids, like every transaction that locks two or more of them.
     for conversation in session.exec(found.order_by(col(Conversation.id)).with_for_update()).all():
         conversation.awaits_sandbox = True
-
-
-def _read_id(text: Any) -> str | None:
-    try:
-        return parse_id(text)
-    except (Invalid, TypeError, AttributeError):
-        return None
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,6 +38,15 @@ SORT_ORDERS = {
 
 # Stored with the request and not shown: the title that it was sent with. Its owner has chosen another one since.
 SENT_TITLE = "sent_title"
+
+
+@dataclass(frozen=True)
+class StartTaskFilter:
+    """A selection of start tasks; a None filters nothing."""
+
+    conversation_id: str | None = None
+    created_from: datetime | None = None
+    stage: Stage | None = None
 
 
 class CancelledStart(NamedTuple):
@@ -212,15 +222,7 @@ def final(database: Database, ids: Collection[str]) -> set[str]:
 
 
 def search(
-    session: Session,
-    owner_id: str,
-    *,
-    conversation_id: str | None,
-    created_from: datetime | None,
-    stage: Stage | None = None,
-    sort_order: str,
-    page_id: str | None,
-    limit: int,
+    session: Session, owner_id: str, which: StartTaskFilter, *, sort_order: str, page_id: str | None, limit: int
 ) -> Page[tuple[StartTask, Sandbox | None]]:
     """A page of the owner's tasks.
 
@@ -228,39 +230,30 @@ def search(
     """
     column, descending = SORT_ORDERS[sort_order]
     order = Order(column, col(StartTask.id), descending)
-    filters = _filters(owner_id, conversation_id, created_from, stage)
+    filters = _filters(owner_id, which)
     sizes = select(measure(session, col(StartTask.request))).where(*filters)
     return read_bounded_page(session, _with_sandbox().where(*filters), sizes, order, page_id, limit)
 
 
-def count(
-    session: Session,
-    owner_id: str,
-    *,
-    conversation_id: str | None,
-    created_from: datetime | None,
-    stage: Stage | None = None,
-) -> int:
+def count(session: Session, owner_id: str, which: StartTaskFilter) -> int:
     """The number of the owner's tasks that `search` lists with these filters."""
     statement = select(func.count()).select_from(StartTask)
-    return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from, stage))).one()
+    return session.exec(statement.where(*_filters(owner_id, which))).one()
 
 
 def _with_sandbox() -> Any:
     return select(StartTask, Sandbox).outerjoin(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
 
 
-def _filters(
-    owner_id: str, conversation_id: str | None, created_from: datetime | None, stage: Stage | None
-) -> list[Any]:
+def _filters(owner_id: str, which: StartTaskFilter) -> list[Any]:
     filters: list[Any] = [StartTask.owner_id == owner_id]
-    if conversation_id is not None:
+    if which.conversation_id is not None:
         # V1 filters by the *resulting* conversation (wire contract 1.2): a task that has none yet has no match.
-        filters += [StartTask.conversation_id == conversation_id, StartTask.stage == Stage.READY]
-    if created_from is not None:
-        filters.append(col(StartTask.created_at) >= created_from)
-    if stage is not None:
-        filters.append(StartTask.stage == stage)
+        filters += [StartTask.conversation_id == which.conversation_id, StartTask.stage == Stage.READY]
+    if which.created_from is not None:
+        filters.append(col(StartTask.created_at) >= which.created_from)
+    if which.stage is not None:
+        filters.append(StartTask.stage == which.stage)
     return filters
 
 

@@ -46,20 +46,6 @@ class Durations:
 
 
 @dataclass(frozen=True)
-class Situation:
-    """The columns of a sandbox that its deadlines depend on."""
-
-    desired: str
-    status: str
-    pause_kind: str | None
-    # Whether a worker has reconciled the newest desired state.
-    is_observed: bool
-    created_at: datetime
-    status_changed_at: datetime
-    last_active_at: datetime
-
-
-@dataclass(frozen=True)
 class Deadline:
     """The next action that the sweep takes on a sandbox without activity."""
 
@@ -120,13 +106,13 @@ def expiry(created_at: datetime, durations: Durations) -> datetime | None:
     return _after(created_at, durations.max_age_seconds)
 
 
-def next_deadline(situation: Situation, durations: Durations) -> Deadline | None:
-    """Return the earliest deadline, or None if none applies in this situation."""
+def next_deadline(row: Written | Sandbox, durations: Durations) -> Deadline | None:
+    """Return the earliest deadline, or None if none applies in the row's state."""
     deleted = (Status.DELETING, Status.DELETED)
-    if situation.desired == Desired.DELETED or situation.status in deleted:
+    if row.desired == Desired.DELETED or row.status in deleted:
         return None
-    ends = expiry(situation.created_at, durations)
-    found = [_idle(situation, durations), Deadline(ends, DeadlineAction.EXPIRE) if ends else None]
+    ends = expiry(row.created_at, durations)
+    found = [_idle(row, durations), Deadline(ends, DeadlineAction.EXPIRE) if ends else None]
     return min((deadline for deadline in found if deadline), key=lambda deadline: deadline.at, default=None)
 
 
@@ -168,7 +154,7 @@ def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     """
     [spec] = send(session, DURATIONS, bind_values(spec_id=row.spec_id))
     durations = in_force(row, Durations(*spec))
-    deadline = next_deadline(_situation(row), durations)
+    deadline = next_deadline(row, durations)
     columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": expiry(row.created_at, durations)}
     if deadline is not None:
         columns |= {"deadline_at": deadline.at, "deadline_does": deadline.does}
@@ -224,20 +210,20 @@ def write_activity(session: Session, where: ColumnElement[bool]) -> bool:
     return bool(count_written(session, guarded_update(Sandbox, where, {"last_active_at": now()})))
 
 
-def _idle(situation: Situation, durations: Durations) -> Deadline | None:
+def _idle(row: Written | Sandbox, durations: Durations) -> Deadline | None:
     # A desired state that is being reconciled is left alone: the state it leads to has a deadline of its own.
-    if not situation.is_observed:
+    if row.generation != row.observed_generation:
         return None
-    action, seconds = _next_action(situation, durations)
-    at = _after(max(situation.status_changed_at, situation.last_active_at), seconds)
+    action, seconds = _next_action(row, durations)
+    at = _after(max(row.status_changed_at, row.last_active_at), seconds)
     return Deadline(at, action) if at else None
 
 
-def _next_action(situation: Situation, durations: Durations) -> tuple[DeadlineAction, int | None]:
-    match situation.status:
+def _next_action(row: Written | Sandbox, durations: Durations) -> tuple[DeadlineAction, int | None]:
+    match row.status:
         case Status.RUNNING:
             return DeadlineAction.FREEZE, durations.freeze_after_seconds
-        case Status.PAUSED if situation.pause_kind == PauseKind.FROZEN:
+        case Status.PAUSED if row.pause_kind == PauseKind.FROZEN:
             return DeadlineAction.STOP, durations.stop_after_seconds
         case Status.PAUSED | Status.ERROR:
             return DeadlineAction.DELETE, durations.delete_after_seconds
@@ -247,18 +233,6 @@ def _next_action(situation: Situation, durations: Durations) -> tuple[DeadlineAc
 
 def _after(at: datetime, seconds: int | None) -> datetime | None:
     return at + timedelta(seconds=seconds) if seconds else None
-
-
-def _situation(row: Written | Sandbox) -> Situation:
-    return Situation(
-        desired=row.desired,
-        status=row.status,
-        pause_kind=row.pause_kind,
-        is_observed=row.generation == row.observed_generation,
-        created_at=row.created_at,
-        status_changed_at=row.status_changed_at,
-        last_active_at=row.last_active_at,
-    )
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

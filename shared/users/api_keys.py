@@ -159,9 +159,10 @@ def record_use(database: Database, key_id: str) -> None:
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
 
 
-def _is_in_force() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _is_in_force(at: Any = None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The conditions of a key that is valid at a time, or now. The time may be a bind parameter."""
     ends = col(ApiKey.expires_at)
-    return col(ApiKey.revoked_at).is_(None), or_(ends.is_(None), ends > now())
+    return col(ApiKey.revoked_at).is_(None), or_(ends.is_(None), ends > (now() if at is None else at))
 
 
 def select_holders(digest: Any) -> Select[Any]:
@@ -181,10 +182,7 @@ def select_holders(digest: Any) -> Select[Any]:
         .join(ApiKey, col(ApiKey.user_id) == col(User.id))
         .outerjoin(own, col(own.owner_id) == col(User.id))
         .outerjoin(common, col(common.owner_id) == literal(ALL_OWNERS))
-        .where(
-            col(ApiKey.revoked_at).is_(None),
-            or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > bindparam("now")),
-        )
+        .where(*_is_in_force(bindparam("now")))
     )
 
 

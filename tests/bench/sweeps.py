@@ -20,7 +20,6 @@ from shared.states import Stage, Status
 from shared.users import settings_store
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
-from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.factories import (
     NODE_ID,
     VAULT,
@@ -31,8 +30,8 @@ from tests.factories import (
     make_start_task,
 )
 from tests.fakes.engine import FakeEngine
-from worker.context import Lane, LongRuns, WorkerContext
-from worker.lease_renewer import LeaseRenewer, SharedCalls
+from tests.worker.contexts import make_context
+from worker.context import WorkerContext
 from worker.loops.sweep import sweep
 from worker.settings import WorkerSettings
 
@@ -132,20 +131,4 @@ def _copies(row: SQLModel, own: str, number: int) -> list[dict[str, Any]]:
 
 
 def _make_parts(database: Database) -> WorkerContext:
-    return WorkerContext(
-        shared=Settings(),
-        settings=WorkerSettings(node=NODE_ID),
-        database=database,
-        vault=VAULT,
-        engine=FakeEngine(),
-        publisher=RecordingPublisher(),
-        renewer=LeaseRenewer(database, "bench", 15),
-        http=httpx.Client(),
-        status_checks=ManualExecutor(),
-        probes=ManualExecutor(),
-        installation="bench",
-        runs=LongRuns(PromptExecutor()),
-        agents=Lane(16),
-        boots=Lane(32),
-        pulls=SharedCalls(),
-    )
+    return make_context(database, FakeEngine(), httpx.Client(), Settings(), WorkerSettings(node=NODE_ID))

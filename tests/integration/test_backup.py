@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from shared.cli.output import NAME
-from tests.integration.test_rolling_restart import SANDBOXES, Load
+from tests.integration.test_rolling_restart import SANDBOXES, Load, running_loads
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.postgres import Postgres
@@ -113,18 +112,10 @@ def running(engine: PrivateEngine, url: str, disk_bytes: int, var: Path | None =
 @contextmanager
 def load_on(service: SupervisedService) -> Iterator[list[Load]]:
     """Run two users until the end of the block."""
-    stopped = threading.Event()
     with ExitStack() as stack:
         loads = [Load(stack.enter_context(service.client()), keeps) for keeps in (True, False)]
-        threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
-        for thread in threads:
-            thread.start()
-        try:
+        with running_loads(loads):
             yield loads
-        finally:
-            stopped.set()
-            for thread in threads:
-                thread.join()
 
 
 def run(environment: dict[str, str], *arguments: str) -> str:

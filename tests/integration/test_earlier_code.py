@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.earlier_code import check_out, find_earlier_commit, run_command_line, start
-from tests.integration.test_rolling_restart import SANDBOXES, Load
+from tests.integration.test_rolling_restart import SANDBOXES, Load, running_loads
 from tests.services import http
 from tests.services.deployment import engine_settings
 from tests.services.directories import REPOSITORY, short_directory
@@ -145,19 +145,11 @@ def running_code(commit: str, tree: Path, url: str, valkey: Valkey, engine: Priv
 @contextmanager
 def load_on(code: Code) -> Iterator[list[Load]]:
     """Run three users of that code's API until the end of the block."""
-    stopped = threading.Event()
     with ExitStack() as stack:
         clients = [stack.enter_context(code.client()) for _ in range(3)]
         loads = [Load(clients[0], True), Load(clients[1], False), Conversations(clients[2], True)]  # noqa: FBT003
-        threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
-        for thread in threads:
-            thread.start()
-        try:
+        with running_loads(loads):
             yield loads
-        finally:
-            stopped.set()
-            for thread in threads:
-                thread.join()
 
 
 def go_on(loads: list[Load], intervals: int) -> None:

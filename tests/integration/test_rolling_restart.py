@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,25 +111,32 @@ def test_restart_without_a_running_service_fails(tmp_path: Path) -> None:
     assert "no service runs here" in done.stderr
 
 
-def restart_under_load(supervised: SupervisedService) -> tuple[list[Load], float]:
-    """Restart all processes under load; return the loads, and the slowest request before the restart in seconds."""
+@contextmanager
+def running_loads(loads: Sequence[Load]) -> Iterator[None]:
+    """Run each load in a thread of its own, until the end of the block."""
     stopped = threading.Event()
-    loads = [Load(supervised.client(), keeps) for keeps in KEEPING]
     threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
     for thread in threads:
         thread.start()
     try:
-        quiet = 0.0
+        yield
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def restart_under_load(supervised: SupervisedService) -> tuple[list[Load], float]:
+    """Restart all processes under load; return the loads, and the slowest request before the restart in seconds."""
+    loads = [Load(supervised.client(), keeps) for keeps in KEEPING]
+    quiet = 0.0
+    with running_loads(loads):
         if COUNT > 1:
             eventually(lambda: all(load.requests > 50 or load.failures for load in loads), deadline_seconds=120)
             quiet = max(load.slowest for load in loads)
             for load in loads:
                 load.slowest = 0.0
         done = restart(supervised.environment)
-    finally:
-        stopped.set()
-        for thread in threads:
-            thread.join()
     slowest = max(load.slowest for load in loads)
     sys.stdout.write(f"{done.stdout}{sum(load.requests for load in loads)} requests, slowest read {slowest:.3f} s\n")
     sys.stdout.writelines(f"{line}\n" for load in loads for line in load.slow)

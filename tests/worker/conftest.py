@@ -10,13 +10,14 @@ import pytest
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.settings import Settings
-from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
+from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import INSTALLATION, running, server_of
-from worker.context import Lane, LongRuns, WorkerContext
-from worker.lease_renewer import LeaseRenewer, SharedCalls
+from tests.worker.contexts import make_context
+from tests.worker.scenes import running, server_of
+from worker.context import WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.settings import WorkerSettings
 
 
@@ -34,23 +35,7 @@ def context(
     make_spec(database, IMAGE)
     make_node(database)
     with engine.agent_servers() as http:
-        yield WorkerContext(
-            shared=settings,
-            settings=_worker_settings(),
-            database=database,
-            vault=vault,
-            engine=engine,
-            publisher=publisher,
-            renewer=LeaseRenewer(database, "worker-1", 15),
-            http=http,
-            status_checks=ManualExecutor(),
-            probes=ManualExecutor(),
-            installation=INSTALLATION,
-            runs=LongRuns(PromptExecutor()),
-            agents=Lane(16),
-            boots=Lane(32),
-            pulls=SharedCalls(),
-        )
+        yield make_context(database, engine, http, settings, _worker_settings(), vault=vault, publisher=publisher)
 
 
 @cache

@@ -18,20 +18,20 @@ from shared.sandboxes import desired_state
 from shared.settings import Settings
 from shared.sql.statements import Rows
 from shared.states import Desired, Stage
-from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor
 from tests.drills.checker import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
-from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
+from tests.factories import NODE_ID, SECRET_KEY, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
+from tests.worker.contexts import make_context
 from tests.worker.scheduler import Fate, Scheduler
-from worker.context import Lane, LongRuns, WorkerContext
-from worker.lease_renewer import LeaseRenewer, SharedCalls
+from worker.context import WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.loops.resync import resync
 from worker.sandboxes.reconciler import reconcile, refresh_status
 from worker.settings import WorkerSettings
 
-INSTALLATION = "test-installation"
 ENGINE_VERBS = (
     *("observe", "create", "put_file", "start", "pause", "unpause", "stop", "remove_container", "remove"),
     *("remove_volume", "list_containers", "list_volumes", "list_unlabelled_volumes"),
@@ -122,8 +122,8 @@ class Life:
                 history=history,
                 sandboxes=session.exec(select(Sandbox)).all(),
                 transitions=session.exec(select(SandboxTransition)).all(),
-                containers=self.engine.list_containers(INSTALLATION),
-                volumes=self.engine.list_volumes(INSTALLATION),
+                containers=self.engine.list_containers(scenes.INSTALLATION),
+                volumes=self.engine.list_volumes(scenes.INSTALLATION),
             )
 
     def is_enqueued(self) -> bool:
@@ -181,22 +181,13 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
     make_spec(database, IMAGE)
     make_node(database)
     scheduled = ScheduledDatabase(database, scheduler)
-    context = WorkerContext(
-        shared=Settings(var_dir=directory, secret_keys=SecretStr(SECRET_KEY)),
-        settings=WorkerSettings(node=NODE_ID, health_timeout=1),
-        database=scheduled,
-        vault=VAULT,
-        engine=engine,
-        publisher=RecordingPublisher(),
-        renewer=LeaseRenewer(scheduled, "worker-0", 15),
-        http=engine.agent_servers(),
-        status_checks=ManualExecutor(),
-        probes=ManualExecutor(),
-        installation=INSTALLATION,
-        runs=LongRuns(PromptExecutor()),
-        agents=Lane(16),
-        boots=Lane(32),
-        pulls=SharedCalls(),
+    context = make_context(
+        scheduled,
+        engine,
+        engine.agent_servers(),
+        Settings(var_dir=directory, secret_keys=SecretStr(SECRET_KEY)),
+        WorkerSettings(node=NODE_ID, health_timeout=1),
+        owner="worker-0",
     )
     user = make_person(database, f"user-{seed}")
     life = Life(scheduler, context, engine, user, scenes.start(context, user))

@@ -1,7 +1,6 @@
 """Batches of events for Flower: no event is lost."""
 
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,36 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from celery import Celery
 
-from shared.queue.broker import make_app
-from shared.settings import Settings
 from tests.fakes.waiting_worker import QUEUE, TASK
-from tests.services import processes
-from tests.services.directories import REPOSITORY
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 JOBS = 5
 ALL = {"task-received": JOBS, "task-started": JOBS, "task-succeeded": JOBS}
-
-
-@pytest.fixture
-def app(valkey: Valkey) -> Iterator[Celery]:
-    app = make_app(Settings(redis_url=valkey.url))
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Worker process that runs two jobs at a time."""
-    environment = [f"AW_REDIS_URL={valkey.url}", f"PYTHONPATH={REPOSITORY}"]
-    command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
-    worker = processes.start(command, tmp_path / "log")
-    yield worker
-    processes.stop(worker)
 
 
 class ReceivedEvents:
@@ -79,37 +56,41 @@ def send(app: Celery, count: int = JOBS) -> None:
         app.send_task(TASK, args=[str(number)], queue=QUEUE)
 
 
-def test_events_of_a_moment_are_one_message(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    assert worker.poll() is None
+def test_events_of_a_moment_are_one_message(
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    assert waiting_worker.poll() is None
     (tmp_path / "go").touch()
-    with watching(app) as received:
+    with watching(celery_app) as received:
         before = received.messages
-        send(app)
+        send(celery_app)
         eventually(lambda: received.of_jobs() == ALL)
         assert received.messages - before < sum(ALL.values())
 
 
-def test_last_events_are_sent_at_the_end(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with watching(app) as received:
-        send(app)
+def test_last_events_are_sent_at_the_end(
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    with watching(celery_app) as received:
+        send(celery_app)
         eventually((tmp_path / "begun-1").exists)
-        worker.terminate()
+        waiting_worker.terminate()
         (tmp_path / "go").touch()
-        worker.wait(30)
+        waiting_worker.wait(30)
         eventually(lambda: received.events["task-succeeded"] == received.events["task-started"] >= 2)
 
 
 def test_events_go_on_when_the_broker_is_back(
-    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
-    assert worker.poll() is None
+    assert waiting_worker.poll() is None
     (tmp_path / "go").touch()
-    send(app, 2)
+    send(celery_app, 2)
     eventually((tmp_path / "ended-1").exists)
     valkey.kill()
     valkey.start()
-    with watching(app) as received:
-        send(app)
+    with watching(celery_app) as received:
+        send(celery_app)
         eventually(lambda: received.of_jobs().get("task-succeeded", 0) >= JOBS)
 
 

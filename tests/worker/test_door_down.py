@@ -22,13 +22,12 @@ from tests.worker.scenes import (
     start,
     warm,
 )
-from worker.agent_server.transport import open_client
+from worker.agent_server.transport import find_door_trouble, open_client
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
-from worker.network.door import find_door_trouble
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
@@ -132,7 +131,7 @@ def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_po
     with open_client(DOOR) as http:
         send_heartbeat(replace(context, impairment_checks=[lambda: find_door_trouble(http, url)]))
     found = row(context, Node, NODE_ID)
-    assert found.impaired_reason == f"the node's door at {url} does not respond: ConnectError"
+    assert found.impaired_reason == f"the node's door does not respond: ConnectError ({url})"
     assert found.closed_reason is None
     send_heartbeat(context)
     assert row(context, Node, NODE_ID).impaired_reason is None

@@ -111,7 +111,7 @@ class AgentServer:
         The path does not exist, so that the server searches all its routes. The response is ignored.
         """
         with suppress(httpx.HTTPError):
-            exchange_status(self._client, "GET", self._base_url + paths.NOWHERE, headers={}, seconds=PROBE_SECONDS)
+            exchange_status(self._client, self._base_url + paths.NOWHERE, headers={}, seconds=PROBE_SECONDS)
 
     def initialize(self, init_key: str, config: dict[str, Any]) -> bool:
         """Initialize a server that awaits deferred init. A server ignores this while another init is in progress.
@@ -232,7 +232,7 @@ class AgentServer:
         """Return the status of a harmless request; None: no response, or a temporary error (5xx, 429)."""
         try:
             url = self._base_url + paths.COUNT
-            status = exchange_status(self._client, "GET", url, headers=headers, seconds=PROBE_SECONDS)
+            status = exchange_status(self._client, url, headers=headers, seconds=PROBE_SECONDS)
         except httpx.HTTPError:
             return None
         return None if status >= 500 or status == 429 else status

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from ssl import SSLContext
 from typing import Any
 
@@ -102,14 +103,41 @@ def exchange(
         return reader.answer
 
 
-def exchange_status(client: httpx.Client, method: str, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
-    """Send a request and read only the status of its response. The connection is closed if content follows.
+def exchange_status(client: httpx.Client, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
+    """Send a GET and read only the status of its response. The connection is closed if content follows.
 
     Raises:
         httpx.HTTPError: there is no status within `seconds`.
     """
-    with timeout(seconds), client.stream(method, url, headers=dict(headers), timeout=seconds) as response:
+    with timeout(seconds), client.stream("GET", url, headers=dict(headers), timeout=seconds) as response:
         return int(response.status_code)
+
+
+def find_door_trouble(client: httpx.Client, url: str) -> str | None:
+    """Return why the node's door at this URL can't be used; None: it responds."""
+    try:
+        check_door(partial(client.send, stream=True), httpx.URL(f"{url}/"))
+    except DoorUnavailable as error:
+        return f"{error} ({url})"
+    return None
+
+
+def check_door(send: Callable[[httpx.Request], httpx.Response], url: httpx.URL) -> None:
+    """Check that a door itself responds: it rejects the path `/`, which leads to no sandbox.
+
+    Raises:
+        DoorUnavailable: there is no response within `DOOR_SECONDS`, or another server responds.
+    """
+    token = _ends_at.set(time.monotonic() + DOOR_SECONDS)  # the timeout of a request before may be over
+    try:
+        response = send(httpx.Request("GET", url))
+        response.close()
+    except httpx.TransportError as error:
+        raise _unavailable(error) from error
+    finally:
+        _ends_at.reset(token)
+    if ERROR_HEADER not in response.headers:
+        raise DoorUnavailable("another server than the node's door responds at its address")
 
 
 @contextmanager
@@ -188,6 +216,8 @@ class CancellableTransport(httpx.HTTPTransport):
         with limited_header(), correlation.span(f"agent server {request.method}", "client", path=request.url.path):
             request.headers.update(correlation.outgoing_headers())
             response = self._send(request)
+        if not is_door_path(request.url.path):  # from a door itself, or from a server without one
+            return response
         if error := error_in(response.headers):
             self._seen_at[request.url.netloc] = time.monotonic()
             response.read()
@@ -217,17 +247,7 @@ class CancellableTransport(httpx.HTTPTransport):
         seen_at = self._seen_at.get(url.netloc, float("-inf"))
         if not is_door_path(url.path) or time.monotonic() < seen_at + DOOR_SEEN_SECONDS:
             return
-        token = _ends_at.set(time.monotonic() + DOOR_SECONDS)  # the timeout of the request itself may be over
-        try:
-            with limited_header():
-                response = super().handle_request(httpx.Request("GET", url.join("/"), headers=self._door.headers))
-                response.close()
-        except httpx.TransportError as error:
-            raise _unavailable(error) from error
-        finally:
-            _ends_at.reset(token)
-        if ERROR_HEADER not in response.headers:
-            raise DoorUnavailable("another server than the node's door responds at its address")
+        check_door(self.handle_request, url.join("/"))
         self._seen_at[url.netloc] = time.monotonic()
 
 

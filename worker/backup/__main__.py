@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shared.backup.manifest import write_private
+from shared.backup.manifest import digest, write_private
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid, WorkspaceError
 from shared.models import Sandbox
@@ -18,7 +18,7 @@ from shared.nodes import registry
 from shared.sandboxes import queries
 from shared.settings import Settings
 from shared.states import Desired, Status
-from worker.backup.archives import ArchiveError, Limits, NotAtRest, digest_of
+from worker.backup.archives import ArchiveError, Limits, NotAtRest
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind, EngineError
@@ -117,7 +117,7 @@ class NodeBackup:
         return text
 
     def _restore(self, sandbox_id: str, folder: Path, entry: Any) -> None:
-        archive, kind, digest = _checked(folder, entry)
+        archive, kind, sha256 = _checked(folder, entry)
         with self._database.reading() as session:
             row = session.get(Sandbox, sandbox_id)
         if row is None or row.desired == Desired.DELETED or row.node_id != self._settings.node:
@@ -125,7 +125,7 @@ class NodeBackup:
         name = container_name(sandbox_id)
         if self._files.exist(name):
             raise ArchiveError("it has files here already, which were not touched")
-        if digest_of(archive) != digest:
+        if digest(archive) != sha256:
             raise ArchiveError(f"{archive.name} is damaged")
         self._files.restore(name, kind, archive, labels_of(row, self._installation))
 

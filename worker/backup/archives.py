@@ -97,12 +97,6 @@ def unpack(path: Path, folder: Path) -> None:
         pass
 
 
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of an archive."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @contextmanager
 def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run tar until the block has ended and tar has, too.

@@ -92,29 +92,33 @@ class LivenessMonitor:
     def _probe(self, sandbox: Sandbox) -> None:
         try:
             is_healthy = self._is_healthy(sandbox)
-            if not is_healthy and (problem := self._context.network.find_route_problem()):
-                raise DoorUnavailable(problem)
-            self._require_reach(sandbox, is_healthy=is_healthy)
+            if problem := self._find_problem(sandbox, is_healthy=is_healthy):
+                log.debug("not_probed", sandbox=sandbox.id, why=problem)
+                return
             self._record(sandbox, is_healthy=is_healthy)
-        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports door and network
+        except (DoorUnavailable, MissingKey) as error:  # no server's failure: the heartbeat reports it
             log.debug("not_probed", sandbox=sandbox.id, why=str(error))
         except Exception as error:  # a bug in this service with one row: the probes of other rows continue
             log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
         finally:
             self._probed.discard(sandbox.id)
 
-    def _require_reach(self, sandbox: Sandbox, *, is_healthy: bool) -> None:
-        """Check that this sandbox's address responds, or another sandbox did within the pause between two probes.
+    def _find_problem(self, sandbox: Sandbox, *, is_healthy: bool) -> str | None:
+        """Why a failed probe does not count: this machine does not reach its sandboxes. The heartbeat reports it."""
+        if is_healthy:
+            self._heard_at = monotonic()
+            return None
+        return self._context.network.find_route_problem() or self._find_silence(sandbox)
 
-        Raises:
-            DoorUnavailable: none responds.
-        """
+    def _find_silence(self, sandbox: Sandbox) -> str | None:
+        """Why none responds: neither this sandbox's address, nor another sandbox within the pause between two probes."""
         place = PLACE.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
-        if is_healthy or place is None or self._context.network.reaches(place[1]):
+        if place is None or self._context.network.reaches(place[1]):
             self._heard_at = monotonic()
         elif monotonic() >= self._heard_at + self._context.settings.health_probe_seconds:
             self._cut_off_at = monotonic()
-            raise DoorUnavailable(CUT_OFF)
+            return CUT_OFF
+        return None
 
     def _record(self, sandbox: Sandbox, *, is_healthy: bool) -> None:
         key = (sandbox.id, sandbox.updated_at)

@@ -10,7 +10,7 @@ from api.errors.openapi import error_responses
 from api.paths import SANDBOX_PATH_PREFIX
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
-from api.sandbox_proxy.app import SandboxProxy
+from api.sandbox_proxy.http import HttpProxy
 from api.sandbox_proxy.request import ProxyRequest
 from api.schemas.v1.cloud_proxy import CloudProxyRequest
 from shared.errors import NotFound, Unauthenticated
@@ -27,9 +27,9 @@ SESSION_KEY = "x-session-api-key"
 class Forwarded(Response):
     """The agent server's response, streamed unchanged."""
 
-    def __init__(self, path: SandboxProxy, proxied: ProxyRequest, content: bytes) -> None:
+    def __init__(self, http: HttpProxy, proxied: ProxyRequest, content: bytes) -> None:
         super().__init__()
-        self._path, self._proxied, self._content = path, proxied, content
+        self._http, self._proxied, self._content = http, proxied, content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request and stream the response. The application answers errors that come before it."""
@@ -38,7 +38,7 @@ class Forwarded(Response):
         async def replay() -> dict[str, object]:
             return pending.pop() if pending else dict(await receive())
 
-        await self._path.forward(self._proxied, replay, send)
+        await self._http.serve(self._proxied, replay, send)
 
 
 @router.post(
@@ -68,7 +68,7 @@ async def ask_sandbox(
         session_key=key,
         api_key=None,
     )
-    return Forwarded(request.app.state.sandbox_path, proxied, wanted.content())
+    return Forwarded(request.app.state.sandbox_path.http, proxied, wanted.content())
 
 
 def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:

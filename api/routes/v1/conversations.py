@@ -35,8 +35,6 @@ from shared.models import Conversation, Sandbox, StartTask
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
-MAX_IDS = 100
-
 
 class ConversationOrder(StrEnum):
     """The orders in which conversations are listed."""
@@ -152,7 +150,7 @@ def get_conversations(
     """The caller's conversations with these ids, in order, null for an unknown one; without ids, as a search."""
     if ids is None:
         return _search(context, caller, filters, sort_order, page_id, limit)
-    hexes = parse_ids(ids, limit=MAX_IDS)
+    hexes = parse_ids(ids)
     with context.database.reading() as session:
         found = conversation_queries.get_many(session, hexes, caller.id)
         shown = {item.id: item for item in _show(session, context, caller, [row for row in found if row])}
@@ -170,10 +168,7 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
 @router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=error_responses(413))
 def download_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> StreamingResponse:
     """A zip archive of a conversation and its events. It needs no sandbox."""
-    with context.database.reading() as session:
-        shown = _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[
-            0
-        ]
+    shown = get_conversation(context, caller, conversation_id)
     check_number(context.database, conversation_id, caller.id)
     name = f"conversation_{UUID(conversation_id)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -17,8 +17,6 @@ from shared.ids import check_count, parse_id
 
 router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"], route_class=UserRoute)
 
-MAX_IDS = 100
-
 
 def read_filter(
     kind: Annotated[EventKind | None, Query(alias="kind__eq")] = None,
@@ -68,6 +66,6 @@ def get_events(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, ids: Annotated[Ids, Query(alias="id")]
 ) -> Response:
     """The conversation's events with these ids, in order; null for an unknown one."""
-    check_count(ids, limit=MAX_IDS)
+    check_count(ids)
     with context.database.reading() as session:
         return show_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))

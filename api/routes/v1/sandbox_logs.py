@@ -12,11 +12,11 @@ from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import RowId
-from api.schemas.v1.sandbox_logs import SandboxLogsInfo, show_logs
+from api.schemas.v1.sandbox_logs import SandboxLogsInfo
 from shared.clock import now
 from shared.container_logs import kept_logs
 from shared.container_logs.limits import MAX_LINES
-from shared.container_logs.selection import select_lines
+from shared.container_logs.selection import show_lines
 from shared.models import Node, Sandbox, SandboxLog
 from shared.queue.jobs import ReadLog
 from shared.sandboxes import queries as sandbox_queries
@@ -83,8 +83,8 @@ def _find(context: Context, caller: Caller, sandbox_id: str) -> _Found:
 
 
 def _write(found: _Found, tail: int, after: str | None, *, is_live: bool) -> Response:
-    shown = show_logs(found.sandbox, select_lines(found.logs, tail=tail, after=after), is_live=is_live)
-    return Response(shown.model_dump_json(), media_type="application/json")
+    shown = show_lines(found.sandbox, found.logs, is_live=is_live, tail=tail, after=after)
+    return Response(SandboxLogsInfo.model_validate(shown).model_dump_json(), media_type="application/json")
 
 
 def _is_fresh(found: _Found) -> bool:

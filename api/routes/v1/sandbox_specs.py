@@ -14,8 +14,6 @@ from shared.sandboxes import specs
 
 router = APIRouter(prefix="/sandbox-specs", tags=["sandbox specs"], route_class=UserRoute)
 
-MAX_IDS = 100
-
 
 @router.get("/search")
 def search_specs(context: ContextDep, page_id: PageId = None, limit: Limit = 100) -> PageOf[SandboxSpecInfo]:
@@ -28,6 +26,6 @@ def search_specs(context: ContextDep, page_id: PageId = None, limit: Limit = 100
 @router.get("")
 def get_specs(context: ContextDep, ids: Annotated[Ids, Query(alias="id")]) -> list[SandboxSpecInfo | None]:
     """The specs with these ids, in order; null for an unknown one."""
-    check_count(ids, limit=MAX_IDS)
+    check_count(ids)
     with context.database.reading() as session:
         return [show_spec(spec) if spec else None for spec in specs.get_specs(session, ids)]

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
@@ -16,6 +16,7 @@ from api.schemas.page_text import write_items, write_list
 from api.schemas.v1.fields import PageOf
 from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task
 from shared.conversations import start_tasks
+from shared.conversations.start_tasks import StartTaskFilter
 from shared.errors import NotFound
 from shared.ids import parse_ids
 from shared.models import Sandbox, StartTask
@@ -23,12 +24,21 @@ from shared.states import Stage
 
 router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=UserRoute)
 
-MAX_IDS = 100
-OfConversation = Annotated[
-    RowId | None, Query(alias="conversation_id__eq", description="The conversation that the task starts")
-]
-OfStage = Annotated[Stage | None, Query(alias="status__eq", description="Only this status (Agent Workspace extension)")]
-CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
+
+async def read_filter(
+    conversation_id: Annotated[
+        RowId | None, Query(alias="conversation_id__eq", description="The conversation that the task starts")
+    ] = None,
+    created_from: Annotated[Since | None, Query(alias="created_at__gte")] = None,
+    stage: Annotated[
+        Stage | None, Query(alias="status__eq", description="Only this status (Agent Workspace extension)")
+    ] = None,
+) -> StartTaskFilter:
+    """Read the filter of a search from the query."""
+    return StartTaskFilter(conversation_id, created_from, stage)
+
+
+FilterOption = Annotated[StartTaskFilter, Depends(read_filter)]
 
 
 class StartTaskOrder(StrEnum):
@@ -45,47 +55,28 @@ class StartTaskOrder(StrEnum):
 def search_start_tasks(
     context: ContextDep,
     caller: CurrentCaller,
-    conversation_id: OfConversation = None,
-    created_from: CreatedFrom = None,
-    stage: OfStage = None,
+    filters: FilterOption,
     sort_order: StartTaskOrder = StartTaskOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
 ) -> Response:
     """A page of the caller's start tasks; it holds fewer of them where they are large."""
     with context.database.reading() as session:
-        page = start_tasks.search(
-            session,
-            caller.id,
-            conversation_id=conversation_id,
-            created_from=created_from,
-            stage=stage,
-            sort_order=sort_order,
-            page_id=page_id,
-            limit=limit,
-        )
+        page = start_tasks.search(session, caller.id, filters, sort_order=sort_order, page_id=page_id, limit=limit)
     return write_items((_write(caller, row) for row in page.items), page.next_page_id)
 
 
 @router.get("/count")
-def count_start_tasks(
-    context: ContextDep,
-    caller: CurrentCaller,
-    conversation_id: OfConversation = None,
-    created_from: CreatedFrom = None,
-    stage: OfStage = None,
-) -> int:
+def count_start_tasks(context: ContextDep, caller: CurrentCaller, filters: FilterOption) -> int:
     """The number of start tasks that a search with these filters finds."""
     with context.database.reading() as session:
-        return start_tasks.count(
-            session, caller.id, conversation_id=conversation_id, created_from=created_from, stage=stage
-        )
+        return start_tasks.count(session, caller.id, filters)
 
 
 @router.get("", response_model=list[StartTaskInfo | None], responses=error_responses(413))
 def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query()]) -> Response:
     """The caller's start tasks with these ids, in order; null for an unknown one."""
-    hexes = parse_ids(ids, limit=MAX_IDS)
+    hexes = parse_ids(ids)
     with context.database.reading() as session:
         found = start_tasks.get_many(session, hexes, caller.id)
     return write_list(_write(caller, row) for row in found)

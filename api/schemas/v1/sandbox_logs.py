@@ -4,9 +4,6 @@ from pydantic import BaseModel, Field
 
 from api.schemas.v1.fields import Time
 from shared.container_logs.kept_logs import LogCause
-from shared.container_logs.selection import Selection, ShownLog
-from shared.models import Sandbox
-from shared.states import Status
 
 
 class LogLine(BaseModel):
@@ -34,25 +31,3 @@ class SandboxLogsInfo(BaseModel):
     is_deleted: bool = Field(description="Whether the sandbox is deleted: no lines will follow")
     cursor: str | None = Field(description="The `after` of the next request; null: no line is known yet")
     containers: list[ContainerLogInfo]
-
-
-def show_logs(sandbox: Sandbox, selection: Selection, *, is_live: bool) -> SandboxLogsInfo:
-    """Show a sandbox's logs to its owner; `is_live`: they were just read."""
-    return SandboxLogsInfo(
-        sandbox_id=sandbox.id,
-        is_live=is_live,
-        is_deleted=sandbox.status == Status.DELETED,
-        cursor=selection.cursor,
-        containers=[_show_container(shown) for shown in selection.shown],
-    )
-
-
-def _show_container(shown: ShownLog) -> ContainerLogInfo:
-    log = shown.log
-    return ContainerLogInfo(
-        container_id=log.container_id,
-        cause=LogCause(log.cause) if log.cause else None,
-        read_at=log.read_at,
-        is_cut=shown.is_cut,
-        lines=[LogLine(at=line.at, text=line.text) for line in shown.lines],
-    )

@@ -9,7 +9,7 @@ from sqlmodel import Session
 
 from shared.clock import now
 from shared.container_logs import kept_logs
-from shared.container_logs.selection import ShownLog, select_lines
+from shared.container_logs.selection import show_lines
 from shared.db.migrations import Schema, read_schema
 from shared.errors import NotFound
 from shared.leasing import leases
@@ -17,7 +17,6 @@ from shared.leasing.leases import Backlog
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import counts
 from shared.nodes import registry as node_registry
-from shared.states import Status
 from shared.warm_pool import pool as warm_pool
 
 QUEUES: dict[str, Any] = {"sandboxes": Sandbox, "start tasks": StartTask, "conversations": Conversation}
@@ -81,14 +80,7 @@ def read_logs(session: Session, sandbox_id: str, tail: int) -> dict[str, Any]:
     sandbox = session.get(Sandbox, sandbox_id)
     if sandbox is None:
         raise NotFound("sandbox", sandbox_id)
-    selection = select_lines(kept_logs.list_kept(session, sandbox_id), tail=tail)
-    return {
-        "sandbox_id": sandbox_id,
-        "is_live": False,
-        "is_deleted": sandbox.status == Status.DELETED,
-        "cursor": selection.cursor,
-        "containers": [_show(shown) for shown in selection.shown],
-    }
+    return show_lines(sandbox, kept_logs.list_kept(session, sandbox_id), is_live=False, tail=tail)
 
 
 def due_seconds(backlog: Backlog) -> float:
@@ -101,14 +93,3 @@ def _sum_by_status(counted: Iterable[counts.Counted]) -> dict[str, int]:
     for one in counted:
         found[one.status] += one.number
     return dict(sorted(found.items()))
-
-
-def _show(shown: ShownLog) -> dict[str, Any]:
-    log = shown.log
-    return {
-        "container_id": log.container_id,
-        "cause": log.cause,
-        "read_at": log.read_at.isoformat(),
-        "is_cut": shown.is_cut,
-        "lines": [{"at": line.at, "text": line.text} for line in shown.lines],
-    }

@@ -13,6 +13,7 @@ from shared.conversations import events, start_tasks
 from shared.conversations import lists as conversation_lists
 from shared.conversations.events import EventFilter
 from shared.conversations.lists import SORT_ORDERS, ConversationFilter
+from shared.conversations.start_tasks import StartTaskFilter
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
 from shared.sql.pagination import Order, encode_page_id
@@ -167,16 +168,8 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, s
     second = encode_page_id(Order(column, col(StartTask.id), descending), NEWEST.replace(month=6), "8" * 32)
     for page_id in (None, second):
         with store.reading() as session, plans_of_sessions(store) as plans:
-            found = start_tasks.search(
-                session,
-                owner_id,
-                conversation_id=None,
-                created_from=None,
-                stage=stage,
-                sort_order=name,
-                page_id=page_id,
-                limit=3,
-            )
+            which = StartTaskFilter(stage=stage)
+            found = start_tasks.search(session, owner_id, which, sort_order=name, page_id=page_id, limit=3)
         assert found.items
         assert len(plans) == 2  # the queries of the sizes of their requests, and of those that fit into a page
         for plan in plans:
@@ -185,9 +178,9 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, s
 
 @pytest.mark.parametrize("name", sorted(start_tasks.SORT_ORDERS))
 def test_start_tasks_of_a_rare_stage_are_searched_among_the_owners(store: Explained, owner_id: str, name: str) -> None:
-    filters: dict[str, Any] = {"conversation_id": None, "created_from": None, "stage": Stage.ERROR}
+    which = StartTaskFilter(stage=Stage.ERROR)
     with store.reading() as session, plans_of_sessions(store) as plans:
-        found = start_tasks.search(session, owner_id, **filters, sort_order=name, page_id=None, limit=3)
+        found = start_tasks.search(session, owner_id, which, sort_order=name, page_id=None, limit=3)
     assert found.items == []
     assert len(plans) == 2
     for plan in plans:

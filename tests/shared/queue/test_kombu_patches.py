@@ -1,8 +1,6 @@
 """A worker survives the loss of its broker in every state."""
 
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,69 +8,47 @@ import pytest
 from celery import Celery
 from kombu.transport.redis import QoS
 
-from shared.queue.broker import make_app
-from shared.settings import Settings
 from tests.fakes.waiting_worker import QUEUE, TASK
-from tests.services import processes
-from tests.services.directories import REPOSITORY
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 
-@pytest.fixture
-def app(valkey: Valkey) -> Iterator[Celery]:
-    app = make_app(Settings(redis_url=valkey.url))
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker with room for two jobs at a time."""
-    environment = [f"AW_REDIS_URL={valkey.url}", f"PYTHONPATH={REPOSITORY}"]
-    command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
-    worker = processes.start(command, tmp_path / "log")
-    yield worker
-    (tmp_path / "go").touch()
-    processes.stop(worker)
-
-
 def test_busy_worker_with_prefetched_jobs_survives(
-    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
     """The running jobs end, and the prefetched ones begin, while their connection is lost."""
     for number in range(6):
-        send(app, str(number))
+        send(celery_app, str(number))
     begun = eventually(lambda: files(tmp_path, "begun-", at_least=2))
     valkey.kill()
     (tmp_path / "go").touch()
     eventually(lambda: files(tmp_path, "ended-", at_least=len(begun)))
     valkey.start()
-    send(app, "after")
+    send(celery_app, "after")
     eventually((tmp_path / "ended-after").exists)
-    assert worker.poll() is None, (tmp_path / "log").read_text()
+    assert waiting_worker.poll() is None, (tmp_path / "log").read_text()
 
 
 def test_worker_reconnects_at_a_constant_interval(
-    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
     """The worker tries every second, so jobs sent after an outage begin soon."""
     (tmp_path / "go").touch()
-    send(app, "before")
+    send(celery_app, "before")
     eventually((tmp_path / "ended-before").exists)
     valkey.kill()
     eventually(lambda: "Trying again in 1.00 second... (4/" in (tmp_path / "log").read_text())
     valkey.start()
-    send(app, "after")
+    send(celery_app, "after")
     eventually((tmp_path / "ended-after").exists)
-    assert worker.poll() is None, (tmp_path / "log").read_text()
+    assert waiting_worker.poll() is None, (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("lost", ["channel", "transport"])
-def test_message_of_a_lost_connection_is_dropped(app: Celery, lost: str) -> None:
+def test_message_of_a_lost_connection_is_dropped(celery_app: Celery, lost: str) -> None:
     """The same calls on kombu's own class raise, which ends a worker."""
-    send(app, "1")
-    channel, tag = fetch_and_lose(app, lost)
+    send(celery_app, "1")
+    channel, tag = fetch_and_lose(celery_app, lost)
     with pytest.raises(AttributeError):
         QoS.ack(channel.qos, tag)
     with pytest.raises(AttributeError):
@@ -82,9 +58,9 @@ def test_message_of_a_lost_connection_is_dropped(app: Celery, lost: str) -> None
     assert not channel.qos._delivered
 
 
-def test_message_is_restored_while_its_connection_exists(app: Celery) -> None:
-    send(app, "1")
-    with app.connection() as connection:
+def test_message_is_restored_while_its_connection_exists(celery_app: Celery) -> None:
+    send(celery_app, "1")
+    with celery_app.connection() as connection:
         channel: Any = connection.default_channel
         channel.queue_declare(QUEUE)
         assert channel.basic_get(QUEUE)

@@ -7,12 +7,12 @@ import pytest
 
 from shared.cli.local.quantities import parse_duration, show_duration
 from shared.errors import Invalid
+from shared.models import Sandbox
 from shared.sandboxes.deadlines import (
     FIELDS,
     NEVER,
     Deadline,
     Durations,
-    Situation,
     combine,
     expiry,
     next_deadline,
@@ -24,8 +24,20 @@ EARLY, LATE = CREATED + timedelta(seconds=100), CREATED + timedelta(seconds=200)
 FREEZE, STOP, DELETE = 10, 20, 30
 # Before everything else, between two of the others, after everything else.
 AGES = (None, 50, 225, 10_000)
-SITUATIONS = [
-    Situation(desired, status, kind, is_observed, CREATED, moved_at, active_at)
+ROWS = [
+    Sandbox(
+        spec_id="",
+        session_key="",
+        session_key_digest="",
+        desired=desired,
+        status=status,
+        pause_kind=kind,
+        generation=2,
+        observed_generation=1 + is_observed,
+        created_at=CREATED,
+        status_changed_at=moved_at,
+        last_active_at=active_at,
+    )
     for desired, status, kind, is_observed, moved_at, active_at in product(
         Desired, Status, (None, *PauseKind), (True, False), (EARLY, LATE), (EARLY, LATE)
     )
@@ -33,51 +45,47 @@ SITUATIONS = [
 DURATIONS = [Durations(*values) for values in product((None, FREEZE), (None, STOP), (None, DELETE), AGES)]
 
 
-def is_deleted(situation: Situation) -> bool:
-    return situation.desired == Desired.DELETED or situation.status in (Status.DELETING, Status.DELETED)
+def is_deleted(row: Sandbox) -> bool:
+    return row.desired == Desired.DELETED or row.status in (Status.DELETING, Status.DELETED)
 
 
-def idle_action(situation: Situation) -> DeadlineAction | None:
+def idle_action(row: Sandbox) -> DeadlineAction | None:
     """The action on an idle sandbox, in a table of its own."""
-    if is_deleted(situation) or not situation.is_observed:
+    if is_deleted(row) or row.generation != row.observed_generation:
         return None
     by_status = {
         Status.RUNNING: DeadlineAction.FREEZE,
         Status.ERROR: DeadlineAction.DELETE,
         Status.PAUSED: DeadlineAction.DELETE,
     }
-    frozen = situation.status == Status.PAUSED and situation.pause_kind == PauseKind.FROZEN
-    return DeadlineAction.STOP if frozen else by_status.get(Status(situation.status))
+    frozen = row.status == Status.PAUSED and row.pause_kind == PauseKind.FROZEN
+    return DeadlineAction.STOP if frozen else by_status.get(Status(row.status))
 
 
 @pytest.mark.parametrize("durations", DURATIONS)
 def test_next_deadline_in_every_situation(durations: Durations) -> None:
     seconds = {DeadlineAction.FREEZE: durations.freeze_after_seconds, DeadlineAction.STOP: durations.stop_after_seconds}
     seconds[DeadlineAction.DELETE] = durations.delete_after_seconds
-    for situation in SITUATIONS:
+    for row in ROWS:
         expected: list[Deadline] = []
-        if (ends := expiry(CREATED, durations)) is not None and not is_deleted(situation):
+        if (ends := expiry(CREATED, durations)) is not None and not is_deleted(row):
             expected.append(Deadline(ends, DeadlineAction.EXPIRE))
-        action = idle_action(situation)
+        action = idle_action(row)
         if action is not None and (after := seconds[action]) is not None:
-            expected.append(
-                Deadline(max(situation.status_changed_at, situation.last_active_at) + timedelta(seconds=after), action)
-            )
-        assert next_deadline(situation, durations) == min(expected, key=lambda deadline: deadline.at, default=None), (
-            situation
-        )
+            expected.append(Deadline(max(row.status_changed_at, row.last_active_at) + timedelta(seconds=after), action))
+        assert next_deadline(row, durations) == min(expected, key=lambda deadline: deadline.at, default=None), row
 
 
 def test_no_deadline_by_default() -> None:
-    assert {next_deadline(situation, Durations()) for situation in SITUATIONS} == {None}
+    assert {next_deadline(row, Durations()) for row in ROWS} == {None}
 
 
 def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
     durations = Durations(FREEZE, STOP, DELETE)
     deleted = {
-        (situation.status, situation.pause_kind)
-        for situation in SITUATIONS
-        if (found := next_deadline(situation, durations)) and found.does.outcome[0] == Desired.DELETED
+        (row.status, row.pause_kind)
+        for row in ROWS
+        if (found := next_deadline(row, durations)) and found.does.outcome[0] == Desired.DELETED
     }
     assert {status for status, _ in deleted} == {Status.PAUSED, Status.ERROR}
     assert (Status.PAUSED, PauseKind.FROZEN) not in deleted

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from shared.backup import manifest
 from shared.clock import now
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid
@@ -16,7 +17,6 @@ from shared.models import Sandbox
 from shared.sandboxes.desired_state import set_desired
 from shared.states import Desired, PauseKind, Status
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
-from worker.backup import archives
 from worker.backup.__main__ import MANIFEST, NodeBackup
 from worker.backup.archives import Archive, Limits
 from worker.backup.files import NodeFiles
@@ -47,7 +47,7 @@ class FilesInMemory:
         path = target / f"{name}.folder.tar"
         path.write_bytes(self.found[name])
         self.while_saving()
-        return DiskKind.PLAIN, Archive(path.name, len(self.found[name]), archives.digest_of(path))
+        return DiskKind.PLAIN, Archive(path.name, len(self.found[name]), manifest.digest(path))
 
     def restore(self, name: str, _kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
         assert labels["agent-workspace.installation"] == "installation"

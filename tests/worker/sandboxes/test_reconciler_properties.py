@@ -19,19 +19,17 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.settings import Settings
 from shared.states import Desired
-from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
 from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
-from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
+from tests.factories import NODE_ID, SECRET_KEY, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
-from worker.context import Lane, LongRuns, WorkerContext
-from worker.lease_renewer import LeaseRenewer, SharedCalls
+from tests.worker.contexts import make_context
+from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
 from worker.settings import WorkerSettings
 
-INSTALLATION = "test-installation"
 BOUNDS = bounds(
     max_examples=25,
     stateful_step_count=12,
@@ -56,7 +54,7 @@ class Life(RuleBasedStateMachine):
         self._directory = TemporaryDirectory()
         path = shutil.copy(template, self._directory.name)
         self._engine = FakeEngine()
-        self._context = make_context(Path(path), self._engine)
+        self._context = make_worker(Path(path), self._engine)
         self._user = make_person(self._context.database, "alice")
         self._history: list[Entry] = []
 
@@ -126,8 +124,8 @@ class Life(RuleBasedStateMachine):
                 history=self._history,
                 sandboxes=session.exec(select(Sandbox)).all(),
                 transitions=session.exec(select(SandboxTransition)).all(),
-                containers=self._engine.list_containers(INSTALLATION),
-                volumes=self._engine.list_volumes(INSTALLATION),
+                containers=self._engine.list_containers(scenes.INSTALLATION),
+                volumes=self._engine.list_volumes(scenes.INSTALLATION),
             )
 
 
@@ -137,27 +135,17 @@ def test_every_desired_state_is_reached(tmp_path: Path) -> None:
     run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]
 
 
-def make_context(path: Path, engine: FakeEngine) -> WorkerContext:
+def make_worker(path: Path, engine: FakeEngine) -> WorkerContext:
     """A worker on a store of its own."""
     database = Database(f"sqlite:///{path}")
     make_spec(database, IMAGE)
     make_node(database)
-    return WorkerContext(
-        shared=Settings(var_dir=path.parent, secret_keys=SecretStr(SECRET_KEY)),
-        settings=WorkerSettings(node=NODE_ID, lease_seconds=15, health_timeout=1),
-        database=database,
-        vault=VAULT,
-        engine=engine,
-        publisher=RecordingPublisher(),
-        renewer=LeaseRenewer(database, "worker-1", 15),
-        http=engine.agent_servers(),
-        status_checks=ManualExecutor(),
-        probes=ManualExecutor(),
-        installation=INSTALLATION,
-        runs=LongRuns(PromptExecutor()),
-        agents=Lane(16),
-        boots=Lane(32),
-        pulls=SharedCalls(),
+    return make_context(
+        database,
+        engine,
+        engine.agent_servers(),
+        Settings(var_dir=path.parent, secret_keys=SecretStr(SECRET_KEY)),
+        WorkerSettings(node=NODE_ID, lease_seconds=15, health_timeout=1),
     )
 
 
