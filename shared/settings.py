@@ -5,8 +5,9 @@ from enum import StrEnum
 from functools import cached_property
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 FLOWER_USER = "flower"
@@ -55,6 +56,11 @@ NO_QUOTAS = Quotas()
 NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 # Sizes of the network of a node's sandboxes: a bridge has at most 1,023 ports.
 LONGEST_PREFIX, SHORTEST_PREFIX = 28, 16
+
+
+def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
+    """A setting read from `AW_<new>`, or for one release from `AW_<old>`, its former name."""
+    return Field(default, validation_alias=AliasChoices(f"AW_{new}", f"AW_{old}", new.lower()), **constraints)
 
 
 class Settings(BaseSettings):
@@ -130,7 +136,9 @@ class Settings(BaseSettings):
     republish_seconds: float = Field(
         5.0, gt=0, le=15, description="Max time until a worker must start a published job, seconds"
     )
-    list_cache_mb: int = Field(32, ge=0, description="Response cache of lists per API process, MB; 0: none")
+    list_cache_mb: int = renamed(
+        "LISTS_MEMORY_MB", "LIST_CACHE_MB", 32, ge=0, description="Response cache of lists per API process, MB; 0: none"
+    )
     quota_running: int = Field(0, ge=0, description="Max running sandboxes of a user; 0: no limit")
     quota_sandboxes: int = Field(0, ge=0, description="Max sandboxes of a user; 0: no limit")
     quota_creates_per_minute: int = Field(
@@ -143,7 +151,9 @@ class Settings(BaseSettings):
     quota_events: int = Field(0, ge=0, description="Max stored events of a user; 0: no limit")
     quota_event_bytes: int = Field(0, ge=0, description="Max bytes of stored events of a user; 0: no limit")
     wake_seconds: float = Field(60.0, gt=0, description="Max time that a request waits for its sandbox to run, seconds")
-    wake_max_waiting: int = Field(1000, ge=0, description="Max waiting requests in each API process")
+    wake_max_waiting: int = renamed(
+        "WAKE_MOST_HELD", "WAKE_MAX_WAITING", 1000, ge=0, description="Max waiting requests in each API process"
+    )
     cors_origins: str = Field(
         "", description="Origins of websites that may call the API from a browser, comma-separated; empty: none"
     )

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.leasing.leases import MAX_SECONDS
+from shared.settings import renamed
 
 
 class WorkerSettings(BaseSettings):
@@ -32,7 +33,13 @@ class WorkerSettings(BaseSettings):
         300.0, ge=0, description="Max time that a process of a node waits for the database at its start, seconds"
     )
     concurrency: int = Field(32, ge=1, description="Jobs that run at a time")
-    warm_boot_concurrency: int = Field(2, ge=1, description="Warm sandboxes that boot on this node at a time")
+    warm_boot_concurrency: int = renamed(
+        "WARM_BOOTS",
+        "WARM_BOOT_CONCURRENCY",
+        2,
+        ge=1,
+        description="Warm sandboxes that boot on this node at a time",
+    )
     lease_seconds: float = Field(
         15.0, gt=0, le=MAX_SECONDS, description="Seconds without a heartbeat after which a worker loses its leases"
     )
@@ -44,14 +51,24 @@ class WorkerSettings(BaseSettings):
     quarantine_seconds: float = Field(
         3600.0, ge=0, description="How long containers and volumes without a row in the database are kept"
     )
-    health_probe_seconds: float = Field(30.0, gt=0, description="Pause between two probes of each running agent server")
+    health_probe_seconds: float = renamed(
+        "PROBE_SECONDS",
+        "HEALTH_PROBE_SECONDS",
+        30.0,
+        gt=0,
+        description="Pause between two probes of each running agent server",
+    )
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two heartbeats of the node")
     node_lost_seconds: float = Field(
         20.0, gt=0, description="Seconds without a heartbeat after which another node is marked lost"
     )
     stop_seconds: int = Field(5, ge=0, description="Grace period of a container before it is killed")
-    first_message_timeout_seconds: float = Field(
-        15, ge=0, description="Max time from the creation of a conversation to its first message"
+    first_message_timeout_seconds: float = renamed(
+        "FIRST_MESSAGE_SECONDS",
+        "FIRST_MESSAGE_TIMEOUT_SECONDS",
+        15,
+        ge=0,
+        description="Max time from the creation of a conversation to its first message",
     )
     allowed_capabilities: str = Field(
         "", description="Capabilities that the engine filter lets specs add, comma-separated; empty: none"
@@ -70,7 +87,8 @@ class WorkerSettings(BaseSettings):
         0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
     )
     sandbox_dns: str = Field(
-        "auto", description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none"
+        "auto",
+        description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
     )
     container_log_days: float = Field(
         7.0, ge=0, description="Days for which the log of a removed or failed container is kept; 0: none is kept"
@@ -80,8 +98,12 @@ class WorkerSettings(BaseSettings):
     )
     metrics_host: str = Field("127.0.0.1", description="Address on which a worker serves this machine's metrics")
     metrics_port: int = Field(0, ge=0, le=65535, description="Port on which a worker serves metrics; 0: none")
-    max_attempts: int = Field(
-        5, ge=1, description="Failed attempts after which a sandbox's or a start's status becomes ERROR"
+    max_attempts: int = renamed(
+        "MOST_ATTEMPTS",
+        "MAX_ATTEMPTS",
+        5,
+        ge=1,
+        description="Failed attempts after which a sandbox's or a start's status becomes ERROR",
     )
 
     @property

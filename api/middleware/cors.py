@@ -9,7 +9,8 @@ METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
 MAX_AGE = "600"
 # Response headers that pages may read, besides the safelisted ones of the Fetch standard.
 EXPOSED = (
-    "Content-Disposition, Deprecation, ETag, Link, Operation-Settled, Preference-Applied, Retry-After, X-Request-ID"
+    "Content-Disposition, Deprecation, ETag, Link, Operation-Settled, Preference-Applied, Retry-After, Wish-Settled, "
+    "X-Request-ID"
 )
 
 

@@ -34,10 +34,12 @@ from shared.users import idempotency
 # Below the usual timeouts of proxies.
 MAX_SECONDS = 60
 COMPLETED = "Operation-Settled"
+# The former name, sent for one release.
+FORMER = "Wish-Settled"
 # The header's third value, besides true and false: another state is desired now.
 SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
-HEADERS = (COMPLETED, APPLIED)
+HEADERS = (COMPLETED, FORMER, APPLIED)
 SECONDS = re.compile("[0-9]{1,9}")
 INVALID = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
 
@@ -78,7 +80,8 @@ class Wait:
             self._queue.enqueue(*jobs)
             return False
         self._queue.enqueue_now(*jobs)
-        self._response.headers[COMPLETED] = await self._await(row)
+        completed = await self._await(row)
+        self._response.headers.update({COMPLETED: completed, FORMER: completed})
         return True
 
     def add_headers(self, answer: Answer) -> Answer:

@@ -38,7 +38,13 @@ Warm = Annotated[
 ]
 WarmMax = Annotated[
     int | None,
-    typer.Option(min=0, max=1000, help="Max warm sandboxes, including booting ones. Default: --warm plus one."),
+    typer.Option(
+        "--warm-max",
+        "--warm-most",
+        min=0,
+        max=1000,
+        help="Max warm sandboxes, including booting ones. Default: --warm plus one. --warm-most is the former name.",
+    ),
 ]
 Disk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit.")
