@@ -111,7 +111,7 @@ class LivenessMonitor:
         return self._context.network.find_route_problem() or self._find_silence(sandbox)
 
     def _find_silence(self, sandbox: Sandbox) -> str | None:
-        """Why none responds: neither this sandbox's address, nor another sandbox within the pause between two probes."""
+        """Why none responds: neither this sandbox's address, nor another sandbox since the last probe of this one."""
         place = PLACE.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
         if place is None or self._context.network.reaches(place[1]):
             self._heard_at = monotonic()
