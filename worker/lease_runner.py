@@ -1,7 +1,7 @@
 """Running a leased row: claim it, work on it, release it. Every kind of job runs like this."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from datetime import datetime
 from functools import partial
@@ -159,14 +159,25 @@ def _work(
         # A bug in this service: the trace shows code, not values, and the sweep requeues the row.
         log.exception("work_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
         metrics.count_failed_run(row.__tablename__)
+        _reload(context, row)
         last = row.attempt + 1 >= context.settings.max_attempts
         return _work(context, row, give_up, None) if last and give_up else Retry(type(error).__name__)
     return None
 
 
+def _reload(context: WorkerContext, row: Any) -> None:
+    """Read the row again: it may have columns of a transaction that was rolled back, such as its attempts or stage."""
+    table = type(row)
+    names = tuple(table.__table__.columns.keys())
+    with suppress(*UNAVAILABLE):
+        for name, value in zip(names, leases.read(context.database, table, row.id, row.fence, names), strict=True):
+            setattr(row, name, value)
+
+
 def _release(context: WorkerContext, table: type[Row], row: Any, retry: Retry | None) -> bool:
     """Release the lease, unless the last write of the work did so. Returns whether the row is due."""
-    if row.lease_until is None:
+    # If the work failed, that write may have been rolled back.
+    if retry is None and row.lease_until is None:
         return row.due_at is not None
     with context.database.transaction() as session:
         if retry is not None and retry.counts:

@@ -21,8 +21,9 @@ from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
 from shared.settings import StoredQuotas
 from shared.sql.pagination import measure
+from shared.states import Stage
 from tests.api.agent_reports import conversation_report, event_report, update_report
-from tests.factories import Person, make_sandbox, make_start_task
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
 
 
@@ -181,3 +182,27 @@ def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandb
     make_start_task(database, user, sandbox)
     with pytest.raises(QuotaExceeded, match="2 conversations"), database.transaction() as session:
         conversation_quotas.admit_start(session, user.id, 2)
+
+
+def test_starts_that_are_over_or_of_others_do_not_count(
+    database: Database, user: Person, other_user: Person, sandbox: Sandbox
+) -> None:
+    make_start_task(database, user, sandbox, stage=Stage.ERROR)
+    make_start_task(database, other_user, make_sandbox(database, other_user))
+    with database.transaction() as session:
+        conversation_quotas.admit_start(session, user.id, 1)
+    make_start_task(database, user, sandbox)
+    with pytest.raises(QuotaExceeded), database.transaction() as session:
+        conversation_quotas.admit_start(session, user.id, 1)
+
+
+def test_conversations_in_other_sandboxes_do_not_count(
+    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation_quotas, "MAX_OF_SANDBOX", 1)
+    full = make_sandbox(database, user)
+    make_conversation(database, user, full)
+    with database.reading() as session:
+        conversation_quotas.check_sandbox(session, sandbox.id)
+        with pytest.raises(QuotaExceeded):
+            conversation_quotas.check_sandbox(session, full.id)

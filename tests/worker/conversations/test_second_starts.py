@@ -109,6 +109,16 @@ def test_idle_conversation_shows_the_branch_that_its_clone_is_on(
     assert row(context, Conversation, elsewhere.id).selected_branch is None
 
 
+@pytest.mark.usefixtures("server")
+def test_child_of_a_conversation_on_a_former_branch_changes_no_other_s_branch(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    parent, other = (first(context, user, sandbox_id, execution_status="finished") for _ in range(2))
+    change(context, Conversation, parent.id, selected_branch="dev")
+    found = started(context, ask(context, user, sandbox_id, parent_conversation_id=parent.id))
+    assert (found.selected_branch, row(context, Conversation, other.id).selected_branch) == ("feature/made",) * 2
+
+
 def test_start_that_has_its_branch_keeps_it(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:

@@ -78,6 +78,19 @@ def test_server_that_responds_sometimes_keeps_running(
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
+def test_one_failed_probe_is_no_failure_however_rare_probes_are(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    settings = context.settings.model_copy(update={"health_probe_seconds": 600.0})
+    rare = LivenessMonitor(replace(context, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
+    sandbox_id = running(context, user)
+    engine.silent = {container_name(sandbox_id)}
+    probe(rare)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    probe(rare)
+    assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
+
+
 def test_server_that_responds_at_the_last_moment_keeps_running(
     context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:

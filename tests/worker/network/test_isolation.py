@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from shared.models import Node, Sandbox, SandboxSpec
+from shared.models import Node, Sandbox, SandboxSpec, StartTask
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from shared.states import Desired, Reason, Status
+from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import row, running, set_desired, start, store_settings
+from tests.worker.scenes import ask, configure, row, running, set_desired, start, store_settings
+from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
@@ -126,6 +127,18 @@ def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: Pe
     with scene.context.database.transaction() as session:
         model_servers.allow(session, SERVER)
     sandbox_id = running(scene.context, user)
+    assert scene.rules.models == {f"{scene.address(sandbox_id)} . 192.168.1.20 . 8000"}
+
+
+def test_model_server_of_a_new_conversation_is_reached_at_once(scene: Scene, sandbox_id: str, user: Person) -> None:
+    with scene.context.database.transaction() as session:
+        model_servers.allow(session, SERVER)
+    configure(scene.context, user)
+    store_settings(scene.context, user, **MODELS)
+    assert scene.rules.models == frozenset()
+    task_id = ask(scene.context, user, sandbox_id)
+    start_conversation(scene.context, task_id)
+    assert row(scene.context, StartTask, task_id).stage == Stage.READY
     assert scene.rules.models == {f"{scene.address(sandbox_id)} . 192.168.1.20 . 8000"}
 
 

@@ -1,17 +1,21 @@
-"""A start's secrets are in no log line and no row."""
+"""A start's secrets are in no log line and no row, and those that can't be used end it with a reason."""
 
+import json
 import logging
 from typing import Any
 
 import pytest
 
-from shared.states import Stage
+from shared.models import StartTask
+from shared.states import Reason, Stage
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
 from tests.worker.scenes import (
     SECRETS,
     ask,
+    assert_failed,
+    change,
     conversation_of,
     task_of,
 )
@@ -61,3 +65,14 @@ class TestSecrets:
         assert task.due_at
         assert "RuntimeError" in logged(caplog)
         assert_no_secret(logged(caplog))
+
+    def test_secret_that_an_update_has_made_unusable_ends_the_start(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        sealed = context.vault.encrypt(json.dumps({"not-usable": SECRETS[0]}))
+        change(context, StartTask, task_id, secrets=sealed)
+        start_conversation(context, task_id)
+        task = assert_failed(context, task_id, Reason.UNUSABLE_SECRET, "name")
+        assert_no_secret(task.detail or "")
+        assert server.calls == []

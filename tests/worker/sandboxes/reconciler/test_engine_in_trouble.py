@@ -135,6 +135,19 @@ def test_drift_is_not_taken_for_a_failure(
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
 
 
+def test_attempts_of_a_check_that_succeeds_at_last_do_not_count_later(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    sandbox_id = running(context, user)
+    fail(engine, READS)
+    mark_due(context, sandbox_id)
+    try_often(context, sandbox_id)
+    assert row(context, sandbox_id).attempt > 0
+    engine.fail = {}
+    reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).attempt) == (Status.RUNNING, 0)
+
+
 def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     """The reason lets another node fail the sandbox over."""
     sandbox_id = running(context, user)

@@ -1,0 +1,45 @@
+"""A sandbox from the warm pool belongs to its owner once it was ready: used files are no sign of another owner."""
+
+import pytest
+
+from shared.models import Sandbox
+from shared.states import Desired, Reason, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import claim, deliver, row, server_of, set_desired, warm
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+@pytest.fixture
+def used(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+    """A claimed sandbox in which a conversation has begun, and whose container has exited."""
+    sandbox_id = warm(context)
+    reconcile(context, sandbox_id)
+    assert claim(context, user) == sandbox_id
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).ready_at is not None
+    server_of(engine, sandbox_id).add("c" * 32)
+    engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+    return sandbox_id
+
+
+def test_failed_sandbox_keeps_its_files_for_its_owner(context: WorkerContext, engine: FakeEngine, used: str) -> None:
+    resync(context)
+    deliver(context)
+    found = row(context, Sandbox, used)
+    assert (found.status, found.reason, found.desired) == (Status.ERROR, Reason.EXIT_CODE, Desired.RUNNING)
+    assert list(engine.volumes) == [container_name(used)]
+    set_desired(context, used, Desired.RUNNING)
+    reconcile(context, used)
+    assert row(context, Sandbox, used).status == Status.RUNNING
+
+
+def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngine, used: str) -> None:
+    set_desired(context, used, Desired.DELETED)
+    reconcile(context, used)
+    found = row(context, Sandbox, used)
+    assert (found.status, found.reason, engine.volumes) == (Status.DELETED, None, {})
