@@ -115,6 +115,10 @@ def _all_units() -> Groups:
     ]
 
 
+def _points(database: str) -> Groups:
+    return _thorough(f"points-{database}", "-m", "drill", "--database", database, "tests/drills", *ALONE)
+
+
 def _all_pairs() -> dict[str, Groups]:
     from tests.drills.faults.operations import OPERATIONS  # noqa: PLC0415 - takes a second, and `make unit` does not need it
 
@@ -195,7 +199,8 @@ def nightly() -> dict[str, Groups]:
         "random": _thorough("random", *RANDOM, *PROCESSES),
         "real": _thorough("real", "-m", "real", "--ignore=tests/cluster", *WAITING),
         "cluster": _clusters(),
-        "points": _thorough("points", "-m", "drill", "tests/drills", *ALONE),
+        "points-sqlite": _points("sqlite"),
+        "points-postgresql": _points("postgresql"),
         **_all_pairs(),
         "chaos-sqlite": _chaos("sqlite"),
         "chaos-postgresql": _chaos("postgresql"),
