@@ -58,6 +58,22 @@ def test_running_sandboxes_keep_running(
     assert engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
 
 
+def test_sandbox_is_probed_again_once_the_door_is_back(
+    context: WorkerContext, shut: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    running(context, user)
+    monkeypatch.setattr(context.engine, "asked", asked.append)
+    monitor = LivenessMonitor(shut, probes=PromptExecutor(), checks=PromptExecutor())
+    for _ in SHARDS:
+        monitor.probe_next_shard()
+    assert asked == []
+    monkeypatch.setattr(monitor, "_context", context)
+    for _ in SHARDS:
+        monitor.probe_next_shard()
+    assert len(asked) == 1
+
+
 def test_sandboxes_are_reached_at_their_door_s_new_address_after_the_next_probe(
     context: WorkerContext, user: Person
 ) -> None:

@@ -173,7 +173,8 @@ class TestReaping:
         make_node(context.database, "node-b")
         theirs = put(engine, quiet_row(context, user, Status.RUNNING, node_id="node-b"))
         assert checked(context) == set()
-        assert theirs in engine.containers
+        assert engine.containers[theirs].state == ContainerState.RUNNING
+        assert all_rows(context.database)["unknown_container"] == []
 
     @pytest.mark.parametrize("at", range(6))
     def test_leaves_containers_that_appear_during_the_resync(
