@@ -39,7 +39,6 @@ HTTP_FILES: Mapping[str, str] = {
     "shared/cli/remote/service.py": "the command line on a user's machine: its requests are the API's",
     "api/agent_server/transport.py": "connections of `api.agent_server.client` and `api.sandbox_proxy.http`",
     "shared/agent_server/door.py": "only the names of errors",
-    "worker/network/door.py": "only checks whether the door responds, and forwards nothing",
     "shared/agent_server/limits.py": "only the name of an error",
     "shared/agent_server/responses.py": "only the name of a type; it reads",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
