@@ -95,15 +95,15 @@ def test_events_go_on_when_the_broker_is_back(
 
 
 def test_worker_outlives_a_broker_that_rejects_its_commands(
-    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+    celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
-    send(app, 1)
+    send(celery_app, 1)
     eventually((tmp_path / "ended-0").exists)
     with valkey.client() as client:
         client.execute_command("REPLICAOF", "127.0.0.1", "1")  # nothing listens there: it takes no writes
         eventually(lambda: "server:ResponseError" in (tmp_path / "log").read_text())
         client.execute_command("REPLICAOF", "NO", "ONE")
-    send(app, 2)
+    send(celery_app, 2)
     eventually((tmp_path / "ended-1").exists)
-    assert worker.poll() is None
+    assert waiting_worker.poll() is None
