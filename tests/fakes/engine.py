@@ -51,8 +51,9 @@ class FakeEngine:
         self.at_boot: int | str | None = None
         # Containers whose agent servers do not respond.
         self.silent: set[str] = set()
-        # Number of requests that another server answers at a container's address.
+        # Number of requests that another server answers at a container's address, and the status of its responses.
         self.impostors: Counter[str] = Counter()
+        self.impostor_status = 401
         # Called with the container's name for each request to an agent server.
         self.asked: Callable[[str], None] = lambda _name: None
         # Number of calls by verb that are refused (4xx), and that fail (5xx).
@@ -250,7 +251,7 @@ class FakeEngine:
             raise httpx.ReadTimeout("timed out", request=request)
         if self.impostors[found.request.name] > 0:
             self.impostors[found.request.name] -= 1
-            return httpx.Response(401, json={"detail": "Unauthorized"})
+            return httpx.Response(self.impostor_status, json={"detail": "Unauthorized"})
         server = self.servers.setdefault(found.request.name, FakeAgentServer())
         if found.boot_key is None:
             server.session_key = found.session_key

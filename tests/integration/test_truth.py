@@ -202,7 +202,7 @@ def test_door_that_is_down_ends_no_sandbox(service: Deployment, alice: Client, e
     began = time.monotonic()
     started = alice.start_sandbox()
     eventually(lambda: state_of(alice, started) == ("STARTING", "door_unavailable"))
-    eventually(lambda: "the node's door at" in str(impairment(service, node)))
+    eventually(lambda: "the node's door does not respond" in str(impairment(service, node)))
     eventually(lambda: time.monotonic() - began > 3)  # three times the timeout of an agent server
     assert state_of(alice, well) == ("RUNNING", None)
     assert len(engine.docker("ps", "--quiet").split()) == 2

@@ -106,10 +106,19 @@ class SandboxActions:
             return Health.SILENT
         if self._server.awaits_init() and not self._init_requested:
             return Health.AWAITING_INIT
-        health = self._server.probe(url, keys_confirmed=self._keys_confirmed)
-        if health == Health.SILENT and (problem := self._context.network.find_route_problem()) is not None:
-            raise EngineUnavailable(problem)
+        try:
+            health = self._server.probe(url, keys_confirmed=self._keys_confirmed)
+        except WrongServer:
+            self._require_route()
+            raise
+        if health == Health.SILENT:
+            self._require_route()
         return health
+
+    def _require_route(self) -> None:
+        """Check, before a response or its lack counts, that the sandbox's address leads to this machine's bridge."""
+        if (problem := self._context.network.find_route_problem()) is not None:
+            raise EngineUnavailable(problem)
 
     def is_outdated(self, observed: ContainerStatus) -> bool:
         """Whether another container is needed to run the sandbox."""

@@ -36,11 +36,12 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
 
 
 def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
-    """Whether the agent server has another row's keys; None: it does not respond."""
+    """Whether the agent server has another row's keys; None: it does not respond, or this machine does not reach it."""
     try:
-        return _ask_server(context.agent_server(sandbox, url))
+        answer = _ask_server(context.agent_server(sandbox, url))
     except DoorUnavailable:
         return None
+    return None if answer and context.network.find_route_problem() else answer
 
 
 def _ask_server(server: AgentServer | None) -> bool | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shared.db.migrations import migrate
+from shared.ids import new_id
 from shared.sandboxes import specs
 from tests.drills.chaos.clocked import VARIABLE
 from tests.services.deployment import Deployment
@@ -25,7 +26,8 @@ from tests.services.registry import Registry, running_registry
 from tests.services.slots import is_unused, taken_slot
 from tests.services.valkey import Valkey, running_valkey
 
-INSTALLATION = "test-chaos"
+# Bridges and firewall tables have its name, and are the machine's: another run may be at work beside this one.
+INSTALLATION = f"test-chaos-{new_id()[:6]}"
 NODES = ("node-a", "node-b")
 APIS = ("api-1", "api-2")
 # Two workers share one engine, so each can meet the other's leases.

@@ -12,11 +12,12 @@ from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import ask, configure, row, running, set_desired, start, store_settings
+from tests.worker.scenes import ask, configure, deliver, row, running, set_desired, start, store_settings, warm
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
+from worker.loops.recheck import recheck
 from worker.network import isolation as module
 from worker.network.rules import Allowed
 from worker.sandboxes.container_spec import container_name
@@ -179,13 +180,22 @@ def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.Mon
 
 
 class TestBridgeThatIsDown:
-    """Another program of the machine sets the sandboxes' bridge down, or takes its address or its route."""
+    """Another program of the machine sets the sandboxes' bridge down, or takes its address or its route.
+
+    Another machine may respond at the sandboxes' addresses meanwhile, for example a transparent proxy.
+    """
 
     WORDS = "this machine does not reach the sandboxes' addresses"
 
-    @pytest.fixture(autouse=True)
-    def _down(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        scene.engine.silent = {container_name(sandbox_id)}
+    @pytest.fixture(autouse=True, params=["nothing responds", "another server responds"])
+    def _down(
+        self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    ) -> None:
+        name = container_name(sandbox_id)
+        if request.param == "nothing responds":
+            scene.engine.silent = {name}
+        else:
+            scene.engine.impostors[name], scene.engine.impostor_status = 10_000, 404
         monkeypatch.setattr(module, "find_route_problem", lambda _: self.WORDS)
 
     def test_running_sandboxes_keep_running(self, scene: Scene, sandbox_id: str) -> None:
@@ -194,8 +204,8 @@ class TestBridgeThatIsDown:
         monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
         for _ in range(4 * len(SHARDS)):
             monitor.probe_next_shard()
-        found = row(context, Sandbox, sandbox_id)
-        assert (found.status, found.due_at) == (Status.RUNNING, None)
+            deliver(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
         assert scene.engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
 
     def test_resume_waits_and_says_why(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +217,20 @@ class TestBridgeThatIsDown:
         assert (found.status, found.reason) == (Status.PAUSED, Reason.ENGINE_ERROR)
         assert self.WORDS in str(found.detail)
         scene.engine.silent.clear()
+        scene.engine.impostors.clear()
         monkeypatch.setattr(module, "find_route_problem", lambda _: None)
         reconcile(scene.context, sandbox_id)
         assert row(scene.context, Sandbox, sandbox_id).status == Status.RUNNING
+
+    def test_warm_sandbox_stays_in_the_pool(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        warm_id = warm(scene.context)
+        monkeypatch.setattr(module, "find_route_problem", lambda _: None)
+        reconcile(scene.context, warm_id)
+        monkeypatch.setattr(module, "find_route_problem", lambda _: self.WORDS)
+        scene.engine.impostors[container_name(warm_id)] = 10_000
+        recheck(scene.context, warm_id)
+        deliver(scene.context)
+        assert row(scene.context, Sandbox, warm_id).status == Status.RUNNING
 
     def test_node_takes_no_new_ones(self, scene: Scene) -> None:
         scene.isolation.refresh()
