@@ -51,9 +51,8 @@ class FakeEngine:
         self.at_boot: int | str | None = None
         # Containers whose agent servers do not respond.
         self.silent: set[str] = set()
-        # Number of requests that another server answers at a container's address, and the status of its responses.
-        self.impostors: Counter[str] = Counter()
-        self.impostor_status = 401
+        # Number of requests that another server answers at a container's address, and its status.
+        self.impostors, self.impostor_status = Counter[str](), 401
         # Called with the container's name for each request to an agent server.
         self.asked: Callable[[str], None] = lambda _name: None
         # Number of calls by verb that are refused (4xx), and that fail (5xx).
