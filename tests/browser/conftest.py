@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from deploy.demo.scripted_model import ScriptedModel
@@ -12,6 +13,8 @@ from tests.browser.site import ARGUMENTS, CANVAS, CHROMIUM
 from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.second_machine import SecondMachine, running_second_machine
+
+log = structlog.get_logger()
 
 HERE, ELSEWHERE = "here", "elsewhere"
 
@@ -80,6 +83,7 @@ def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator
     page = context.new_page()
     page.set_default_timeout(120_000)
     context.on("request", lambda request: requested.append(request.url))
+    _log_failures(page)
     page.on("websocket", lambda socket: requested.append(socket.url))
     context.on(
         "console", lambda message: blocked.append(message.text) if "Content Security Policy" in message.text else None
@@ -89,3 +93,10 @@ def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator
     finally:
         take_picture(page, "99-at-the-end")
         context.close()
+
+
+def _log_failures(page: Page) -> None:
+    """Log what explains a page that does not show what is expected: failed requests, errors, and navigations."""
+    page.on("requestfailed", lambda request: log.info("request_failed", url=request.url, why=request.failure))
+    page.on("pageerror", lambda error: log.info("page_error", error=str(error)))
+    page.on("framenavigated", lambda frame: log.info("navigated", url=frame.url))
