@@ -6,18 +6,16 @@ import pytest
 
 from shared.models import Node, Sandbox
 from shared.states import Reason, Status
-from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
+from tests.worker.loops.probes import PROBES, probe, tolerating_probes
 from tests.worker.scenes import row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.health_monitor import CUT_OFF, SHARDS, LivenessMonitor
+from worker.loops.health_monitor import CUT_OFF, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.network.protocol import NoIsolation
 from worker.sandboxes.container_spec import container_name
-
-PROBES = 4
 
 
 class Firewalled(NoIsolation):
@@ -38,19 +36,7 @@ def network() -> Firewalled:
 @pytest.fixture
 def context(context: WorkerContext, network: Firewalled) -> WorkerContext:
     """Context of a worker that tolerates three failed probes."""
-    settings = context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 30.0 * PROBES})
-    return replace(context, settings=settings, network=network)
-
-
-@pytest.fixture
-def monitor(context: WorkerContext) -> LivenessMonitor:
-    return LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
-
-
-def probe(monitor: LivenessMonitor, intervals: int = 1) -> None:
-    """Probe every sandbox one time per interval."""
-    for _ in range(intervals * len(SHARDS)):
-        monitor.probe_next_shard()
+    return replace(tolerating_probes(context), network=network)
 
 
 def silence(engine: FakeEngine, *sandbox_ids: str) -> set[str]:

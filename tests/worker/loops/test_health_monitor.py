@@ -14,14 +14,14 @@ from tests.doubles import PromptExecutor
 from tests.factories import Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
+from tests.worker.loops.probes import PROBES, probe, tolerating_probes
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
+from worker.loops.health_monitor import LivenessMonitor, open_monitor
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-PROBES = 4
 # Unresponsive servers, which must not delay the probe of another one.
 STUCK = 40
 
@@ -29,19 +29,7 @@ STUCK = 40
 @pytest.fixture
 def context(context: WorkerContext) -> WorkerContext:
     """Context of a worker that tolerates three failed probes."""
-    settings = context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 30.0 * PROBES})
-    return replace(context, settings=settings)
-
-
-@pytest.fixture
-def monitor(context: WorkerContext) -> LivenessMonitor:
-    return LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
-
-
-def probe(monitor: LivenessMonitor, intervals: int = 1) -> None:
-    """Probe every sandbox one time per interval."""
-    for _ in range(intervals * len(SHARDS)):
-        monitor.probe_next_shard()
+    return tolerating_probes(context)
 
 
 def test_unresponsive_server_becomes_an_error(
