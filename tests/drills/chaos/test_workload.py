@@ -1,8 +1,13 @@
-"""The choice of the next request of a chaos run's client."""
+"""The choice of the next request of a chaos run's client, and the sandboxes that no response has named."""
 
 import random
 from collections import Counter
+from typing import Any, cast
 
+from shared.states import Desired
+from tests.drills.chaos.site import Site
+from tests.drills.chaos.workload.fleet import Fleet
+from tests.drills.chaos.workload.sandboxes import IDLE_DEADLINES, MAX_AGE_SECONDS, Sandboxes
 from tests.drills.chaos.workload.workload import MISSING_WEIGHT, choose
 
 CHOICES = 2000
@@ -26,3 +31,19 @@ def test_act_is_chosen_by_its_weight() -> None:
 
 def test_act_that_never_succeeded_is_likelier() -> None:
     assert _count({"rare"})["rare"] > _count(set())["rare"] * MISSING_WEIGHT / 2
+
+
+def test_deadlines_of_a_sandbox_whose_start_got_no_response_are_known() -> None:
+    """Otherwise its deletion by its own deadline looks like a lost desired state."""
+    fleet = Fleet(cast("Site", None), [])
+    of_spec: dict[str, Any] = dict.fromkeys(IDLE_DEADLINES, 3600) | {"max_age_seconds": None}
+    listed = {"spec": of_spec, "idle": of_spec | IDLE_DEADLINES, "age": of_spec | {"max_age_seconds": MAX_AGE_SECONDS}}
+    sandboxes = object.__new__(Sandboxes)
+    sandboxes._fleet = fleet
+    sandboxes.adopt({sandbox_id: (cast("Any", None), item) for sandbox_id, item in listed.items()})
+    assert set(fleet.alive) == {"spec", "idle", "age"}
+    assert set(fleet.expires) == {"age"}
+    assert fleet.deadlines == {
+        "idle": {Desired.PAUSED, Desired.STOPPED, Desired.DELETED},
+        "age": {Desired.DELETED},
+    }

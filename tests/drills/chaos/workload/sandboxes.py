@@ -11,6 +11,7 @@ from tests.drills.chaos.site import BROKEN_IMAGE, QUOTA_RUNNING, QUOTA_SANDBOXES
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.history import SANDBOXES, RecordingClient
 from tests.drills.requests import Outcome, Verb
+from tests.factories import Person
 from tests.services.engine import TINY_IMAGE
 
 # Short enough to expire within a round.
@@ -74,6 +75,13 @@ class Sandboxes:
             assert owners <= {client.person.id}, f"{client.person.id} was shown sandboxes of {owners}"
             self._fleet.count("list", "ok")
 
+    def adopt(self, listed: dict[str, tuple[Person, dict[str, Any]]]) -> None:
+        """Note all listed sandboxes: a start without a response may have created one."""
+        for sandbox_id, (_, item) in listed.items():
+            if sandbox_id not in self._fleet.alive:
+                self._note_deadlines(sandbox_id, _own_deadlines(item))
+        self._fleet.alive = {sandbox_id: person for sandbox_id, (person, _) in listed.items()}
+
     def violations(self) -> list[str]:
         """Exceeded quotas and missed deadlines, as the API shows them. Call it only while there are no faults."""
         listed = self._fleet.listed()
@@ -109,3 +117,9 @@ class Sandboxes:
             for sandbox_id in late
             if sandbox_id in listed
         ]
+
+
+def _own_deadlines(item: dict[str, Any]) -> dict[str, int] | None:
+    """The deadlines that `start` gave to a listed sandbox; None: those of its spec."""
+    own = (IDLE_DEADLINES, {"max_age_seconds": MAX_AGE_SECONDS})
+    return next((deadlines for deadlines in own if deadlines.items() <= item.items()), None)

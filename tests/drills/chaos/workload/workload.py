@@ -104,7 +104,7 @@ class Workload:
     def repair(self) -> None:
         """While there are no faults, resume one half of the sandboxes and pause the other."""
         self.settings.settle()
-        self.fleet.alive = {sandbox_id: person for sandbox_id, (person, _) in self.fleet.listed().items()}
+        self.sandboxes.adopt(self.fleet.listed())
         for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
             client = self.fleet.client(person)
             self.sandboxes.ask(client.resume if number % 2 else client.pause, sandbox_id)
