@@ -21,7 +21,7 @@ from shared.states import Desired, Status
 log = structlog.get_logger()
 
 # If the agent server takes longer, the sandbox is paused with all that runs in it.
-SECONDS = 5.0
+SECONDS = 10.0
 RUNNING = {"status": "running", "limit": MAX_ITEMS}
 
 
