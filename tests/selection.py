@@ -72,6 +72,7 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/test_celery_consumer.py",
+    "tests/worker/test_garbage_messages.py",
     "tests/worker/test_interleavings.py",
     "tests/worker/test_long_runs.py",
     "tests/worker/test_traces.py",

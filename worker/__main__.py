@@ -34,7 +34,7 @@ from shared.reasons import more
 from shared.settings import Settings
 from worker.agent_server.transport import find_door_trouble, open_client
 from worker.celery_app import app
-from worker.celery_consumer import EventBatchingConsumer
+from worker.celery_consumer import JobConsumer
 from worker.context import Lane, LongRuns, WorkerContext
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
@@ -109,7 +109,7 @@ def main() -> None:
         without_mingle=True,
         without_gossip=True,
         task_events=True,
-        consumer_cls=EventBatchingConsumer,
+        consumer_cls=JobConsumer,
         loglevel=shared.log_level,
         quiet=True,  # the log line above replaces its banner
     )

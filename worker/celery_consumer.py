@@ -1,25 +1,55 @@
-"""Celery's events for Flower, sent in batches: one message costs as much as twenty."""
+"""What a worker reads from its queues, and the events for Flower that it sends."""
 
 import time
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+import structlog
 from celery.worker.consumer import Consumer
 
-# Delay of the first event of a batch.
+from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID, is_well_formed
+
+log = structlog.get_logger()
+
+# Delay of the first event of a batch: one message costs as much as twenty.
 BATCH_SECONDS = 0.1
 # The hub loses its timers with a lost connection. A new timer is set after this many seconds.
 MAX_DELAY_SECONDS = 2.0
+# Celery's own tasks, such as those of chords. This service sends none of them.
+OF_CELERY = "celery."
+# What Flower, logs, metrics and traces need of a message's headers. Others decide when and how Celery runs a job.
+HEADERS: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    **dict.fromkeys(("task", "id", "root_id", "lang", "origin", "argsrepr", "kwargsrepr"), str),
+    **dict.fromkeys((REQUEST_ID, "traceparent", "tracestate"), str),
+    "ignore_result": bool,
+    PUBLISHED_AT: (int, float),
+}
 
 
-class EventBatchingConsumer(Consumer):
-    """Consumer that sends an event together with the events of the next 0.1 seconds."""
+class JobConsumer(Consumer):
+    """Consumer that drops messages that are no job, and sends an event together with those of the next 0.1 seconds."""
 
     hub: Any
+    strategies: Any
     _flush_events: Any
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._flush_until = 0.0
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        """Return the function that handles each message. Celery's own raises for some, and logs the body of others."""
+        handle = super().create_task_handler(*arguments, **options)
+
+        def handle_job(message: Any) -> None:
+            if flaw := find_flaw(message, self.strategies):
+                log.warning("message_dropped", why=flaw)
+                message.ack()
+            else:
+                message.headers = select_headers(message.headers)
+                handle(message)
+
+        return handle_job
 
     def on_send_event_buffered(self) -> None:  # type: ignore[override]
         """Schedule the batch of a buffered event. The hub's thread and job threads call this."""
@@ -38,3 +68,25 @@ class EventBatchingConsumer(Consumer):
     def _flush_now(self) -> None:
         self._flush_until = 0.0
         self._flush_events()
+
+
+def find_flaw(message: Any, tasks: Container[str]) -> str:
+    """Return why a message is not one of these tasks' with the id of a row, without its content; empty: it is one."""
+    task, job_id = message.headers.get("task"), message.headers.get("id")
+    if not isinstance(task, str) or not isinstance(job_id, str) or not is_well_formed(job_id):
+        return "no task or no id"
+    if task not in tasks or task.startswith(OF_CELERY):
+        return "unknown task"
+    match message.payload:
+        # The last part is what Celery would run after the job.
+        case [[str()], dict(named), dict(following)] if not named and not any(following.values()):
+            return ""
+    return f"wrong arguments of {task}"
+
+
+def select_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known headers of a message that have the right types."""
+    known = {name: value for name, value in headers.items() if name in HEADERS and isinstance(value, HEADERS[name])}
+    if not is_well_formed(known.get(REQUEST_ID, "")):
+        known.pop(REQUEST_ID, None)
+    return known

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import structlog
 from celery import Celery, Task
 
+from shared import ids
 from shared.observability import correlation, failpoints, metrics
 from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID
 from shared.queue.jobs import (
@@ -28,6 +30,8 @@ from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
 from worker.sandboxes.container_logs import read_live
 from worker.sandboxes.reconciler import reconcile
+
+log = structlog.get_logger()
 
 WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
     StartSandbox: reconcile,
@@ -55,6 +59,9 @@ def register_tasks(app: Celery, context: WorkerContext) -> None:
 
 def _task(name: str, work: Callable[[WorkerContext, str], None], context: WorkerContext) -> Callable[..., None]:
     def run(task: "Task[Any, Any]", row_id: str) -> None:
+        if not ids.WRITTEN.fullmatch(row_id):
+            log.warning("message_dropped", why=f"no row's id for {name}")
+            return
         failpoints.begin(name)
         message = vars(task.request)
         # A sweep's job has an id of its own: its message's, which Flower shows.

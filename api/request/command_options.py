@@ -169,6 +169,7 @@ def _split_preference(text: str) -> tuple[str, str]:
 
 HEADER = "Idempotency-Key"
 REUSED = "another request has used this key: repeat that request, or use a new key"
+SEVERAL = "the request has several keys that differ: send one"
 
 Key = Annotated[
     str | None,
@@ -251,7 +252,13 @@ class IdempotentRequest:
 
 
 async def read_key(request: Request, context: ContextDep, caller: CurrentCaller, key: Key = None) -> IdempotentRequest:
-    """Return the request with its idempotency key."""
+    """Return the request with its idempotency key. The same key may be sent several times.
+
+    Raises:
+        RequestValidationError: the request has several keys that differ.
+    """
+    if len(set(request.headers.getlist(HEADER))) > 1:
+        raise RequestValidationError([validation_entry(("header", HEADER), SEVERAL, "several_idempotency_keys")])
     operation = f"{request.method} {request.url.path}"
     if not key:
         return IdempotentRequest(context.vault, caller.id, operation, None, "")

@@ -1,15 +1,24 @@
-"""Patches of kombu 5.7.0 for lost broker connections.
+"""Patches of kombu 5.7.0 for lost broker connections, and for what is no message in a queue.
 
 kombu restores and acknowledges the messages of a connection even after the connection is lost. Both then fail on
 missing objects, and that ends the worker (docs/decisions/0003). Dropping these messages loses nothing: a message is
 redelivered after its visibility timeout and finds its row completed, or the sweep enqueues the row before that.
+
+Any program with access to the broker can put anything into a queue. kombu raises what its parsers raise, and that ends
+the worker, too. Such an item is dropped before kombu reads it.
 """
 
+from functools import partial
 from typing import Any
 
+import structlog
 from kombu import Connection
 from kombu.transport import virtual
-from kombu.transport.redis import Channel, QoS, Transport
+from kombu.transport.redis import Channel, PrefixedStrictRedis, QoS, Transport
+
+from shared.queue.envelopes import is_envelope
+
+log = structlog.get_logger()
 
 # The interval between two attempts to connect. kombu's own interval grows to 30 s.
 RETRY_SECONDS = 1.0
@@ -51,6 +60,25 @@ def install_channels() -> None:
     Transport.Channel = CachedClientChannel
 
 
+class NotAnEnvelope(Exception):
+    """Raised while an item is read from a queue that kombu can't read."""
+
+
+class CheckingClient(PrefixedStrictRedis):
+    """Reads from queues only what kombu can read."""
+
+    def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
+        """Return the response to a command.
+
+        Raises:
+            NotAnEnvelope: it is an item of a queue that kombu can't read. The item is no longer in the queue.
+        """
+        response: Any = super().parse_response(connection, command_name, **options)
+        if command_name == "BRPOP" and response and not is_envelope(response[1]):
+            raise NotAnEnvelope(response[0].decode())
+        return response
+
+
 class CachedClientChannel(Channel):
     """Caches its client: kombu 5.7.0 creates one for each command, though it has no state but its connections."""
 
@@ -58,6 +86,19 @@ class CachedClientChannel(Channel):
 
     pool: Any
     _cached_client: Any = None
+    _queue_cycle: Any
+
+    def _get_client(self) -> Any:
+        return partial(CheckingClient, global_keyprefix=self.global_keyprefix)
+
+    def _brpop_read(self, **options: Any) -> bool:
+        try:
+            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+        except NotAnEnvelope as error:
+            queue = str(error).rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)  # such items must not delay those of the other queues
+            log.warning("message_dropped", queue=queue, why="not a message")
+            return True
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         create: Any = super()._create_client  # type: ignore[misc]

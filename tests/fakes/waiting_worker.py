@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared.queue.broker import make_app
 from shared.settings import Settings
-from worker.celery_consumer import EventBatchingConsumer
+from worker.celery_consumer import JobConsumer
 
 QUEUE, TASK = "node.waiting", "tests.wait"
 MAX_SECONDS = 60
@@ -32,7 +32,7 @@ def main(directory: Path) -> None:
         queues=[QUEUE],
         without_mingle=True,
         without_gossip=True,
-        consumer_cls=EventBatchingConsumer,
+        consumer_cls=JobConsumer,
     ).start()
 
 

@@ -7,11 +7,13 @@ from shared.models import Sandbox
 from shared.queue.jobs import Job, StartSandbox
 from shared.states import Status
 from tests.factories import Person
+from tests.rows import all_rows
 from tests.worker.scenes import row, start
 from worker import tasks
 from worker.context import WorkerContext
 
 JOBS = Job.__subclasses__()
+ROW_ID = "0f" * 16
 
 
 @pytest.fixture
@@ -35,8 +37,23 @@ def test_each_task_does_its_own_work(
     monkeypatch.setattr(tasks, "WORK", work)
     tasks.register_tasks(app, context)
     for job in JOBS:
-        app.tasks[job.task]("an id")
-    assert seen == [(job.task, "an id") for job in JOBS]
+        app.tasks[job.task](ROW_ID)
+    assert seen == [(job.task, ROW_ID) for job in JOBS]
+
+
+@pytest.mark.parametrize("text", ["", "an id", "0" * 31, f"{ROW_ID}\n", "\ud800", "\0" * 32, "../" * 10])
+def test_job_without_a_row_s_id_is_dropped(
+    context: WorkerContext, user: Person, app: celery.Celery, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    tasks.register_tasks(app, context)
+    start(context, user)
+    before = all_rows(context.database)
+    for job in JOBS:
+        caplog.clear()
+        app.tasks[job.task](text)
+        [line] = caplog.messages
+        assert ("message_dropped" in line, job.task in line) == (True, True)
+    assert all_rows(context.database) == before
 
 
 def test_task_reconciles_its_sandbox(context: WorkerContext, user: Person, app: celery.Celery) -> None:

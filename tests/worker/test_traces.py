@@ -133,7 +133,7 @@ def test_error_of_a_span_is_its_type_alone(exporter: InMemorySpanExporter) -> No
 
 def test_job_of_a_sweep_has_the_id_of_its_message(context: WorkerContext) -> None:
     seen: list[str] = []
-    message = {"task": StartSandbox.task, "args": ["x"], "headers": {PUBLISHED_AT: 0.0}}
+    message = {"task": StartSandbox.task, "args": ["0" * 32], "headers": {PUBLISHED_AT: 0.0}}
     run(context, message, lambda *_: seen.append(request_id.get()))
     assert seen == ["the-message"]
 

@@ -1,5 +1,6 @@
 """Authentication: every operation requires a user's key, and users can't access each other's resources."""
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,8 @@ from api.limits.rates import RateLimit
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import ApiKey
+from shared.sql.write_slots import caller
+from tests.api.agent_reports import event_report
 from tests.api.documented import FOR_SANDBOXES, FOR_USERS, KEYLESS
 from tests.api.operations import all_operations, operations_with_a_body
 from tests.factories import (
@@ -62,7 +65,7 @@ def test_every_operation_requires_a_users_key(client: TestClient, user: Person, 
 
 def test_unauthenticated_request_with_an_invalid_body_is_a_401(client: TestClient) -> None:
     for operation in operations_with_a_body(client):
-        for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000):
+        for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000, b"\0"):
             answer = client.request(operation.method, operation.url(any="0" * 32), content=body)
             assert answer.status_code == 401, operation
 
@@ -108,6 +111,23 @@ def test_last_use_of_a_key_is_recorded(client: TestClient, user: Person, databas
         key = session.exec(select(ApiKey)).one()
     assert key.last_used_at is not None
     assert key.last_used_at >= before
+
+
+def test_writes_of_a_sandbox_take_the_slots_of_its_owner(
+    client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = make_conversation(database, user, sandbox := make_sandbox(database, user))
+    callers: set[str | None] = set()
+
+    class Slots:
+        def slot(self, *_: object) -> AbstractContextManager[None]:
+            callers.add(caller.get())
+            return nullcontext()
+
+    monkeypatch.setattr(database, "_slots", Slots())
+    path, key = f"/api/v1/webhooks/events/{conversation.id}", {"X-Session-API-Key": session_key_of(sandbox)}
+    assert client.post(path, json=[event_report()], headers=key).status_code == 200
+    assert callers == {user.id}
 
 
 def test_resources_of_other_users_are_a_404(

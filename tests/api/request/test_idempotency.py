@@ -34,6 +34,11 @@ def _post(client: TestClient, person: Person, path: str, key: str | None = KEY, 
     return client.post(path, headers=headers, **request)
 
 
+def _post_with(client: TestClient, person: Person, path: str, *keys: str) -> Any:
+    headers = [*person.headers.items(), *(("Idempotency-Key", key) for key in keys)]
+    return client.post(path, headers=headers, json={})
+
+
 def _count(database: Database, table: type[SQLModel]) -> int:
     with database.reading() as session:
         return session.exec(select(func.count()).select_from(table)).one()
@@ -112,6 +117,22 @@ class TestRejections:
         headers.append((b"Idempotency-Key", key.encode("latin-1")))
         assert client.post(SANDBOXES, headers=headers).status_code == 422
         assert _count(database, Sandbox) == 0
+
+    @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
+    def test_two_different_keys_are_rejected(
+        self, client: TestClient, user: Person, database: Database, path: str
+    ) -> None:
+        for keys in (("one", "two"), ("one", "one", "two"), ("one", "")):
+            rejected = _post_with(client, user, path, *keys)
+            assert rejected.status_code == 422, keys
+            [entry] = rejected.json()["detail"]
+            assert entry["loc"] == ["header", "Idempotency-Key"]
+            assert (entry["type"], "several keys" in entry["msg"]) == ("several_idempotency_keys", True)
+        assert _count(database, Sandbox) == _count(database, StartTask) == _count(database, IdempotencyKey) == 0
+
+    def test_same_key_sent_twice_is_one_key(self, client: TestClient, user: Person, database: Database) -> None:
+        assert _post_with(client, user, SANDBOXES, KEY, KEY).json() == _post(client, user, SANDBOXES, json={}).json()
+        assert _count(database, Sandbox) == 1
 
     def test_failed_request_is_not_stored(self, client: TestClient, user: Person, database: Database) -> None:
         named = {"sandbox_spec_id": "later:1"}

@@ -88,6 +88,7 @@ class TestExposedPorts:
             other = {"name": "WORKER_1", "url": url, "port": 8011}
             sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, other])
             assert api.get(f"/sandbox/{sandbox.id}-8011/x", headers=key_of(sandbox)).status_code == 401
+            assert api.get(f"/sandbox/{sandbox.id}-8001/x", headers=key_of(sandbox)).status_code == 404
             [got] = server.got
             assert (got.target, got.header("x-session-api-key")) == ("/x", None)
             assert got.header("x-forwarded-prefix") == f"/sandbox/{sandbox.id}-8011"

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.models import Sandbox
 from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, key_of
@@ -27,6 +27,25 @@ def test_stream_ends_with_its_key(
         with pytest.raises(httpx.RemoteProtocolError):
             next(pieces)
     assert eventually(lambda: agent.server.left == 1)
+
+
+def test_stream_goes_on_while_the_store_does_not_respond(
+    api: httpx.Client, user: Person, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+
+    def fail(*_: object) -> None:
+        checks.append("failed")
+        raise StoreError("the store is down")
+
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as answer:
+        pieces = answer.iter_text()
+        agent.server.pieces = 1
+        next(pieces)
+        monkeypatch.setattr("shared.sandboxes.access.find_by_api_key", fail)
+        eventually(lambda: len(checks) >= 2)
+        agent.server.pieces = 2
+        assert next(pieces) == "data: 2\n\n"
 
 
 def test_stream_of_the_sandbox_s_own_key_goes_on(

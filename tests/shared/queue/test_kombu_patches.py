@@ -1,4 +1,4 @@
-"""A worker survives the loss of its broker in every state."""
+"""A worker survives the loss of its broker in every state, and unreadable items of its queues."""
 
 import subprocess
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from kombu import Consumer, Queue
 from kombu.transport.redis import QoS
 
 from tests.fakes.waiting_worker import QUEUE, TASK
@@ -66,6 +67,20 @@ def test_message_is_restored_while_its_connection_exists(celery_app: Celery) -> 
         assert channel.basic_get(QUEUE)
         channel.qos.restore_unacked()
         assert channel.basic_get(QUEUE)
+
+
+def test_unreadable_items_of_a_queue_do_not_delay_another_queue(celery_app: Celery, valkey: Valkey) -> None:
+    received: list[Any] = []
+    with valkey.client() as client, celery_app.connection() as connection:
+        queues = [Queue("first"), Queue("second")]
+        with Consumer(connection.default_channel, queues, on_message=received.append):
+            client.lpush("aw:first", *["{}"] * 10)
+            celery_app.send_task(TASK, args=["1"], queue="second")
+            for _ in range(2):
+                connection.drain_events(timeout=10)
+            assert len(received) == 1
+            received.pop().ack()
+            assert client.llen("aw:first") == 9
 
 
 def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.changes import change_feed
+from shared.changes.recorder import Kind
 from shared.clock import now
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.models import Conversation, Sandbox
@@ -50,6 +52,19 @@ def refreshed(context: WorkerContext, conversation: Conversation) -> Conversatio
     return row(context, Conversation, conversation.id)
 
 
+def last_change(context: WorkerContext, user: Person) -> int:
+    with context.database.reading() as session:
+        return change_feed.last(session, [user.id]).get(user.id, 0)
+
+
+def changes_after(context: WorkerContext, user: Person, number: int) -> list[tuple[str, str]]:
+    """The changes that `/changes` shows the user after that number."""
+    with context.database.reading() as session:
+        entries = change_feed.read(session, user.id, number)
+    assert entries is not None
+    return [(entry.kind, entry.row_id) for entry in entries]
+
+
 class TestTitle:
     def test_title_is_written_when_the_server_has_it(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
@@ -63,6 +78,17 @@ class TestTitle:
         assert (found.title, found.title_settled, found.attempt) == ("A better one", True, 0)
         assert found.updated_at > conversation.updated_at
         assert_at_rest(found)
+
+    def test_owner_s_change_feed_has_the_title(
+        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        before = last_change(context, user)
+        refresh_conversation(context, conversation.id)
+        assert changes_after(context, user, before) == []
+        talk.title = "A better one"
+        refresh_conversation(context, conversation.id)
+        refresh_conversation(context, conversation.id)
+        assert changes_after(context, user, before) == [(Kind.CONVERSATION, conversation.id)]
 
     def test_title_that_never_comes_is_polled_until_the_timeout(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer

@@ -193,6 +193,16 @@ def test_login_expires_no_later_than_its_key(client: TestClient, database: Datab
     assert client.get(ME).status_code == 401
 
 
+def test_login_ends_before_a_key_that_lives_longer(client: TestClient, database: Database, user: Person) -> None:
+    ends = (now() + timedelta(days=60)).isoformat()
+    long = client.post("/api/keys", json={"name": "l", "expires_at": ends}, headers=user.headers).json()
+    said = sign_in(client, long["key"]).headers["Set-Cookie"].lower()
+    assert 0 <= web_sessions.LIFE_SECONDS - int(said.partition("max-age=")[2].partition(";")[0]) <= 60
+    with database.reading() as session:
+        [row] = session.exec(select(WebSession)).all()
+    assert row.expires_at <= now() + timedelta(seconds=web_sessions.LIFE_SECONDS)
+
+
 def test_signing_in_again_replaces_it(browser: TestClient, database: Database, user: Person) -> None:
     old = browser.cookies[COOKIE]
     sign_in(browser, user.key)
