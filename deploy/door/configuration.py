@@ -67,7 +67,9 @@ $errors
     http-request replace-path ^/[^/]+/[^/]+(/.*)$$ \\1
     default_backend sandboxes
 
+# Without the bridge, this machine does not have the address, and no connection is opened.
 backend sandboxes
+    source $gateway
     http-reuse safe
     http-request set-dst var(txn.address)
     http-request set-dst-port var(txn.port)
@@ -140,6 +142,7 @@ def write(door: Door) -> str:
         error=ERROR_HEADER.lower(),
         digests=" ".join(hashlib.sha256(token.encode()).hexdigest().upper() for token in door.tokens),
         addresses=network.addresses,
+        gateway=network.gateway,
         reserved=" ".join(map(str, _reserved(network))),
         api_host=url.netloc,
         api_server=_server(url.scheme, url.hostname or "", url.port),

@@ -1,10 +1,12 @@
 """Network namespaces: separate machines with respect to addresses, routes and firewalls. No packet leaves them."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from shared.ids import new_id
@@ -79,6 +81,17 @@ class Namespace:
         """Probe all targets at once from the namespace; return for each whether a server responds."""
         found: list[bool] = json.loads(self.run(sys.executable, "-IS", "-c", PROBE, text=json.dumps(targets)))
         return found
+
+    def count_packets_to(self, network: IPv4Network) -> None:
+        """Begin to count the packets to these addresses that the namespace receives."""
+        chain = "add table ip counted; add chain ip counted received { type filter hook prerouting priority raw; }"
+        self.run("nft", f"{chain}; add rule ip counted received ip daddr {network} counter")
+
+    def counted_packets(self) -> int:
+        """The number of packets since `count_packets_to`."""
+        found = re.search(r"counter packets (\d+)", self.run("nft", "list", "table", "ip", "counted"))
+        assert found is not None
+        return int(found[1])
 
     @contextmanager
     def listening(self, log: Path, *ports: int, addresses: Sequence[str] = ("0.0.0.0",)) -> Iterator[None]:

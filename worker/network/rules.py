@@ -120,10 +120,10 @@ def ruleset(place: Place, allowed: Allowed) -> str:
     """Both tables, in one transaction that replaces those that are there."""
     sets = "".join(_set(name, elements) for name, elements in allowed.sets())
     local, denied = ", ".join(NOT_PUBLIC), ", ".join(map(str, NEVER))
-    proxy = "" if place.proxy_user is None else OF_PROXY.replace("USER", str(place.proxy_user))
+    proxy, jump = ("", "") if place.proxy_user is None else (OF_PROXY, FROM_PROXY)
     values = {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}
-    text = TABLES.replace("  SETS\n", sets).replace("  OF_PROXY\n", proxy)
-    for name, value in (values | {"LOCAL": local, "DENIED": denied}).items():
+    text = TABLES.replace("  SETS\n", sets).replace("  OF_PROXY\n", proxy).replace("    FROM_PROXY\n", jump)
+    for name, value in (values | {"LOCAL": local, "DENIED": denied, "USER": str(place.proxy_user)}).items():
         text = text.replace(name, value)
     return removal(place) + text
 
@@ -184,6 +184,9 @@ FAMILIES = ("inet", "bridge")
 # connections, and no server can continue to send datagrams. Replies to the node's own connections pass. Model servers
 # are named by the address that the sandbox sent to: the node may forward it to a container. `arp` and `ip` in the
 # bridge's table: not every kernel can match a bridge's name there.
+#
+# Without the bridge, packets to sandboxes would take the default route, with the sandboxes' keys: they are rejected, by
+# ICMP, which `routes.is_reachable` tells from a response. A reset would end connections that could wait for the bridge.
 TABLES = """
 table inet BRIDGE {
   SETS
@@ -224,14 +227,19 @@ table inet BRIDGE {
     iifname "BRIDGE" oifname "BRIDGE" drop
     oifname "BRIDGE" jump to_sandboxes
     oifname "BRIDGE" drop
+    ip daddr NETWORK goto refuse
     iifname != "BRIDGE" return
     jump from_sandboxes
-    ip daddr NETWORK goto refuse
     ip saddr . ip daddr @networks accept
     ip saddr @open ip daddr != @local accept
     goto refuse
   }
   OF_PROXY
+  chain output {
+    type filter hook output priority filter - 10; policy accept;
+    ip daddr NETWORK oifname != { "BRIDGE", "lo" } reject with icmpx admin-prohibited
+    FROM_PROXY
+  }
 }
 table bridge BRIDGE {
   chain forward {
@@ -252,8 +260,5 @@ OF_PROXY = """\
     ip daddr @local goto refuse
     ip6 daddr != 2000::/3 goto refuse
   }
-  chain output {
-    type filter hook output priority filter - 10; policy accept;
-    meta skuid USER jump from_proxy
-  }
 """
+FROM_PROXY = "    meta skuid USER jump from_proxy\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.sandboxes import egress
 from tests.isolation.network import outside
 from tests.services import own_users, processes
-from tests.services.directories import short_directory
+from tests.services.directories import REPOSITORY, short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from tests.waiting import eventually
 from worker.network import proxy
@@ -214,10 +214,10 @@ def connect_machines(node: Namespace, around: Namespace, named: Namespace, other
     node.run("ip", "link", "set", PLACE.bridge, "up")
     node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
     for number, (place, address) in enumerate(((named, NAMED), (other, OTHER))):
-        _link(node, f"sandbox{number}", place, address)
+        link_place(node, f"sandbox{number}", place, address)
         node.run("ip", "link", "set", f"sandbox{number}", "master", PLACE.bridge, "up")
         place.run("ip", "route", "add", "default", "via", NODE)
-    _link(node, "lan0", around, LAN)
+    link_place(node, "lan0", around, LAN)
     node.run("ip", "address", "add", f"{NODE_ON_LAN}/24", "dev", "lan0")
     node.run("ip", "link", "set", "lan0", "up")
     node.run("ip", "route", "add", "default", "via", LAN)
@@ -226,7 +226,27 @@ def connect_machines(node: Namespace, around: Namespace, named: Namespace, other
     around.run("ip", "route", "add", str(NETWORK), "via", NODE_ON_LAN)
 
 
-def _link(node: Namespace, device: str, place: Namespace, address: str) -> None:
+@contextmanager
+def running_door(node: Namespace, directory: Path, key: str, launcher: Sequence[str] = ()) -> Iterator[None]:
+    """Run the node's door with this secret key for the length of the block."""
+    variables = {
+        "AW_VAR_DIR": directory,
+        "AW_SANDBOX_ADDRESSES": NETWORK,
+        "AW_SECRET_KEYS": key,
+        "AW_DOOR_PORT": SERVICE,
+    }
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    run = [*node.command, *launcher, "env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", "deploy.door"]
+    door = processes.start(run, directory / "door.log")
+    try:
+        eventually(lambda: node.probe([("tcp", NODE, SERVICE)]) == [True], deadline_seconds=60)
+        yield
+    finally:
+        processes.stop(door)
+
+
+def link_place(node: Namespace, device: str, place: Namespace, address: str) -> None:
+    """Link a place to a new device of the node."""
     ends = (device, "netns", node.path.name, "type", "veth", "peer", "eth0", "netns", place.path.name)
     subprocess.run(["ip", "link", "add", *ends], check=True, capture_output=True)
     place.run("ip", "address", "add", f"{address}/24", "dev", "eth0")

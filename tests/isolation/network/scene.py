@@ -131,7 +131,7 @@ def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene
     sandboxes = {spec: _make_sandbox(database, spec, egress) for spec, egress in EGRESS.items()}
     client.ensure_network(isolation._parts.network)
     for sandbox in sandboxes.values():
-        _start(client, isolation, sandbox)
+        start_sandbox(client, isolation, sandbox)
     return Scene(node, lan, engine, client, database, isolation, sandboxes)
 
 
@@ -168,7 +168,8 @@ def _make_sandbox(database: Database, spec: str, egress: str) -> Sandbox:
     return make_sandbox(database, make_person(database, f"owner of {spec}"), spec_id=spec)
 
 
-def _start(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:
+def start_sandbox(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:
+    """Create and start the container of a sandbox."""
     name = container_name(sandbox.id)
     request = ContainerRequest(
         name=name,

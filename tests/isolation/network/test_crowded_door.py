@@ -1,18 +1,15 @@
 """A node's door while a sandbox holds as many connections as it gets."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from shared.crypto import new_secret_key
-from tests.isolation.network.proxy_scene import NETWORK, NODE, SERVICE, connect_machines
-from tests.services import processes
-from tests.services.directories import REPOSITORY, short_directory
+from tests.isolation.network.proxy_scene import NODE, SERVICE, connect_machines, running_door
+from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
-from tests.waiting import eventually
 
 # So that one sandbox could fill the door: sandboxes may have half of 320 connections.
 DESCRIPTORS = 768
@@ -42,17 +39,8 @@ def machines() -> Iterator[tuple[Namespace, Namespace]]:
         directory = stack.enter_context(short_directory("crowd"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(node, around, named, other)
-        variables = {
-            "AW_VAR_DIR": directory,
-            "AW_SANDBOX_ADDRESSES": NETWORK,
-            "AW_SECRET_KEYS": new_secret_key(),
-            "AW_DOOR_PORT": SERVICE,
-        }
-        settings = [f"{name}={value}" for name, value in variables.items()]
-        limited = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", "env", f"PYTHONPATH={REPOSITORY}", *settings]
-        run = [*node.command, *limited, sys.executable, "-m", "deploy.door"]
-        stack.callback(processes.stop, processes.start(run, directory / "door.log"))
-        eventually(lambda: node.probe([("tcp", NODE, SERVICE)]) == [True], deadline_seconds=60)
+        limited = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
+        stack.enter_context(running_door(node, directory, new_secret_key(), limited))
         yield named, other
 
 

@@ -1,10 +1,29 @@
 """Access from and to sandboxes. In the control without rules, everything is reached."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from tests.isolation.network.scene import CLOSED, LAN, LISTED, MODEL, OPEN, TARGETS, Scene, name_model
+from tests.isolation.network.scene import (
+    AGENT,
+    CLOSED,
+    LAN,
+    LISTED,
+    MODEL,
+    NETWORK,
+    OPEN,
+    TARGETS,
+    WEB,
+    Scene,
+    name_model,
+    start_sandbox,
+)
+from tests.services.namespaces import Namespace
 from tests.waiting import eventually
 from worker.network.rules import Allowed
+from worker.sandboxes.container_spec import container_name
 
 SANDBOXES = {OPEN, CLOSED, LISTED}
 ALWAYS = {"the service"}
@@ -65,6 +84,39 @@ def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Sce
     rules = firewall.read()
     assert rules is not None
     assert rules.of(address) == Allowed()
+
+
+def test_nothing_is_sent_to_sandboxes_whose_network_the_engine_has_removed(scene: Scene, tmp_path: Path) -> None:
+    scene.isolation.refresh()
+    address, network = scene.address(OPEN), scene.isolation._parts.network.name
+    target = ("tcp", address, WEB)
+    for sandbox in scene.sandboxes.values():
+        scene.client.stop(container_name(sandbox.id), 0)
+    scene.engine.docker("network", "rm", network)
+    with other_machine_at(address, scene.lan, tmp_path / "lan.log"):
+        assert scene.node.probe([target]) == [False]
+        assert scene.lan.counted_packets() == 0
+        scene.node.run("nft", "flush", "ruleset")
+        assert scene.node.probe([target]) == [True]
+        scene.isolation.refresh()
+        assert network in scene.engine.docker("network", "ls", "--format", "{{.Name}}").split()
+        assert scene.node.probe([target]) == [False], "it is the address of a sandbox again, and none has it"
+    scene.client.remove(container_name(scene.sandboxes[OPEN].id))
+    start_sandbox(scene.client, scene.isolation, scene.sandboxes[OPEN])
+    eventually(lambda: scene.node.probe([("tcp", scene.address(OPEN), AGENT)]) == [True], deadline_seconds=30)
+
+
+@contextmanager
+def other_machine_at(address: str, lan: Namespace, log: Path) -> Iterator[None]:
+    """Let the machine behind the default route listen at an address, for the length of the block."""
+    lan.run("ip", "address", "add", f"{address}/32", "dev", "lo")
+    lan.count_packets_to(NETWORK)
+    try:
+        with lan.listening(log, WEB, addresses=[address]):
+            yield
+    finally:
+        lan.run("nft", "delete", "table", "ip", "counted")
+        lan.run("ip", "address", "delete", f"{address}/32", "dev", "lo")
 
 
 def control(scene: Scene) -> None:

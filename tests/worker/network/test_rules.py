@@ -26,7 +26,9 @@ def test_tables_are_replaced_in_one_transaction() -> None:
     assert (
         "set networks { type ipv4_addr . ipv4_addr; flags interval; elements = { 10.9.0.3 . 192.168.0.0/16 } }" in text
     )
-    assert not any(word in text for word in ("BRIDGE", "NETWORK", "GATEWAY", "LOCAL", "DENIED", "SETS"))
+    assert not any(
+        word in text for word in ("BRIDGE", "NETWORK", "GATEWAY", "LOCAL", "DENIED", "SETS", "PROXY", "USER")
+    )
 
 
 def test_everything_else_is_refused_last() -> None:
@@ -36,6 +38,16 @@ def test_everything_else_is_refused_last() -> None:
         assert "goto refuse" in body
     assert text.index("ip daddr @denied goto refuse") < text.index("@networks accept")
     assert "elements = { 10." not in text.partition("set local")[0]
+
+
+def test_packets_to_sandboxes_leave_by_the_bridge_only() -> None:
+    for user in (None, 999):
+        text = ruleset(replace(PLACE, proxy_user=user), Allowed())
+        [output] = [chain for chain in text.split("chain ") if chain.startswith("output {")]
+        assert f'ip daddr 10.9.0.0/24 oifname != {{ "{PLACE.bridge}", "lo" }} reject' in output
+        assert ("skuid 999 jump from_proxy" in output) == (user is not None)
+        forward = text.partition("chain forward {")[2]
+        assert forward.index("ip daddr 10.9.0.0/24 goto refuse") < forward.index(f'iifname != "{PLACE.bridge}" return')
 
 
 def test_proxy_reaches_its_own_machine_for_names_only() -> None:
