@@ -1,8 +1,11 @@
 """Cleanup of the networks that workers create for their nodes, and of their firewall rules. Both outlive a worker."""
 
+import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
 
+from tests.services.slots import number_of, take_slot
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
 # A network's name and its bridge's name have the same suffix.
@@ -24,6 +27,23 @@ def remove_rules(network: str, place: Sequence[str] = ()) -> None:
     for family in FAMILIES:
         table = [family, network.replace(NAMES, BRIDGES)]
         subprocess.run([*place, "nft", "delete", "table", *table], capture_output=True, check=False)
+
+
+def remove_abandoned_networks() -> None:
+    """Remove the bridges and rules of runs that were killed: those in the networks of slots that no process holds."""
+    for bridge, number in _bridges_in_slots():
+        if slot := take_slot(number):
+            subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
+            remove_rules(bridge)
+            slot.release()
+
+
+def _bridges_in_slots() -> Iterator[tuple[str, int]]:
+    for link in json.loads(_output("ip", "-4", "-json", "address")):
+        for entry in link["addr_info"]:
+            number = number_of(IPv4Address(entry["local"]))
+            if number is not None and link["ifname"].startswith(BRIDGES):
+                yield link["ifname"], number
 
 
 def _output(*command: str) -> str:

@@ -13,7 +13,7 @@ from tests.services.engine_processes import kill_half_made_shims
 from tests.services.engine_socket import EngineSocket
 from tests.services.linked_images import link_images
 from tests.services.namespaces import Namespace
-from tests.services.networks import NAMES, remove_rules
+from tests.services.networks import NAMES, remove_abandoned_networks, remove_rules
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
 from worker.engine.disk_images import DEVICES, DiskImages
@@ -262,6 +262,7 @@ def _alone() -> Iterator[None]:
 def _slot_with_bridge() -> Iterator[Slot]:
     """Take a slot whose network is unused, and create its bridge with the gateway's address."""
     _sweep_bridges()
+    remove_abandoned_networks()
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         # Without a fixed hardware address, a bridge takes the lowest of its ports', which changes with the containers.
         # Other containers would then send packets to the old address until their ARP entries expire, half a minute

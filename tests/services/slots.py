@@ -9,7 +9,7 @@ import random
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,11 @@ def take_slot(number: int) -> Slot | None:
     """Take a slot; return None if another process holds it."""
     descriptor = leases.lock(SLOTS / str(number))
     return None if descriptor is None else Slot(number, descriptor)
+
+
+def number_of(address: IPv4Address) -> int | None:
+    """The number of the slot whose network has the address, or None."""
+    return next((number for number, network in enumerate(NETWORKS) if address in network), None)
 
 
 def is_unused(network: IPv4Network) -> bool:

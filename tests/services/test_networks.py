@@ -1,0 +1,25 @@
+"""Networks that killed test runs leave behind are removed."""
+
+import subprocess
+from pathlib import Path
+
+from tests.services.networks import BRIDGES, remove_abandoned_networks
+from tests.services.slots import is_unused, taken_slot
+
+LINKS = Path("/sys/class/net")
+
+
+def test_bridge_and_rules_are_removed_once_no_process_holds_the_slot() -> None:
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        bridge = f"{BRIDGES}t{slot.number}"
+        for command in (
+            ["ip", "link", "add", bridge, "type", "bridge"],
+            ["ip", "address", "add", f"{slot.gateway}/24", "dev", bridge],
+            ["nft", "add", "table", "inet", bridge],
+        ):
+            subprocess.run(command, check=True)
+        remove_abandoned_networks()
+        assert (LINKS / bridge).exists()
+    remove_abandoned_networks()
+    assert not (LINKS / bridge).exists()
+    assert bridge not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
