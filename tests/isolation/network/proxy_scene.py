@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared.sandboxes import egress
 from tests.isolation.network import outside
+from tests.isolation.network.stepped_program import SteppedProgram, running_program
 from tests.services import own_users, processes
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.namespaces import Namespace, running_namespace
@@ -134,42 +135,15 @@ while plug not in (ready := select.select([plug, sys.stdin], [], [])[0]):
 """
 
 
-class Tunnel:
-    """An open tunnel of a sandbox."""
-
-    def __init__(self, running: "subprocess.Popen[str]") -> None:
-        self._running = running
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the tunnel is open."""
-        return self._running.poll() is None
-
-    def read(self) -> str:
-        """Read the next line of the tunnel's program."""
-        assert self._running.stdout is not None
-        return self._running.stdout.readline().strip()
-
-    def ask(self) -> str:
-        """Send a request through the tunnel; return the response, after which the server closes the connection."""
-        assert self._running.stdin is not None
-        self._running.stdin.write("\n")
-        self._running.stdin.flush()
-        return self.read()
-
-
 @contextmanager
-def open_tunnel(place: Namespace, target: str) -> Iterator[Tunnel]:
-    """Open a tunnel to `host:port`, and close it after the block."""
-    command = [*place.command, "python3", "-IS", "-c", TUNNEL, NODE, str(PORT), target]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:
-        try:
-            tunnel = Tunnel(running)
-            assert tunnel.read() == "200"
-            yield tunnel
-        finally:
-            running.kill()
+def open_tunnel(place: Namespace, target: str) -> Iterator[SteppedProgram]:
+    """Open a tunnel to `host:port`, and close it after the block. A step sends a request, and returns its status line.
+
+    The server closes the connection after its response.
+    """
+    with running_program(place, TUNNEL, NODE, str(PORT), target) as tunnel:
+        assert tunnel.read() == "200"
+        yield tunnel
 
 
 @contextmanager

@@ -213,10 +213,10 @@ def test_open_tunnels_end_when_their_sandbox_may_reach_less(scene: ProxyScene, e
     with open_tunnel(scene.named, "good.example:443") as tunnel:
         try:
             scene.set_egress(f"{EGRESS},more.example")
-            assert "200 OK" in tunnel.ask(), "it may reach more"
+            assert "200 OK" in tunnel.step(), "it may reach more"
             with open_tunnel(scene.named, "good.example:443") as other:
                 scene.set_egress(egress)
-                eventually(lambda: not other.is_open)
+                eventually(lambda: not other.is_running)
         finally:
             scene.set_egress(EGRESS)
     assert all(map(reached, scene.send(ALLOWED[CONTROL]))), "it may connect again"
@@ -230,7 +230,7 @@ def test_filter_closes_tunnels_for_a_worker_without_rights(scene: ProxyScene) ->
     ):
         try:
             EgressProxy(scene.proxy._folder, NODE, PORT, FilteredFirewall(host)).allow(NAMED, ("other.example",))
-            eventually(lambda: not tunnel.is_open)
+            eventually(lambda: not tunnel.is_running)
         finally:
             scene.set_egress(EGRESS)
 

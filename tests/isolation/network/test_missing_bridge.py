@@ -3,7 +3,6 @@
 It responds to requests without the rules: that is the control. With the rules, it receives no packet.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from tests.isolation.network.proxy_scene import (
     link_place,
     running_door,
 )
+from tests.isolation.network.stepped_program import SteppedProgram, running_program
 from tests.services import processes
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
@@ -140,7 +140,7 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
     node.firewall.write(allowed(is_proxied=False))
     with open_connection(node.machine) as first, open_connection(node.machine) as second:
         node.machine.run(*LOST[lost].split())
-        first.send()
+        assert first.step() == "sent"
         assert node.ask_door().startswith("HTTP/1.1 503")  # takes long enough to repeat the packet
         assert node.heard() == 0
         node.machine.run("sh", "-c", MAKE_BRIDGE)
@@ -148,7 +148,7 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
 
         node.machine.run(*LOST[lost].split())
         node.firewall.remove()
-        second.send()
+        assert second.step() == "sent"
         eventually(lambda: node.heard() > 0, deadline_seconds=30)
 
 
@@ -169,34 +169,12 @@ def test_rule_that_is_removed_is_missed(node: Node) -> None:
     assert node.firewall.read() is None
 
 
-class Connection:
-    """An open connection from a node to a sandbox."""
-
-    def __init__(self, running: "subprocess.Popen[str]") -> None:
-        self._running = running
-
-    def read(self) -> str:
-        """Read the next line of the connection's program."""
-        assert self._running.stdout is not None
-        return self._running.stdout.readline().strip()
-
-    def send(self) -> None:
-        """Send a request; the kernel repeats the packet until it is received."""
-        assert self._running.stdin is not None
-        self._running.stdin.write("\n")
-        self._running.stdin.flush()
-        assert self.read() == "sent"
-
-
 @contextmanager
-def open_connection(place: Namespace) -> Iterator[Connection]:
-    """Open a connection to the sandbox, and end it after the block."""
-    command = [*place.command, "python3", "-IS", "-c", WAIT_AND_SEND, NAMED, str(AGENT), TO_SANDBOX]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:
-        try:
-            connection = Connection(running)
-            assert connection.read() == "open"
-            yield connection
-        finally:
-            running.kill()
+def open_connection(place: Namespace) -> Iterator[SteppedProgram]:
+    """Open a connection to the sandbox, and end it after the block.
+
+    A step sends a request; the kernel repeats the packet until it is received.
+    """
+    with running_program(place, WAIT_AND_SEND, NAMED, str(AGENT), TO_SANDBOX) as connection:
+        assert connection.read() == "open"
+        yield connection
