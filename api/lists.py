@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors.openapi import Responses
 from api.middleware.request_body import has_body
-from api.request.authentication import Caller, Handler, UserRoute, authenticate, to_caller
+from api.request.authentication import Caller, Handler, UserRoute, find_caller
 from api.request.context import Context, get_context
 from shared.db.database import StoreError
 from shared.errors import WorkspaceError
@@ -98,7 +98,7 @@ class ListRoute(UserRoute):
         async def build_and_cache(request: Request) -> Response:
             text = request.scope["query_string"]
             # A request that the response cache has authenticated has no body to check.
-            query: Any = queries.get(text) if hasattr(request.state, "user") else None
+            query: Any = queries.get(text) if hasattr(request.state, "caller") else None
             query = query or await parse(request)
             response = await _build(request, query)
             if len(text) <= MAX_QUERY_BYTES:
@@ -112,7 +112,7 @@ class ListRoute(UserRoute):
 
 def cache_key(request: Request) -> Hashable:
     """Return all that an authenticated request's response depends on, besides the version."""
-    caller = to_caller(request, request.state.user)
+    caller: Caller = request.state.caller
     return (caller.id, caller.sandbox_urls, request.scope["path"], request.scope["query_string"])
 
 
@@ -141,19 +141,18 @@ class ResponseCacheMiddleware:
     async def _find(self, request: Request) -> Response | None:
         failpoints.begin(f"{request.method} {request.scope['path']}")
         try:
-            request.state.user = await authenticate(request)
+            caller = await find_caller(request)
         except (WorkspaceError, StoreError):
             return None  # the route meets the same error and reports it
-        response = self._cache.find(cache_key(request), request.state.user.list_version)
+        response = self._cache.find(cache_key(request), caller.list_version)
         return response and respond(request, response)
 
 
 async def _build(request: Request, query: ListQuery) -> CachedResponse:
-    user = request.state.user
-    arguments = get_context(request), to_caller(request, user)
-    built = await asyncio.get_running_loop().run_in_executor(_THREADS, query.build, *arguments)
+    caller: Caller = request.state.caller
+    built = await asyncio.get_running_loop().run_in_executor(_THREADS, query.build, get_context(request), caller)
     body = bytes(built.body)
-    return CachedResponse(user.list_version, body, _entity_tag(user.id, body))
+    return CachedResponse(caller.list_version, body, _entity_tag(caller.id, body))
 
 
 def _entity_tag(user_id: str, body: bytes) -> str:

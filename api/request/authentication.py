@@ -42,6 +42,8 @@ class Caller:
     key_prefix: str
     # Signed in by cookie.
     is_browser: bool
+    # Differs after each change of the user's lists.
+    list_version: str
     _request: Request = field(repr=False, compare=False)
 
     @cached_property
@@ -62,7 +64,7 @@ class UserRoute(DocumentedRoute):
 
     def get_route_handler(self) -> Handler:
         """Authenticate the caller, check the body, then call the endpoint."""
-        return _authenticated(_checked(super().get_route_handler()), _find_caller)
+        return _authenticated(_checked(super().get_route_handler()), find_caller)
 
 
 class AgentServerRoute(DocumentedRoute):
@@ -125,23 +127,20 @@ def _counted(handle: Handler) -> Handler:
     return count_and_handle
 
 
-async def authenticate(request: Request) -> AuthenticatedKey:
+async def find_caller(request: Request) -> Caller:
     """Authenticate a request by `Authorization: Bearer <key>`, else `X-Session-API-Key: <key>`, else its cookie.
+
+    The response cache does so for a request for a list, and its route finds the same caller.
 
     Raises:
         Unauthenticated: there is no key and no cookie, or it is not valid.
         Forbidden: a page of another origin sent the request with a cookie.
     """
-    context = get_context(request)
-    if key := _read_key(request):
-        found = await context.callers.find(key)
-    elif token := read_token(request):
-        check_origin(request)
-        found = await context.signed_in.find(token)
-    else:
-        raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
-    if found.use_is_stale:
-        await context.key_uses.note(found.key_id)
+    found: Caller | None = getattr(request.state, "caller", None)
+    if found is None:
+        user, is_browser = await _authenticate(request), not _read_key(request)
+        found = Caller(user.id, user.name, user.key_id, user.key_prefix, is_browser, user.list_version, request)
+        request.state.caller = found
     return found
 
 
@@ -156,17 +155,6 @@ async def find_signed_in(request: Request) -> AuthenticatedKey | None:
         return None
 
 
-def to_caller(request: Request, user: AuthenticatedKey) -> Caller:
-    """Return an authenticated user as routes see them."""
-    return Caller(user.id, user.name, user.key_id, user.key_prefix, not _read_key(request), request)
-
-
-async def _find_caller(request: Request) -> Caller:
-    # The response cache has authenticated a request for a list.
-    request.state.user = getattr(request.state, "user", None) or await authenticate(request)
-    return to_caller(request, request.state.user)
-
-
 def read_bearer(authorization: str | None) -> str | None:
     """Return the key of `Authorization: Bearer <key>`, or None without one."""
     scheme, _, key = (authorization or "").partition(" ")
@@ -175,6 +163,20 @@ def read_bearer(authorization: str | None) -> str | None:
 
 def _read_key(request: Request) -> str | None:
     return read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
+
+
+async def _authenticate(request: Request) -> AuthenticatedKey:
+    context = get_context(request)
+    if key := _read_key(request):
+        found = await context.callers.find(key)
+    elif token := read_token(request):
+        check_origin(request)
+        found = await context.signed_in.find(token)
+    else:
+        raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
+    if found.use_is_stale:
+        await context.key_uses.note(found.key_id)
+    return found
 
 
 async def _find_sandbox(request: Request) -> Sandbox:

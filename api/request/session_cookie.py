@@ -15,8 +15,9 @@ from shared.errors import Forbidden
 
 COOKIE = "aw_session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# A host with an optional port. Any other `Host` header is no address.
-HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d{1,5})?|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+# A host with an optional port. Any other `Host` header is no address, and none is longer (RFC 1035, 2.3.4): caches of
+# lists keep it with each response.
+HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{1,45}\](?::\d{1,5})?")
 # A path of this service. It must not begin with, or contain, what a browser may read as another host's address.
 LOCAL_PATH = re.compile(r"/(?!/)[^\\\x00-\x20\x7f]*")
 MAX_PATH_LENGTH = 4096

@@ -1,16 +1,16 @@
 """The URLs of sandboxes that callers are shown (decision 54). None of them leads past this service."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from api.paths import SANDBOX_PATH_PREFIX
 from shared.sandboxes.status import AGENT_SERVER
 
 
-@dataclass(frozen=True)
-class SandboxUrls:
+class SandboxUrls(NamedTuple):
     """The URLs for one caller. Browsers reach sandboxes below this service's origin, and programs by the client port.
+
+    A tuple, because it is part of the key of each cached item of a list: a tuple is hashed in C.
 
     Args:
         origin: this service's, as the caller sees it.

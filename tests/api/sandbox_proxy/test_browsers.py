@@ -104,7 +104,9 @@ def test_origin_is_the_configured_one(serve: Serve, user: Person, conversation: 
         assert shown["conversation_url"] == f"https://agents.example{path}"
 
 
-@pytest.mark.parametrize("host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1"])
+@pytest.mark.parametrize(
+    "host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1", pytest.param("a" * 254, id="long")]
+)
 def test_malformed_host_is_not_part_of_the_origin(
     api: httpx.Client, user: Person, conversation: Conversation, host: str
 ) -> None:
