@@ -121,7 +121,7 @@ def _checked(handle: Handler) -> Handler:
 def _counted(handle: Handler) -> Handler:
     async def count_and_handle(request: Request) -> Response:
         sandbox = await get_sandbox(request)
-        with get_context(request).limits.webhook_bodies.hold(sandbox.id, request.headers):
+        with get_context(request).limits.webhook_bodies.hold(sandbox.id, sandbox.owner_id or "", request.headers):
             return await handle(request)
 
     return count_and_handle

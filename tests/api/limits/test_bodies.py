@@ -1,4 +1,4 @@
-"""The limit on all large bodies that a sandbox sends at a time, which applies before they are read."""
+"""The limits on all large bodies that sandboxes send at a time, which apply before they are read."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 from api.app import create_app
 from api.errors.limits import TooManyRequests
 from api.json_text import SMALL_BYTES
-from api.limits.bodies import BodyLimit
+from api.limits.bodies import SANDBOXES_OF_OWNER, BodyLimit
 from api.request.context import Context
 from shared.db.database import Database
 from shared.ids import new_id
@@ -63,12 +63,28 @@ def test_sandbox_that_sends_much_gets_a_429_and_others_do_not(
     eventually(lambda: send(url, hostile, LARGE).status_code == 200)
 
 
+def test_sandboxes_of_a_user_share_a_limit(url: str, user: Person, other_user: Person, database: Database) -> None:
+    *hostile, idle = (make_sandbox(database, user) for _ in range(SANDBOXES_OF_OWNER + 1))
+    with ExitStack() as sent:
+        for sandbox in hostile:
+            sent.enter_context(unfinished(url, sandbox, f"Content-Length: {MAX_BYTES}"))
+        refused = send(url, idle, LARGE)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+        assert send(url, idle, SMALL_BYTES).status_code == 200
+        assert send(url, make_sandbox(database, other_user), LARGE).status_code == 200
+    eventually(lambda: send(url, idle, LARGE).status_code == 200)
+
+
 def test_burst_of_an_agent_server_passes() -> None:
     limit, batch = BodyLimit(32 * 1024 * 1024), {"Content-Length": str(5 * 1024 * 1024)}
     with ExitStack() as held:
         for _ in range(6):
-            held.enter_context(limit.hold("one", batch))
-        with limit.hold("two", batch), pytest.raises(TooManyRequests), limit.hold("one", batch):
+            held.enter_context(limit.hold("one", "owner", batch))
+        with limit.hold("two", "owner", batch), pytest.raises(TooManyRequests), limit.hold("one", "owner", batch):
             pass
-    with limit.hold("one", {"Content-Length": "9" * 5000}), pytest.raises(TooManyRequests), limit.hold("one", batch):
+    with (
+        limit.hold("one", "owner", {"Content-Length": "9" * 5000}),
+        pytest.raises(TooManyRequests),
+        limit.hold("one", "owner", batch),
+    ):
         pass
