@@ -25,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.request.session_cookie import COOKIE
+from api.routes.v1 import sandbox_logs
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.settings import Settings
@@ -82,6 +83,12 @@ def ids(
 
 
 @pytest.fixture
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests for logs do not wait for a worker: there is none here."""
+    monkeypatch.setattr(sandbox_logs, "SECONDS", 0.1)
+
+
+@pytest.fixture
 def connected(user: Person, connect: Callable[..., None]) -> None:
     """Connect the user to a working host of each git provider."""
     for provider in PROVIDERS:
@@ -89,7 +96,7 @@ def connected(user: Person, connect: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@pytest.mark.usefixtures("connected")
+@pytest.mark.usefixtures("connected", "no_worker")
 def test_responses_to_generated_requests_are_described(
     client: TestClient, user: Person, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
 ) -> None:
