@@ -1,4 +1,4 @@
-"""Limits on the large bodies that sandboxes send at a time: they stay in memory until they are stored."""
+"""Limits on the large bodies that sandboxes and users send at a time: they stay in memory until they are stored."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from api.errors.limits import TooManyRequests
 from api.json_text import SMALL_BYTES
 
-# The limit of a user, as a multiple of that of a sandbox: no number of sandboxes may fill the memory. There is none for
-# all users: a length is counted before a byte is sent, so one user would block the others.
-SANDBOXES_OF_OWNER = 4
 # An agent server repeats a report after 5 s, three times, and later again.
 RETRY_SECONDS = 5
 # The rest of the body is not read.
@@ -19,43 +16,37 @@ MAX_DIGITS = 18
 
 
 class BodyLimit:
-    """A limit on the bytes of the bodies that each sandbox, and each user's sandboxes together, send at a time.
+    """A limit on the bytes of the bodies that each sender sends at a time to this process. Not for several threads.
 
-    It is one process's, and not for several threads.
+    There is none for all senders together: a length is counted before a byte is sent, so one would block the others.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        """Let each sandbox send `max_bytes` at a time, the limit of one body."""
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, *, of: str, bodies: int = 1) -> None:
+        """Let each sender send as many bytes at a time as `bodies` with the limit of one, `max_bytes`.
+
+        `of` is the sender's name in errors.
+        """
+        self._max_bytes, self._of_sender, self._name = max_bytes, max_bytes * bodies, of
         self._held = Counter[str]()
 
     @contextmanager
-    def hold(self, sandbox_id: str, owner_id: str, headers: Mapping[str, str]) -> Iterator[None]:
+    def hold(self, sender_id: str, headers: Mapping[str, str]) -> Iterator[None]:
         """Count the body of the request with these headers for the duration of the block. Small ones always pass.
 
         Raises:
-            TooManyRequests: it exceeds a limit, together with those that are counted already.
+            TooManyRequests: it exceeds the limit, together with those that are counted already.
         """
         size = self._size(headers)
-        if size > SMALL_BYTES:
-            self._check(sandbox_id, size, self._max_bytes, "this sandbox")
-            self._check(owner_id, size, self._max_bytes * SANDBOXES_OF_OWNER, "this user's sandboxes")
-        self._count(size, sandbox_id, owner_id)
+        if size > SMALL_BYTES and self._held.get(sender_id, 0) + size > self._of_sender:
+            text = f"more than {self._of_sender} bytes of {self._name} at a time; retry after Retry-After"
+            raise TooManyRequests(text, RETRY_SECONDS, CLOSE)
+        self._held[sender_id] += size
         try:
             yield
         finally:
-            self._count(-size, sandbox_id, owner_id)
-
-    def _check(self, sender: str, size: int, limit: int, name: str) -> None:
-        if self._held.get(sender, 0) + size > limit:
-            text = f"more than {limit} bytes of {name} at a time; retry after Retry-After"
-            raise TooManyRequests(text, RETRY_SECONDS, CLOSE)
-
-    def _count(self, size: int, *senders: str) -> None:
-        for sender in senders:
-            self._held[sender] += size
-            if not self._held[sender]:
-                del self._held[sender]
+            self._held[sender_id] -= size
+            if not self._held[sender_id]:
+                del self._held[sender_id]
 
     def _size(self, headers: Mapping[str, str]) -> int:
         """The body's size; the limit, if the headers do not state it. A body over the limit is rejected elsewhere."""

@@ -6,6 +6,8 @@ from api.limits.rates import RateLimit
 from shared.settings import Settings
 
 ADDRESS = "this address"
+# Bodies of the maximum size at a time. No number of sandboxes or connections of a user may fill the memory.
+WEBHOOKS_OF_OWNER, BODIES_OF_USER = 4, 8
 
 
 class ProcessLimits:
@@ -18,7 +20,11 @@ class ProcessLimits:
         self.keyless = RateLimit("keyless", settings.rate_keyless, of=ADDRESS)
         self.wrong_keys = RateLimit("wrong-key", settings.rate_wrong_keys, of=ADDRESS)
         self.webhooks = RateLimit("webhook", settings.rate_webhooks, of="this sandbox")
-        self.webhook_bodies = BodyLimit(settings.max_webhook_bytes)
+        self.webhook_bodies = BodyLimit(settings.max_webhook_bytes, of="this sandbox")
+        self.owner_webhook_bodies = BodyLimit(
+            settings.max_webhook_bytes, of="this user's sandboxes", bodies=WEBHOOKS_OF_OWNER
+        )
+        self.user_bodies = BodyLimit(settings.max_body_bytes, of="this user", bodies=BODIES_OF_USER)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
         self.waiting = HeldLimit(

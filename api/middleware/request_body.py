@@ -12,8 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors.handlers import error_response, validation_entry
-from api.json_text import TooCostly, check_size, in_thread_if_large
+from api.json_text import SMALL_BYTES, TooCostly, check_size, in_thread_if_large
 from api.paths import SANDBOX_PATH_PREFIX
+from shared.errors import Invalid
 
 WEBHOOKS = "/api/v1/webhooks/"
 # Operations that require a key. All others are open to unauthenticated callers.
@@ -74,6 +75,7 @@ class _Body:
 
         Raises:
             HTTPException: the body is too large, or takes too long.
+            Invalid: the client disconnects before the end of the body.
         """
         message = await (self._receive() if self._is_read else self._receive_in_time())
         self._size += len(message.get("body", b""))
@@ -87,9 +89,13 @@ class _Body:
             self._ends_at = asyncio.get_running_loop().time() + self._max_seconds
         try:
             async with asyncio.timeout_at(self._ends_at):
-                return await self._receive()
+                message = await self._receive()
         except TimeoutError:
             raise HTTPException(408, f"the body was not received within {self._max_seconds:g} s", CLOSE) from None
+        if message["type"] == "http.disconnect":
+            # Starlette raises an error of its own, which would be an internal one.
+            raise Invalid("the client disconnected before the end of the body")
+        return message
 
 
 class CheckedRequest(Request):
@@ -134,6 +140,14 @@ def find_error(body: bytes) -> dict[str, Any] | None:
 def has_body(scope: Scope) -> bool:
     """Whether a request may have a body: without a length and a transfer encoding it has none (RFC 9112, 6.3)."""
     return any(name in BODY_HEADERS for name, _ in scope["headers"])
+
+
+def may_be_large(scope: Scope) -> bool:
+    """Whether a request may have a body over `SMALL_BYTES`: its headers say so, or do not say how long it is."""
+    lengths = [value for name, value in scope["headers"] if name in BODY_HEADERS]
+    return any(
+        not value.isdigit() or len(value) > len(str(SMALL_BYTES)) or int(value) > SMALL_BYTES for value in lengths
+    )
 
 
 def _nul_location(scope: Scope) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import DocumentedRoute
 from api.limits.addresses import client_address
-from api.middleware.request_body import CheckedRequest
+from api.middleware.request_body import CheckedRequest, may_be_large
 from api.request.context import Context, get_context
 from api.request.session_cookie import check_origin, own_origin, read_token
 from api.schemas.sandbox_urls import SandboxUrls
@@ -112,16 +112,21 @@ async def _find(request: Request, find: Callable[[Request], Awaitable[Caller | S
 def _checked(handle: Handler) -> Handler:
     async def check_and_handle(request: Request) -> Response:
         checked = CheckedRequest(request.scope, request.receive)
-        await checked.check_body()
-        return await handle(checked)
+        if not may_be_large(request.scope):
+            await checked.check_body()
+            return await handle(checked)
+        with get_context(request).limits.user_bodies.hold(request.state.caller.id, request.headers):
+            await checked.check_body()
+            return await handle(checked)
 
     return check_and_handle
 
 
 def _counted(handle: Handler) -> Handler:
     async def count_and_handle(request: Request) -> Response:
-        sandbox = await get_sandbox(request)
-        with get_context(request).limits.webhook_bodies.hold(sandbox.id, sandbox.owner_id or "", request.headers):
+        sandbox, limits = await get_sandbox(request), get_context(request).limits
+        of_owner = limits.owner_webhook_bodies.hold(sandbox.owner_id or "", request.headers)
+        with limits.webhook_bodies.hold(sandbox.id, request.headers), of_owner:
             return await handle(request)
 
     return count_and_handle

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
 
 from fastapi import Response
 
@@ -12,11 +13,25 @@ from shared.sql.pagination import Page
 # The vault that decrypts session keys, and the URLs of sandboxes for the caller.
 ShownTo = tuple[Vault, SandboxUrls]
 
-# Max items in the cache of each kind of row: two or three kilobytes for each.
+Write = Callable[[str, Vault, SandboxUrls], bytes]
+# Max items in the cache of each kind of row, two or three kilobytes each, and the max characters of such a row. The
+# cache counts items, so longer rows are left out: a sandbox reports texts, and each host of a request is another item.
 CACHED_ITEMS = 8192
+MAX_CACHED_ROW = 4096
 
 
-def write_page(page: Page[str], write: Callable[[str, Vault, SandboxUrls], bytes], *shown_to: *ShownTo) -> Response:
+def cached(write: Write) -> Write:
+    """Cache the items that `write` encodes by their rows' texts, which hold all that the JSON depends on."""
+    write_cached = lru_cache(CACHED_ITEMS)(write)
+
+    @wraps(write)
+    def write_item(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
+        return (write_cached if len(text) <= MAX_CACHED_ROW else write)(text, vault, urls)
+
+    return write_item
+
+
+def write_page(page: Page[str], write: Write, *shown_to: *ShownTo) -> Response:
     """Return a response with the JSON of a `PageOf`; `write` encodes each item."""
     return write_items([write(text, *shown_to) for text in page.items], page.next_page_id)
 

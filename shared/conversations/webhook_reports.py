@@ -7,6 +7,7 @@ Merging is idempotent and independent of order, because webhooks are repeated an
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from shared.clock import now
@@ -37,7 +38,8 @@ MAX_DIRECTORY_LENGTH = 1024
 MODEL_SILENT = "model_silent"
 # The reason of a conversation whose events exceed a quota of its owner.
 EVENTS_REFUSED = "events_refused"
-MAX_TAGS = 100
+# All tags of a conversation together: lists show them.
+MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         "agent_kind": report.agent_kind,
         "working_dir": report.working_dir,
         "metrics": latest(conversation.metrics, report.metrics),
-        "tags": dict(list((conversation.tags | report.tags).items())[:MAX_TAGS]),
+        "tags": _limit_tags(conversation.tags | report.tags),
     }
     if conversation.parent_id is None and report.parent_id != conversation.id:
         changes["parent_id"] = report.parent_id
@@ -219,6 +221,13 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         if report.failure is not None:
             changes["execution_reason"], changes["execution_detail"] = report.failure
     return changes
+
+
+def _limit_tags(tags: dict[str, str]) -> dict[str, str]:
+    """The first tags, as far as they are within the limits."""
+    first = list(tags.items())[:MAX_TAGS]
+    totals = accumulate(len(name) + len(text) for name, text in first)
+    return dict(item for item, total in zip(first, totals, strict=True) if total <= MAX_TAG_CHARACTERS)
 
 
 def _read_change(kind: str, at: datetime, body: dict[str, Any]) -> Report | None:

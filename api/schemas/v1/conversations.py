@@ -1,12 +1,11 @@
 """Conversations on the wire."""
 
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from api.schemas.page_text import CACHED_ITEMS
+from api.schemas.page_text import cached
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import (
     BlankIsNone,
@@ -156,9 +155,9 @@ def show_conversation(
     )
 
 
-@lru_cache(CACHED_ITEMS)
+@cached
 def write_conversation(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
-    """Encode a conversation of a list. The cache key is the row's text, which holds all that the JSON depends on."""
+    """Encode a conversation of a list."""
     return show_conversation(*read_text(text), vault, urls).model_dump_json().encode()
 
 

@@ -1,12 +1,11 @@
 """Sandboxes, their deadlines and their specs on the wire."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
-from api.schemas.page_text import CACHED_ITEMS
+from api.schemas.page_text import cached
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import SandboxStatus, Success, Time
 from shared.crypto import Vault
@@ -182,9 +181,9 @@ def show_sandbox(
     )
 
 
-@lru_cache(CACHED_ITEMS)
+@cached
 def write_sandbox(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
-    """Encode a sandbox of a list. The cache key is the row's text, which holds all that the JSON depends on."""
+    """Encode a sandbox of a list."""
     return show_sandbox(*read_text(text), vault, urls).model_dump_json().encode()
 
 

@@ -1,4 +1,4 @@
-"""The limits on all large bodies that sandboxes send at a time, which apply before they are read."""
+"""The limits on all large bodies that sandboxes and users send at a time, which apply before they are read."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ import pytest
 from api.app import create_app
 from api.errors.limits import TooManyRequests
 from api.json_text import SMALL_BYTES
-from api.limits.bodies import SANDBOXES_OF_OWNER, BodyLimit
+from api.limits.bodies import BodyLimit
+from api.limits.process import BODIES_OF_USER, WEBHOOKS_OF_OWNER
 from api.request.context import Context
 from shared.db.database import Database
 from shared.ids import new_id
@@ -25,7 +26,10 @@ MAX_BYTES, LARGE = 1024 * 1024, 40_000
 
 @pytest.fixture
 def url(context: Context) -> Iterator[str]:
-    own = replace(context, settings=context.settings.model_copy(update={"max_webhook_bytes": MAX_BYTES}))
+    own = replace(
+        context,
+        settings=context.settings.model_copy(update={"max_webhook_bytes": MAX_BYTES, "max_body_bytes": MAX_BYTES}),
+    )
     with serving(create_app(own)) as url:
         yield url
 
@@ -40,10 +44,15 @@ def send(url: str, sandbox: Sandbox, size: int) -> httpx.Response:
 @contextmanager
 def unfinished(url: str, sandbox: Sandbox, length: str) -> Iterator[None]:
     """A webhook whose body does not arrive, although the service waits for it."""
-    head = f"POST /api/v1/webhooks/events/{new_id()} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n"
-    head += "Expect: 100-continue\r\n"
+    with unfinished_post(url, f"/api/v1/webhooks/events/{new_id()}", session_key_of(sandbox), length):
+        yield
+
+
+@contextmanager
+def unfinished_post(url: str, path: str, key: str, length: str) -> Iterator[None]:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{length}\r\nExpect: 100-continue\r\n"
     with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0)) as connection:
-        connection.sendall(f"{head}X-Session-API-Key: {session_key_of(sandbox)}\r\n\r\n".encode())
+        connection.sendall(f"{head}X-Session-API-Key: {key}\r\n\r\n".encode())
         # Sent once the body is counted; a large request that comes earlier would be counted in its place.
         assert connection.recv(1024).startswith(b"HTTP/1.1 100 ")
         yield
@@ -64,7 +73,7 @@ def test_sandbox_that_sends_much_gets_a_429_and_others_do_not(
 
 
 def test_sandboxes_of_a_user_share_a_limit(url: str, user: Person, other_user: Person, database: Database) -> None:
-    *hostile, idle = (make_sandbox(database, user) for _ in range(SANDBOXES_OF_OWNER + 1))
+    *hostile, idle = (make_sandbox(database, user) for _ in range(WEBHOOKS_OF_OWNER + 1))
     with ExitStack() as sent:
         for sandbox in hostile:
             sent.enter_context(unfinished(url, sandbox, f"Content-Length: {MAX_BYTES}"))
@@ -75,16 +84,31 @@ def test_sandboxes_of_a_user_share_a_limit(url: str, user: Person, other_user: P
     eventually(lambda: send(url, idle, LARGE).status_code == 200)
 
 
+def test_bodies_of_a_user_share_a_limit(url: str, user: Person, other_user: Person) -> None:
+    def save(person: Person, size: int) -> int:
+        secret = {"name": f"LARGE_{new_id()}", "value": "x" * size}
+        return httpx.post(f"{url}{path}", json=secret, headers=person.headers, trust_env=False).status_code
+
+    path = "/api/v1/secrets"
+    with ExitStack() as sent:
+        for _ in range(BODIES_OF_USER):
+            sent.enter_context(unfinished_post(url, path, user.key, f"Content-Length: {MAX_BYTES}"))
+        assert save(user, LARGE) == 429
+        assert save(user, 10) == 201
+        assert save(other_user, LARGE) == 201
+    eventually(lambda: save(user, LARGE) == 201)
+
+
 def test_burst_of_an_agent_server_passes() -> None:
-    limit, batch = BodyLimit(32 * 1024 * 1024), {"Content-Length": str(5 * 1024 * 1024)}
+    limit, batch = BodyLimit(32 * 1024 * 1024, of="it"), {"Content-Length": str(5 * 1024 * 1024)}
     with ExitStack() as held:
         for _ in range(6):
-            held.enter_context(limit.hold("one", "owner", batch))
-        with limit.hold("two", "owner", batch), pytest.raises(TooManyRequests), limit.hold("one", "owner", batch):
+            held.enter_context(limit.hold("one", batch))
+        with limit.hold("two", batch), pytest.raises(TooManyRequests), limit.hold("one", batch):
             pass
     with (
-        limit.hold("one", "owner", {"Content-Length": "9" * 5000}),
+        limit.hold("one", {"Content-Length": "9" * 5000}),
         pytest.raises(TooManyRequests),
-        limit.hold("one", "owner", batch),
+        limit.hold("one", batch),
     ):
         pass

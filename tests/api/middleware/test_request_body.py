@@ -85,6 +85,18 @@ class TestLimits:
         assert request.status == 408
         assert "was not received" in json.loads(request.body)["detail"]
 
+    def test_disconnect_within_a_body_is_no_internal_error(
+        self, client: TestClient, user: Person, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        messages: list[dict[str, Any]] = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+        async def leave() -> dict[str, Any]:
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, leave)
+        assert request.status == 400
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
     def test_body_with_too_many_values_is_a_422(self, client: TestClient, user: Person) -> None:
         content = b'{"llm_model": [' + b"1," * 30_000 + b"1]}"
         answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)

@@ -162,6 +162,23 @@ class TestConversationReports:
             assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
         assert as_stored(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
 
+    def test_tags_beyond_the_limits_are_left_out(
+        self, post: Post, conversation: Conversation, database: Database
+    ) -> None:
+        for tags in (
+            {str(number): "x" for number in range(101)},
+            {f"{number:0256}": "🦩" * 256 for number in range(50)},
+        ):
+            assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
+            stored = as_stored(database, conversation).tags
+            assert len(stored) == 100
+            assert set(stored.values()) == {"x"}
+
+    def test_long_tags_are_limited_together(self, post: Post, conversation: Conversation, database: Database) -> None:
+        tags = {f"{number:0256}": "🦩" * 256 for number in range(50)}
+        assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
+        assert as_stored(database, conversation).tags == dict(list(tags.items())[:8])
+
     def test_title_is_set_automatically_once(self, post: Post, conversation: Conversation, database: Database) -> None:
         for title in (None, "", "The agent's", "Another"):
             assert post("/conversations", conversation_report(conversation.id, title=title)) == 200
