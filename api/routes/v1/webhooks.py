@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
 from api.request.authentication import AgentServerRoute, CurrentSandbox
-from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.webhook_body import CONVERSATION, EVENTS, ReportedConversation, ReportedEvents
 from api.schemas.v1.fields import Success
 from shared.conversations import webhook_ingest
@@ -16,6 +16,10 @@ from shared.conversations.webhook_reports import EventReport
 from shared.ids import parse_id
 from shared.models import Sandbox
 from shared.observability import metrics
+
+# In one transaction: it keeps other writers waiting, on SQLite all of them. A report that ends in an error is repeated,
+# and events that are stored already are not stored again.
+MAX_STORED_AT_ONCE = 500
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServerRoute)
 
@@ -35,16 +39,23 @@ def receive_events(
     """Store each event once, and update the conversation from them."""
     hex_id = parse_id(conversation_id)
     reports = _redact(context, sandbox, hex_id, reports)
+    for begin in range(0, max(1, len(reports)), MAX_STORED_AT_ONCE):
+        _record(context, sandbox, queue, hex_id, reports[begin : begin + MAX_STORED_AT_ONCE])
+    return Success()
+
+
+def _record(
+    context: Context, sandbox: Sandbox, queue: JobQueue, conversation_id: str, reports: list[EventReport]
+) -> None:
     with context.database.transaction() as session:
         recorded = webhook_ingest.record_events(
-            session, sandbox, hex_id, reports, due_at=queue.due_at, limits=context.settings.quotas.stored
+            session, sandbox, conversation_id, reports, due_at=queue.due_at, limits=context.settings.quotas.stored
         )
     metrics.count_webhook_events(len(reports), stored=recorded.refusal is None)
     if recorded.job is not None:
         queue.enqueue(recorded.job)
     if recorded.refusal is not None:
         raise recorded.refusal
-    return Success()
 
 
 def _redact(context: Context, sandbox: Sandbox, conversation_id: str, reports: list[EventReport]) -> list[EventReport]:

@@ -1,15 +1,18 @@
 """Webhooks: the reports that each sandbox may send. Each event is stored once."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
-from sqlmodel import select
+from sqlmodel import Session, select
 
+from shared.changes.recorder import Usage
+from shared.conversations import events
 from shared.conversations import queries as conversation_queries
 from shared.db.database import Database
 from shared.ids import new_id
@@ -200,13 +203,29 @@ class TestEvents:
             )
             assert answer.status_code == 422
 
-    # More values than one statement of PostgreSQL can bind.
-    def test_thousands_of_events_are_stored_in_one_request(
-        self, post: Post, conversation: Conversation, database: Database
+    def test_thousands_of_events_are_stored_in_small_transactions(
+        self, post: Post, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        events = [event_report(after=number) for number in range(13_500)]
-        assert post(f"/events/{conversation.id}", events) == 200
-        assert len(_stored(database, conversation.id)) == 13_500
+        stored: list[int] = []
+        transaction, store = database.transaction, events.store
+        commits = iter(range(100))
+
+        @contextmanager
+        def counted() -> Iterator[Session]:
+            with transaction() as session:
+                yield session
+            next(commits)
+
+        def store_and_count(session: Session, rows: Sequence[Event]) -> Usage:
+            stored.append(len(rows))
+            return store(session, rows)
+
+        monkeypatch.setattr(database, "transaction", counted)
+        monkeypatch.setattr(events, "store", store_and_count)
+        reported = [event_report(after=number) for number in range(2_001)]
+        assert post(f"/events/{conversation.id}", reported) == 200
+        assert (stored, next(commits)) == ([500, 500, 500, 500, 1], 5)
+        assert [event.id for event in _stored(database, conversation.id)] == [event["id"] for event in reported]
 
     def test_a_store_that_is_down_is_no_success(
         self, post: Post, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
