@@ -81,21 +81,21 @@ def count_bytes(document: Any) -> int:
     return len(write_document(document))
 
 
-def shorten(document: dict[str, Any], most_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
-    """The document with its longest texts cut until it fits into `most_bytes`. Its shape stays.
+def shorten(document: dict[str, Any], max_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
+    """The document with its longest texts cut until it fits into `max_bytes`. Its shape stays.
 
     Args:
         document: one that `check_document` passes.
-        most_bytes: the max size in the database.
+        max_bytes: the max size in the database.
         keep: the only fields that remain if cutting texts does not suffice; they must be small.
     """
-    if count_bytes(document) <= most_bytes:
+    if count_bytes(document) <= max_bytes:
         return document
     cuts = list(accumulate(CUTS, _cut, initial=document))[1:]
     # To count the bytes of many values takes long: where the shortest cut is too large, no other is counted.
-    if count_bytes(cuts[-1]) > most_bytes:
+    if count_bytes(cuts[-1]) > max_bytes:
         return {name: cuts[-1][name] for name in keep if name in document}
-    return next(cut for cut in cuts if count_bytes(cut) <= most_bytes)
+    return next(cut for cut in cuts if count_bytes(cut) <= max_bytes)
 
 
 def clean_text(value: Any, max_length: int) -> str | None:

@@ -18,7 +18,7 @@ import httpcore
 import httpx
 
 from api.agent_server.transport import CountedStream
-from api.git.places import CallerPlaces
+from api.git.slots import CallerSlots
 from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden
 
@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 100
 # Names whose servers do not respond take long: with threads of their own, they delay only other git hosts' names. A
 # user has one of them at a time.
 _RESOLVERS = ThreadPoolExecutor(16, "git-names")
-_LOOK_UPS = CallerPlaces(1)
+_LOOKUPS = CallerSlots(1)
 
 
 def check_address(address: str, listed: frozenset[str]) -> SplitResult:
@@ -123,14 +123,14 @@ async def _public_addresses(host: str, port: int) -> list[str]:
 
 
 async def _look_up(host: str, port: int) -> list[Any]:
-    """Look a name up in a thread. It occupies the user's place until it is done, even after the request's timeout."""
-    loop, place = asyncio.get_running_loop(), _LOOK_UPS.of_caller()
-    await place.acquire()
+    """Look a name up in a thread. It occupies the user's slot until it is done, even after the request's timeout."""
+    loop, slot = asyncio.get_running_loop(), _LOOKUPS.of_caller()
+    await slot.acquire()
     look_up = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
 
     def release(_: object) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(place.release)
+            loop.call_soon_threadsafe(slot.release)
 
     look_up.add_done_callback(release)
     return await asyncio.wrap_future(look_up)

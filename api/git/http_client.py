@@ -11,7 +11,7 @@ import httpx
 
 from api.errors.upstream import Busy, NotThere, TooSlow, Unreached
 from api.git.guarded_transport import GuardedTransport
-from api.git.places import CallerPlaces
+from api.git.slots import CallerSlots
 from api.json_text import parse
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.errors import Forbidden, Invalid
@@ -81,7 +81,7 @@ class GitClient:
     def __init__(self, listed: frozenset[str]) -> None:
         """Allow public hosts, and the hosts that the administrator lists."""
         self.listed = listed
-        self._places = CallerPlaces(MAX_OF_CALLER)
+        self._slots = CallerSlots(MAX_OF_CALLER)
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
@@ -110,7 +110,7 @@ class GitClient:
             Unreached: there is no response, or it is encoded, too large, in too many chunks or not JSON.
         """
         try:
-            async with asyncio.timeout(SECONDS), self._places.of_caller():
+            async with asyncio.timeout(SECONDS), self._slots.of_caller():
                 return await self._exchange(provider, method, url, request)
         except (TimeoutError, httpx.TimeoutException):
             raise TooSlow(f"{provider} did not respond in time") from None

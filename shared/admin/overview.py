@@ -49,7 +49,7 @@ class Pool(NamedTuple):
     spec: SandboxSpec
     ready: int
     booting: int
-    rests_until: datetime | None
+    backoff_until: datetime | None
 
 
 def count_sandboxes(session: Session) -> SandboxCounts:

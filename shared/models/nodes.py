@@ -10,6 +10,10 @@ from shared.ids import new_id
 from shared.models.columns import Json, UtcDateTime, one_of
 from shared.states import NodeStatus
 
+# Columns with another name in the database (decision 77).
+BACKOFF_UNTIL = {"key": "backoff_until", "name": "rests_until"}
+IS_HALF_OPEN = {"key": "is_half_open", "name": "on_trial"}
+
 
 class Installation(SQLModel, table=True):
     """One row with this installation's id: two installations on one engine ignore each other's containers."""
@@ -82,9 +86,9 @@ class NodeSpecBackoff(SQLModel, table=True):
     # The engine's last error.
     detail: str | None = None
     # Backoff: no new sandboxes of the spec until then.
-    rests_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # Half-open: one more sandbox was placed as a test.
-    on_trial: bool = False
+    backoff_until: datetime | None = Field(default=None, sa_type=UtcDateTime, sa_column_kwargs={"name": "rests_until"})
+    # One more sandbox was placed as a test.
+    is_half_open: bool = Field(default=False, sa_column_kwargs=IS_HALF_OPEN)
 
 
 class SandboxSpec(SQLModel, table=True):

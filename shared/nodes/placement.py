@@ -86,7 +86,7 @@ def is_breaker(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
 
 
 def _ready(spec_id: str, excluded: Collection[str]) -> SelectOfScalar[str]:
-    is_open = is_breaker(col(Node.id), spec_id), _rests()
+    is_open = is_breaker(col(Node.id), spec_id), _in_backoff()
     breaker = select(NodeSpecBackoff.node_id).where(*is_open)
     return select(Node.id).where(*takes_sandboxes(), ~breaker.exists(), col(Node.id).not_in(excluded))
 
@@ -96,8 +96,10 @@ def _make_half_open(session: Session, node_id: str, spec_id: str) -> None:
 
     A closed breaker is left alone.
     """
-    is_opened = is_breaker(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None)
-    session.execute(update(NodeSpecBackoff).where(*is_opened).values(on_trial=True, rests_until=now() + MAX_HALF_OPEN))
+    is_opened = is_breaker(node_id, spec_id), col(NodeSpecBackoff.backoff_until).is_not(None)
+    session.execute(
+        update(NodeSpecBackoff).where(*is_opened).values(is_half_open=True, backoff_until=now() + MAX_HALF_OPEN)
+    )
 
 
 def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:
@@ -165,7 +167,7 @@ class BackoffChange:
 
     node_id: str
     failures: int
-    rests_until: datetime | None = None
+    backoff_until: datetime | None = None
 
 
 def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
@@ -182,7 +184,7 @@ def reset_backoff(session: Session, node_id: str) -> None:
 
 def open_breakers(session: Session) -> list[NodeSpecBackoff]:
     """Return every open breaker."""
-    return list(session.exec(select(NodeSpecBackoff).where(_rests())).all())
+    return list(session.exec(select(NodeSpecBackoff).where(_in_backoff())).all())
 
 
 def _update_breakers(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
@@ -207,10 +209,10 @@ def _record_failure(session: Session, node_id: str, spec_id: str, detail: str | 
         row = NodeSpecBackoff(node_id=node_id, spec_id=spec_id)
         session.add(row)
     # A failure of a sandbox placed before the breaker opened does not count.
-    if row.rests_until is None or row.on_trial or not now() <= row.rests_until <= _latest():
-        row.failures, row.detail, row.on_trial = row.failures + 1, detail, False
-        row.rests_until = now() + _backoff(row.failures) if row.failures >= MAX_FAILURES else None
-    return BackoffChange(node_id, row.failures, row.rests_until)
+    if row.backoff_until is None or row.is_half_open or not now() <= row.backoff_until <= _latest():
+        row.failures, row.detail, row.is_half_open = row.failures + 1, detail, False
+        row.backoff_until = now() + _backoff(row.failures) if row.failures >= MAX_FAILURES else None
+    return BackoffChange(node_id, row.failures, row.backoff_until)
 
 
 def _record_success(session: Session, where: ColumnElement[bool]) -> bool:
@@ -218,9 +220,9 @@ def _record_success(session: Session, where: ColumnElement[bool]) -> bool:
     return result.rowcount > 0
 
 
-def _rests() -> ColumnElement[bool]:
+def _in_backoff() -> ColumnElement[bool]:
     """Build the condition for an open breaker. A later end was written before the database's clock was set back."""
-    return col(NodeSpecBackoff.rests_until).between(now(), _latest())
+    return col(NodeSpecBackoff.backoff_until).between(now(), _latest())
 
 
 def _latest() -> datetime:

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 HEAD_END = b"\r\n\r\n"
 LENGTH = b"content-length:"
-MOST = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20
 # One buffer for all responses, because allocating one for each costs more than reading the response.
-_ROOM = bytearray(MOST)
-_VIEW = memoryview(_ROOM)
+_BUFFER = bytearray(MAX_RESPONSE_BYTES)
+_VIEW = memoryview(_BUFFER)
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def post(url: str, path: str, headers: Mapping[str, str], body: bytes) -> int:
         connection.sendall(head.encode())
         with suppress(ConnectionError):  # a server that refuses the request stops reading
             connection.sendall(body)
-        return int(connection.recv(MOST).split(b" ", 2)[1])
+        return int(connection.recv(MAX_RESPONSE_BYTES).split(b" ", 2)[1])
 
 
 def get(url: str, path: str, headers: Mapping[str, str]) -> int:
     """Send a GET on a new connection, and read the response to its end; return the status."""
     with _connected(url) as connection:
         connection.sendall(make_request(path, {**headers, "Connection": "close"}))
-        status = int(connection.recv(MOST).split(b" ", 2)[1])
-        while connection.recv(MOST):
+        status = int(connection.recv(MAX_RESPONSE_BYTES).split(b" ", 2)[1])
+        while connection.recv(MAX_RESPONSE_BYTES):
             pass
     return status
 
@@ -144,9 +144,9 @@ def _receive(connection: socket.socket, missing: int) -> int:
         raise ConnectionError("the server closed the connection")
     if missing:
         return missing - size
-    head = _ROOM[: _ROOM.index(HEAD_END, 0, size) + len(HEAD_END)]
+    head = _BUFFER[: _BUFFER.index(HEAD_END, 0, size) + len(HEAD_END)]
     if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(_ROOM[: min(size, 500)].decode(errors="replace"))
+        raise RuntimeError(_BUFFER[: min(size, 500)].decode(errors="replace"))
     start = head.lower().index(LENGTH) + len(LENGTH)
     return int(head[start : head.index(b"\r", start)]) + len(head) - size
 

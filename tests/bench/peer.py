@@ -21,7 +21,7 @@ from tests.bench.load import load, make_request, time_requests
 T = TypeVar("T")
 V1 = "/api/v1"
 # The first delay between polls of a sandbox, its growth factor, and its maximum: no more than ten polls a second.
-ASK_SECONDS, ASK_FACTOR, ASK_MOST_SECONDS = 0.01, 1.6, 0.2
+ASK_SECONDS, ASK_FACTOR, ASK_MAX_SECONDS = 0.01, 1.6, 0.2
 # The pause after which rate limits no longer count earlier requests.
 REST_SECONDS = 1.1
 # The timeouts of a response and of an operation.
@@ -73,7 +73,7 @@ def _life(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
 
 
 def _list(url: str, name: str, request: bytes, runs: int, seconds: float) -> Iterator[Figure]:
-    one_by_one = partial(time_requests, url, [request] * LIST_REQUESTS, pause_seconds=ASK_MOST_SECONDS)
+    one_by_one = partial(time_requests, url, [request] * LIST_REQUESTS, pause_seconds=ASK_MAX_SECONDS)
     yield Figure(f"{name}, now and then", [_rested(one_by_one) for _ in range(runs)])
     at_once = partial(load, url, [request], clients=1, seconds=seconds)
     yield Figure(f"{name}, one client", [[_rested(at_once).rate] for _ in range(runs)], unit="1/s")
@@ -112,7 +112,7 @@ def _await(http: httpx.Client, sandbox_id: str, status: str) -> None:
         if not shown or shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
             raise RuntimeError(f"sandbox {sandbox_id} should be {status} and is {shown or 'gone'}")
         time.sleep(pause)
-        pause = min(pause * ASK_FACTOR, ASK_MOST_SECONDS)
+        pause = min(pause * ASK_FACTOR, ASK_MAX_SECONDS)
 
 
 def _ask(http: httpx.Client, method: str, path: str, **params: str) -> Any:

@@ -71,7 +71,7 @@ def server() -> Peer:
 @pytest.fixture
 def url(server: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Shorten the client's pauses; yield the server's URL."""
-    for name in ("REST_SECONDS", "ASK_MOST_SECONDS"):
+    for name in ("REST_SECONDS", "ASK_MAX_SECONDS"):
         monkeypatch.setattr(peer, name, 0.01)
     with serving(server.app) as url:
         yield url

@@ -38,7 +38,7 @@ def show_overview(request: Request, context: ContextDep, admin: CurrentAdmin) ->
             "overview.html",
             admin,
             counts=overview.count_sandboxes(session),
-            most_counted=overview.MAX_COUNTED,
+            max_counted=overview.MAX_COUNTED,
             backlogs=overview.backlogs(session),
             waiting=overview.waiting_sandboxes(session),
             starts=overview.waiting_starts(session),

@@ -166,20 +166,20 @@ def _await_drained(here: "Installation", name: str) -> "Drained":
     from rich.console import Console
     from rich.progress import Progress
 
-    drained, is_told = _read_progress(here, name), False
+    drained, is_warned = _read_progress(here, name), False
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:
         bar = progress.add_task("stopping", total=total)
         while drained.awaited:
-            is_told = is_told or _tell_silence(here, name)
+            is_warned = is_warned or _warn_if_silent(here, name)
             sleep(POLL_SECONDS)
             drained = _read_progress(here, name)
             progress.update(bar, completed=max(0, total - len(drained.awaited)))
     return drained
 
 
-def _tell_silence(here: "Installation", name: str) -> bool:
-    """Say that the node's worker, which stops the sandboxes, is silent. Returns whether it is."""
+def _warn_if_silent(here: "Installation", name: str) -> bool:
+    """Warn if the worker of the node, which stops the sandboxes, is silent; return whether it is."""
     from shared.nodes import placement, registry
 
     with here.reading() as session:
@@ -199,7 +199,7 @@ def _read_progress(here: "Installation", name: str) -> "Drained":
 
 def _problems(node: "Node", backoffs: "Sequence[NodeSpecBackoff]", unknown: int) -> str:
     paused_specs = [
-        f"no new {row.spec_id} until {time_text(row.rests_until)}, {row.failures} failed: {row.detail}"
+        f"no new {row.spec_id} until {time_text(row.backoff_until)}, {row.failures} failed: {row.detail}"
         for row in backoffs
     ]
     quarantined = [f"{unknown} unknown container(s): see `{NAME} nodes unknown`"] if unknown else []

@@ -72,7 +72,7 @@ class Cluster:
     def end_backoffs(self) -> None:
         """Move the end of all backoffs to now."""
         with self.service.database.transaction() as session:
-            session.execute(update(NodeSpecBackoff).values(rests_until=now()))
+            session.execute(update(NodeSpecBackoff).values(backoff_until=now()))
 
     def status_of(self, sandbox_id: str) -> str:
         """The status of a sandbox in the store, deleted or not."""

@@ -51,20 +51,20 @@ def stored(database: Database) -> NodeSpecBackoff | None:
 
 def end_backoff(database: Database) -> None:
     with database.transaction() as session:
-        session.exec(select(NodeSpecBackoff)).one().rests_until = now() - timedelta(seconds=1)
+        session.exec(select(NodeSpecBackoff)).one().backoff_until = now() - timedelta(seconds=1)
 
 
 def backoff_of(database: Database) -> timedelta:
     found = stored(database)
     assert found
-    assert found.rests_until
-    return found.rests_until - now()
+    assert found.backoff_until
+    return found.backoff_until - now()
 
 
 def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Person) -> None:
     for count in range(1, placement.MAX_FAILURES):
         (change,) = fail(database, user)
-        assert (change.node_id, change.failures, change.rests_until) == (BAD, count, None)
+        assert (change.node_id, change.failures, change.backoff_until) == (BAD, count, None)
         assert place(database) == BAD
     (change,) = fail(database, user)
     assert (change.node_id, change.failures) == (BAD, placement.MAX_FAILURES)
@@ -127,8 +127,8 @@ def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, 
         assert place(database) == BAD
         backoff, before = min(placement.FIRST_BACKOFF * 2**doublings, placement.MAX_BACKOFF), now()
         (change,) = fail(database, user)
-        assert change.rests_until
-        assert before + backoff <= change.rests_until <= now() + backoff
+        assert change.backoff_until
+        assert before + backoff <= change.backoff_until <= now() + backoff
         assert place(database) == GOOD
 
 
@@ -155,6 +155,6 @@ def test_clock_that_was_set_back_opens_no_breaker_for_longer(database: Database,
         fail(database, user)
     assert place(database) == GOOD
     with database.transaction() as session:
-        session.exec(select(NodeSpecBackoff)).one().rests_until = now() + timedelta(hours=1)
+        session.exec(select(NodeSpecBackoff)).one().backoff_until = now() + timedelta(hours=1)
     assert place(database) == BAD
     assert fail(database, user)[0].failures == placement.MAX_FAILURES + 1

@@ -80,7 +80,7 @@ def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
     assert row(context, Sandbox, start(context, user)).node_id == "node-b"
     engine.refuse.clear()
     with context.database.transaction() as session:
-        session.exec(select(NodeSpecBackoff)).one().rests_until = row(context, Node, NODE_ID).heartbeat_at  # over
+        session.exec(select(NodeSpecBackoff)).one().backoff_until = row(context, Node, NODE_ID).heartbeat_at  # over
     half_open = start(context, user)
     assert row(context, Sandbox, half_open).node_id == NODE_ID
     assert row(context, Sandbox, start(context, user)).node_id == "node-b"

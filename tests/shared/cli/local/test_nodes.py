@@ -32,7 +32,7 @@ def test_spec_backoffs_of_a_node_are_listed(migrated: Cli, database: Database) -
     make_spec(database, "own:1")
     with database.transaction() as session:
         until = now() + timedelta(minutes=1)
-        session.add(NodeSpecBackoff(node_id="a", spec_id="own:1", failures=3, rests_until=until, detail="disk full"))
+        session.add(NodeSpecBackoff(node_id="a", spec_id="own:1", failures=3, backoff_until=until, detail="disk full"))
     (listed,) = rows(migrated("nodes", "list"))
     assert listed[6].startswith("slow; no new own:1 until 20")
     assert listed[6].endswith("3 failed: disk full")

@@ -1,0 +1,18 @@
+"""Slots for each user's concurrent requests, so that one user's slow hosts can't block other users."""
+
+import asyncio
+from weakref import WeakValueDictionary
+
+from shared.sql.write_slots import caller
+
+
+class CallerSlots:
+    """A number of slots for each caller. A caller without a free one waits."""
+
+    def __init__(self, max_slots: int) -> None:
+        self._max_slots = max_slots
+        self._slots = WeakValueDictionary[str | None, asyncio.Semaphore]()
+
+    def of_caller(self) -> asyncio.Semaphore:
+        """The slots of this context's caller."""
+        return self._slots.setdefault(caller.get(), asyncio.Semaphore(self._max_slots))
