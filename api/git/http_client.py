@@ -99,8 +99,6 @@ class GitClient:
         """Send a request, and return the provider's response, with any status.
 
         Args:
-            provider: its name in errors.
-            method: of the request.
             url: without a query.
             request: `headers`, `params` or `json`, as httpx has them.
 

@@ -24,8 +24,6 @@ def write_configuration(processes: Sequence[Process], var: Path, *, own_users: b
     """Write `run/supervisord.conf` in the var directory, and create its `log` folder.
 
     Args:
-        processes: the programs.
-        var: the var directory.
         own_users: the processes run as users of their own (`deploy.service.owners`).
     """
     for folder in (var, var / "run", var / "log"):

@@ -35,12 +35,9 @@ def is_ready(url: str, seconds: float = 2) -> bool:
 
 
 def answers(url: str, age: float, seconds: float, *, ready: bool = True) -> bool:
-    """Whether an API process that is no older than `age` responds at this URL in time, and is ready.
+    """Whether an API process no older than `age` seconds responds at this URL within `seconds`, and is ready.
 
     Args:
-        url: the API's.
-        age: of the process, in seconds.
-        seconds: max time.
         ready: whether the database must respond, too.
     """
     until = time.monotonic() + seconds

@@ -24,7 +24,6 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     """Write a backup into a new folder while the service runs.
 
     Args:
-        settings: those of the installation.
         folder: it must not exist, or be empty.
         passphrase: encrypts the keys; None leaves them out.
 
@@ -59,7 +58,6 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     process of the service starts, and the restore of the same backup can be repeated.
 
     Args:
-        settings: those of the installation.
         folder: the backup.
         passphrase: decrypts its keys; None: the installation has its secret key already.
 

@@ -19,13 +19,7 @@ def table_of(model: Any) -> Table:
 
 
 def with_entry(found: Select[Any], changed: CTE, status: ColumnElement[Any], at: ColumnElement[Any]) -> Select[Any]:
-    """The statement with an additional CTE that appends a sandbox's entry to its owner's feed.
-
-    Args:
-        changed: the CTE that writes the sandbox.
-        status: the status in the entry.
-        at: the time of the entry.
-    """
+    """The statement with an additional CTE that appends a sandbox's entry to its owner's feed."""
     return found.add_cte(_enter(changed, _number(changed), status, at).cte("entered"))
 
 

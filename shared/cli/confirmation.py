@@ -11,12 +11,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the change without
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the change is confirmed; otherwise end the command with an error, so that a script goes no further.
-
-    Args:
-        question: what a terminal asks.
-        yes: whether the change is confirmed already.
-    """
+    """Return if the change is confirmed; otherwise end the command with an error, so that a script goes no further."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -32,12 +32,7 @@ def exit_status(error: Exception) -> int:
 
 
 def error_text(error: Exception, name: str) -> str:
-    """One line about an error, without values that may be secret, and without characters that control a terminal.
-
-    Args:
-        error: what ended the command.
-        name: the program's.
-    """
+    """One line about an error, without values that may be secret, and without characters that control a terminal."""
     return cell_text(_line(error, name))
 
 

@@ -66,10 +66,8 @@ def pack(folder: Path, member: str, path: Path, limits: Limits) -> Archive:
     """Write a file or a folder into an archive.
 
     Args:
-        folder: where `member` is.
         member: its name; `.` for all that the folder has.
         path: the archive. It appears when it is complete.
-        limits: of the archive, and of the disk that it is on.
 
     Raises:
         ArchiveError: the archive would be too large, the disk would be full, or tar failed. No archive is left.

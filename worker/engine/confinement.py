@@ -28,12 +28,7 @@ IO_WEIGHT = 100
 
 
 def host_options(labels: Mapping[str, str], memory_bytes: int) -> dict[str, Any]:
-    """The options of Docker's host configuration, in the names of its Python client.
-
-    Args:
-        labels: those of the image.
-        memory_bytes: the container's limit.
-    """
+    """The options of Docker's host configuration, in the names of its Python client."""
     options: dict[str, Any] = {
         "security_opt": ["no-new-privileges:true", f"seccomp={SECCOMP}"],
         "ulimits": [

@@ -99,9 +99,6 @@ class FilteredDisks:
 def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str) -> Disks:
     """The access to disk images that this worker has.
 
-    Args:
-        root: the engine's data root.
-
     Raises:
         EngineUnavailable: the engine does not respond, or fails: another attempt may succeed.
     """

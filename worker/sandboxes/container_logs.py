@@ -43,10 +43,7 @@ def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus
     """Keep the log of a container before its removal, or because it has failed. Never raises.
 
     Args:
-        context: has the engine and the database.
         sandbox: the row as its worker leased it; the container is known to be this row's.
-        observed: the container.
-        cause: why it is kept.
 
     Returns:
         The log's last lines, without their times.

@@ -166,13 +166,7 @@ class SettingsInfo(OpenSettings):
 def show_settings(
     stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None]
 ) -> SettingsInfo:
-    """Show the settings to their owner.
-
-    Args:
-        stored: the settings.
-        secrets: descriptions of the custom secrets, by name.
-        hosts: hosts of the git providers, by provider.
-    """
+    """Show the settings to their owner."""
     servers = stored.mcp_config
     shown = {name: SecretInfo(description=text) for name, text in secrets.items()}
     return SettingsInfo(

@@ -123,15 +123,7 @@ class ConversationUpdate(BaseModel):
 def show_conversation(
     conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, urls: SandboxUrls
 ) -> AppConversation:
-    """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1).
-
-    Args:
-        conversation: its row.
-        sandbox: its sandbox's row.
-        children: ids of its sub-conversations.
-        vault: decrypts the sandbox's key.
-        urls: those of sandboxes for the caller.
-    """
+    """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1)."""
     url = agent_server_url(sandbox, urls)
     running = wire_status(sandbox) == Status.RUNNING
     columns = conversation.model_dump(exclude={"metrics"})

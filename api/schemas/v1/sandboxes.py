@@ -152,10 +152,6 @@ def show_sandbox(
     """Show a sandbox and its deadlines in force to its owner; key and URLs only while it runs (wire contract 1.5).
 
     Args:
-        sandbox: its row.
-        durations: its deadlines in force.
-        vault: decrypts its key.
-        urls: those of sandboxes for the caller.
         paused: sandboxes that are paused to make room for it.
     """
     running, desired = sandbox.status == Status.RUNNING, Desired(sandbox.desired)
@@ -196,12 +192,7 @@ def wire_status(sandbox: Sandbox | None) -> str:
 
 
 def agent_server_url(sandbox: Sandbox | None, urls: SandboxUrls) -> str | None:
-    """Return the URL of the sandbox's agent server for a caller, without a trailing slash; None unless it runs.
-
-    Args:
-        sandbox: its row.
-        urls: those of sandboxes for the caller.
-    """
+    """Return the URL of the sandbox's agent server for a caller, without a trailing slash; None unless it runs."""
     if sandbox is None or wire_status(sandbox) != Status.RUNNING or agent_server(sandbox.exposed_urls) is None:
         return None
     return urls.agent_server(sandbox.id)

@@ -38,8 +38,6 @@ def change_spec(
     """Change a spec. Changed deadlines apply to its existing sandboxes, too.
 
     Args:
-        here: the installation with the spec.
-        image: the spec's.
         columns: other columns to change, by name.
         durations: deadlines to change, in seconds, by column name; None: never.
         delete: change the deadlines even if that deletes sandboxes immediately.

@@ -84,11 +84,7 @@ class Service:
         """A response whose body the caller reads.
 
         Args:
-            method: of HTTP.
-            path: below the service's URL.
-            body: sent as JSON; None: no body.
             query: values that are None are left out.
-            headers: besides the key.
             seconds: max time without a byte.
         """
         chosen = {name: value for name, value in (query or {}).items() if value is not None}
