@@ -11,6 +11,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
 from shared.sandboxes import desired_state
+from shared.sql.locks import get_locked
 from shared.states import PAUSING, Desired, Status
 from shared.users import audit
 from shared.users.audit import Actor
@@ -50,7 +51,7 @@ def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, 
         NotFound: there is no such sandbox.
         Conflict: the sandbox is in no state for it.
     """
-    sandbox = session.get(Sandbox, sandbox_id, with_for_update=True)
+    sandbox = get_locked(session, Sandbox, sandbox_id)
     if sandbox is None:
         raise NotFound("sandbox", sandbox_id)
     if action not in actions_for(sandbox):

@@ -12,6 +12,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import ChangeEntry, ChangeFeed, User
+from shared.sql.locks import locked
 
 RETENTION = timedelta(hours=24)
 # More than a feed gets between a backup and its restore.
@@ -60,7 +61,7 @@ def delete_expired(session: Session, *, limit: int = 1000) -> None:
     key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
     # Workers sweep concurrently: each skips the rows that another worker has locked.
     found = select(ChangeEntry.owner_id, ChangeEntry.number).where(_expired()).limit(limit)
-    keys = session.exec(found.with_for_update(skip_locked=True)).all()
+    keys = session.exec(locked(found, skip_locked=True)).all()
     session.execute(delete(ChangeEntry).where(key.in_([tuple(one) for one in keys])))
 
 

@@ -14,6 +14,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import SandboxLog
+from shared.sql.locks import locked
 
 # Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
 MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
@@ -41,7 +42,7 @@ def keep(session: Session, log: SandboxLog) -> None:
         StoreConflict: another worker has stored the container's first reading at the same time. A repeat succeeds.
     """
     same = (SandboxLog.sandbox_id == log.sandbox_id, SandboxLog.container_id == log.container_id)
-    kept = session.exec(select(SandboxLog).where(*same).with_for_update()).first()
+    kept = session.exec(locked(select(SandboxLog).where(*same))).first()
     if kept is None:
         session.add(log)
         session.flush()
@@ -73,7 +74,7 @@ def has_expired(session: Session) -> bool:
 def delete_expired(session: Session, *, limit: int = 100) -> None:
     """Delete expired logs."""
     # Workers sweep concurrently: each skips the rows that another one has locked.
-    found = select(SandboxLog.id).where(_expired()).limit(limit).with_for_update(skip_locked=True)
+    found = locked(select(SandboxLog.id).where(_expired()).limit(limit), skip_locked=True)
     session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(session.exec(found).all())))
 
 
@@ -82,7 +83,7 @@ def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
     rows = select(SandboxLog.id).where(of_one, SandboxLog.container_id != NO_CONTAINER)
     newest_first = rows.order_by(col(SandboxLog.read_at).desc(), col(SandboxLog.id).desc())
     # Two workers of one owner may want to remove the same rows: each skips those that the other has locked.
-    found = newest_first.offset(kept).limit(MAX_REMOVED).with_for_update(skip_locked=True)
+    found = locked(newest_first.offset(kept).limit(MAX_REMOVED), skip_locked=True)
     if oldest := session.exec(found).all():
         session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(oldest)))
 

@@ -20,6 +20,7 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.settings import NO_QUOTAS, StoredQuotas
+from shared.sql.locks import get_locked, locked
 from shared.sql.statements import bind, bind_values
 from shared.states import Desired, Stage, Status
 
@@ -29,7 +30,7 @@ MAX_RUNNING = 100
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
     """The conversation with that id, of any owner."""
-    return session.get(Conversation, conversation_id, with_for_update=lock or None)
+    return get_locked(session, Conversation, conversation_id) if lock else session.get(Conversation, conversation_id)
 
 
 def are_in(database: Database, sandbox_id: str) -> bool:
@@ -129,7 +130,7 @@ def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> No
         col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, claimed.exists()
     )
     # In the order of ids, like every transaction that locks two or more of them.
-    for conversation in session.exec(found.order_by(col(Conversation.id)).with_for_update()).all():
+    for conversation in session.exec(locked(found.order_by(col(Conversation.id)))).all():
         conversation.awaits_sandbox = True
 
 

@@ -8,6 +8,7 @@ from shared.clock import now
 from shared.leasing import leases
 from shared.models import Conversation, StartTask
 from shared.models.conversations import UNFINISHED
+from shared.sql.locks import locked
 from shared.states import Stage
 
 # In these states the agent's next action works in the working tree as it is then.
@@ -32,8 +33,7 @@ def set_branch(session: Session, task: StartTask, folder: str, branch: str) -> N
     if session.exec(found.limit(1)).first() is None:
         return
     leases.write(session, StartTask, task.id, task.fence, updated_at=now())
-    locked = found.with_for_update(key_share=True).execution_options(populate_existing=True)
-    for conversation in session.exec(locked).all():
+    for conversation in session.exec(locked(found, key_share=True)).all():
         conversation.selected_branch, conversation.updated_at = branch, now()
         change_recorder.record_change(session, conversation)
 

@@ -25,6 +25,7 @@ from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
+from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, rounded
 from shared.states import STAGE_MOVES, Desired, Reason, Stage
@@ -64,7 +65,7 @@ class CancelledStart(NamedTuple):
 def find_for_conversation(session: Session, conversation_id: str, *, lock: bool = False) -> StartTask | None:
     """The start task of that conversation, finished or not."""
     statement = select(StartTask).where(StartTask.conversation_id == conversation_id)
-    return session.exec(statement.with_for_update() if lock else statement).first()
+    return session.exec(locked(statement) if lock else statement).first()
 
 
 def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str, str]:
@@ -176,7 +177,7 @@ def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> st
     if not task.made_sandbox or task.sandbox_id is None:
         return None
     # Without the lock a start that joins the sandbox concurrently would be missed.
-    session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
+    session.exec(locked(select(Sandbox.id).where(Sandbox.id == task.sandbox_id))).one()
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
     deleted = new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())
     if count_written(session, deleted):

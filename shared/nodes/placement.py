@@ -18,6 +18,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import MAX_ERROR, now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
+from shared.sql.locks import get_locked, locked
 from shared.sql.statements import bind, bind_values, send
 from shared.states import Desired, NodeStatus
 
@@ -45,8 +46,8 @@ def place(
     Returns:
         The id of the node; None if no node has a free slot.
     """
-    locked = session.exec(_ready(spec_id, excluded).order_by(col(Node.id)).with_for_update(key_share=True)).all()
-    node_id = _emptiest(session, locked, for_pool=for_pool)
+    ready = session.exec(locked(_ready(spec_id, excluded).order_by(col(Node.id)), key_share=True)).all()
+    node_id = _emptiest(session, ready, for_pool=for_pool)
     if node_id is not None:
         _make_half_open(session, node_id, spec_id)
     return node_id
@@ -140,7 +141,7 @@ def place_waiting(session: Session, sandbox_id: str, own_node_id: str, *, due_at
         The id of the node; None if the sandbox was not placed.
     """
     waiting = select(Sandbox).where(Sandbox.id == sandbox_id, *_waits())
-    sandbox = session.exec(waiting.with_for_update(skip_locked=True)).first()
+    sandbox = session.exec(locked(waiting, skip_locked=True)).first()
     if sandbox is None:
         return None
     node_id = own_node_id if sandbox.desired == Desired.DELETED else _place_if_room(session, sandbox.spec_id)
@@ -203,7 +204,7 @@ def _update_breakers(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
 
 
 def _record_failure(session: Session, node_id: str, spec_id: str, detail: str | None) -> BackoffChange:
-    session.get(Node, node_id, with_for_update={"key_share": True})  # one at a time
+    get_locked(session, Node, node_id, key_share=True)  # one at a time
     row = session.get(NodeSpecBackoff, (node_id, spec_id), populate_existing=True)
     if row is None:
         row = NodeSpecBackoff(node_id=node_id, spec_id=spec_id)

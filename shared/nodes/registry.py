@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import and_, delete, func, or_
 from sqlalchemy.exc import IntegrityError
@@ -14,10 +13,8 @@ from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
+from shared.sql.locks import get_locked
 from shared.states import NodeStatus, Status
-
-# A lock that still lets other transactions insert sandboxes that refer to the row.
-UNSHARED: dict[str, Any] = {"key_share": True}
 
 
 def installation_id(session: Session) -> str:
@@ -81,7 +78,7 @@ def record_heartbeat(
 
 def report_problem(session: Session, node_id: str, problem: str) -> None:
     """Record why a worker can't work. Nothing is written while another worker sends heartbeats for the node."""
-    node = session.get(Node, node_id, with_for_update=True)
+    node = get_locked(session, Node, node_id)
     if node is None or node.heartbeat_at > oldest_heartbeat():
         return
     if node.status == NodeStatus.READY:
@@ -134,7 +131,7 @@ def mark_lost(session: Session, node_id: str, heartbeat_at: datetime) -> str | N
     Returns:
         The problem of the node; None if the node is back.
     """
-    node = session.get(Node, node_id, with_for_update=UNSHARED)
+    node = get_locked(session, Node, node_id, key_share=True)
     if node is None or node.heartbeat_at != heartbeat_at:
         return None
     if node.status == NodeStatus.READY:
@@ -230,14 +227,14 @@ def _delete_tombstones(session: Session, node_id: str, reaped: Collection[str]) 
 
 
 def _locked(session: Session, node_id: str) -> Node:
-    node = session.get(Node, node_id, with_for_update=UNSHARED)
+    node = get_locked(session, Node, node_id, key_share=True)
     if node is None:
         raise NotFound("node", node_id)
     return node
 
 
 def _locked_or_added(session: Session, node_id: str, capacity: int) -> Node:
-    if session.get(Node, node_id, with_for_update=UNSHARED) is None:
+    if get_locked(session, Node, node_id, key_share=True) is None:
         # Another worker of the node may insert it concurrently.
         with suppress(IntegrityError), session.begin_nested():
             session.add(Node(id=node_id, status=NodeStatus.READY, capacity=capacity))

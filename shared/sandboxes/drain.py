@@ -8,6 +8,7 @@ from shared.clock import now
 from shared.models import Sandbox
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
+from shared.sql.locks import get_locked
 from shared.states import Desired, PauseKind, Status
 
 
@@ -30,7 +31,7 @@ def concerned(session: Session, node_id: str) -> list[Sandbox]:
 
 def stop(session: Session, node_id: str, sandbox_id: str) -> None:
     """Set a sandbox's desired state to STOPPED if it still runs. The sweep of its worker finds it."""
-    sandbox = session.get(Sandbox, sandbox_id, with_for_update=True)
+    sandbox = get_locked(session, Sandbox, sandbox_id)
     if sandbox is not None and sandbox.node_id == node_id and _must_stop(sandbox):
         desired_state.set_desired(session, sandbox, Desired.STOPPED, due_at=now())
 

@@ -16,6 +16,7 @@ from shared.nodes import registry as node_registry
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.rescheduling import relocate
 from shared.sandboxes.status import ObservedState
+from shared.sql.locks import get_locked
 from shared.states import Desired, Reason, Status
 
 
@@ -70,7 +71,7 @@ def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant)
         None if no action is needed now, if the row is leased or locked, or if no other node has room.
     """
     # A locked sandbox does not delay the others: the next sweep retries it.
-    sandbox = session.get(Sandbox, sandbox_id, with_for_update={"skip_locked": True})
+    sandbox = get_locked(session, Sandbox, sandbox_id, skip_locked=True)
     problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
     is_abandoned = session.get_one(Node, lost.node_id).forgotten_at is not None
     if problem is None or sandbox is None or (action := _action_for(sandbox, lost.node_id, is_abandoned)) is None:

@@ -13,6 +13,7 @@ from shared.errors import LeaseLost, NotFound
 from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
+from shared.sql.locks import locked
 from shared.sql.statements import count_written, unchanged
 from shared.states import Desired, Reason
 
@@ -37,7 +38,7 @@ def keep(session: Session, node_id: str, names: Collection[str]) -> None:
 
     New ones enter quarantine. Those that no longer exist leave it.
     """
-    rows = {row.name: row for row in session.exec(_of_node(node_id).with_for_update())}
+    rows = {row.name: row for row in session.exec(locked(_of_node(node_id)))}
     for name, row in rows.items():
         if name not in names:
             session.delete(row)
@@ -83,7 +84,7 @@ def approve(session: Session, node_id: str, names: Collection[str]) -> None:
         NotFound: one of the names is not in quarantine at that node.
     """
     # Lock in the order of `keep`.
-    found = session.exec(_of_node(node_id).where(col(UnknownContainer.name).in_(names)).with_for_update())
+    found = session.exec(locked(_of_node(node_id).where(col(UnknownContainer.name).in_(names))))
     rows = {row.name: row for row in found}
     for name in names:
         if name not in rows:

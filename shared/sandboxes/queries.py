@@ -14,6 +14,7 @@ from shared.errors import Invalid, NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import is_observed
+from shared.sql.locks import locked
 from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, make_row, rounded
 from shared.states import Desired, Reason, Status
 
@@ -139,4 +140,4 @@ READ_CURRENT = sql_select(*all_columns(Sandbox)).where(
     col(Sandbox.owner_id) == bind("owner_id"),
     col(Sandbox.desired) != Desired.DELETED,
 )
-LOCK = FIND.with_for_update().execution_options(populate_existing=True)
+LOCK = locked(FIND)

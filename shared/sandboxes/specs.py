@@ -12,6 +12,7 @@ from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec, UserSettings
 from shared.sandboxes import deadlines, due_deadlines, egress
 from shared.sql import locks
+from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, read_page
 from shared.sql.statements import all_columns, bind, bind_values, make_row
 from shared.states import Desired
@@ -127,8 +128,8 @@ def lock_shared(session: Session, spec: SandboxSpec) -> None:
     A change made meanwhile would miss the sandbox that the caller creates. Other transactions may share the lock. A
     caller that makes room for a sandbox takes this lock first.
     """
-    locked = select(SandboxSpec).where(SandboxSpec.id == spec.id).with_for_update(read=True)
-    session.exec(locked.execution_options(populate_existing=True)).one()
+    found = select(SandboxSpec).where(SandboxSpec.id == spec.id)
+    session.exec(locked(found, read=True)).one()
 
 
 def lock(session: Session, spec: SandboxSpec) -> None:

@@ -11,19 +11,44 @@ no other transaction sees that row before the commit. A foreign key locks its ta
 with FOR UPDATE. So rows that others refer to are locked FOR NO KEY UPDATE (`key_share=True`), unless new references
 must wait too.
 
+A row is read again when it is locked (`get_locked`, `locked`): another transaction may have changed it until then.
+
 SQLite has one lock for everything, which every transaction takes first.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, func
-from sqlmodel import Session, col, select
+from sqlmodel import Session, SQLModel, col, select
 
 from shared.errors import NotFound
 from shared.models import User
 
 # The namespace: the first half of an advisory lock's key. The second half names the locked thing.
 POOLS = 1
+
+Row = TypeVar("Row", bound=SQLModel)
+
+
+def get_locked(session: Session, model: type[Row], key: Any, **how: Any) -> Row | None:
+    """Lock the row with that primary key, and return it as it is then; None if there is none.
+
+    `Session.get` locks it too, but returns what the session read before it waited for the lock.
+
+    Args:
+        how: options of `with_for_update`.
+    """
+    session.flush()
+    return session.get(model, key, with_for_update=how or True, populate_existing=True)
+
+
+def locked(found: Any, **how: Any) -> Any:
+    """The SELECT, which locks its rows and refreshes those that the session has read before.
+
+    Args:
+        how: options of `with_for_update`.
+    """
+    return found.with_for_update(**how).execution_options(populate_existing=True)
 
 
 def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = False) -> Any:
@@ -33,7 +58,7 @@ def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = Fals
         skip_locked: skip rows that another transaction has locked.
     """
     ids = select(table.id).where(where).order_by(col(table.id))
-    return ids.with_for_update(key_share=True, skip_locked=skip_locked)
+    return locked(ids, key_share=True, skip_locked=skip_locked)
 
 
 def lock_user(session: Session, user_id: str) -> None:
@@ -42,8 +67,7 @@ def lock_user(session: Session, user_id: str) -> None:
     Raises:
         NotFound: the user does not exist.
     """
-    statement = select(User.id).where(User.id == user_id).with_for_update(key_share=True)
-    if session.exec(statement).first() is None:
+    if session.exec(locked(select(User.id).where(User.id == user_id), key_share=True)).first() is None:
         raise NotFound("user", user_id)
 
 

@@ -16,6 +16,7 @@ from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
 from shared.models.change_feed import ALL_OWNERS
+from shared.sql.locks import locked
 from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, rounded
 
 PREFIX_LENGTH = 11
@@ -100,7 +101,7 @@ def create_own_key(
         Invalid: the new key would outlive the key `made_with`: a stolen key must not be prolonged.
         NotFound: the user does not exist.
     """
-    user = session.exec(select(User).where(User.id == user_id).with_for_update(key_share=True)).one_or_none()
+    user = session.exec(locked(select(User).where(User.id == user_id), key_share=True)).one_or_none()
     if user is None:
         raise NotFound("user", user_id)
     if len(list_in_force(session, user_id)) >= MAX_KEYS:

@@ -8,6 +8,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import AuditEntry
+from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, read_page
 
 RETENTION = timedelta(days=400)
@@ -33,7 +34,7 @@ def record(session: Session, actor: Actor | None, action: str, subject: str) -> 
     name, key_prefix = actor or (None, None)
     session.add(AuditEntry(actor=name, key_prefix=key_prefix, action=action, subject=subject))
     old = select(AuditEntry.id).where(col(AuditEntry.at) < now() - RETENTION).limit(REMOVED)
-    expired = session.exec(old.with_for_update(skip_locked=True)).all()
+    expired = session.exec(locked(old, skip_locked=True)).all()
     if expired:
         session.execute(delete(AuditEntry).where(col(AuditEntry.id).in_(expired)))
 

@@ -15,6 +15,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, DeviceAuthorization
 from shared.models.users import DeviceStatus
+from shared.sql.locks import locked
 from shared.users import api_keys
 
 LIFE_SECONDS = 600
@@ -107,7 +108,7 @@ def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, appro
     Raises:
         NotFound: no request is pending under that code.
     """
-    row = session.exec(_of_user(vault, user_code).with_for_update()).one_or_none()
+    row = session.exec(locked(_of_user(vault, user_code))).one_or_none()
     if row is None:
         raise NotFound("device login", _normal(user_code), by="code")
     row.status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
@@ -123,7 +124,7 @@ def poll(session: Session, vault: Vault, device_code: str) -> Polled:
     """
     digests = vault.digests(device_code)
     statement = select(DeviceAuthorization).where(col(DeviceAuthorization.device_code_digest).in_(digests))
-    row = session.exec(statement.with_for_update()).one_or_none()
+    row = session.exec(locked(statement)).one_or_none()
     if row is None or row.status == DeviceStatus.USED:
         return Polled(error=PollError.INVALID_GRANT)
     if row.expires_at <= now():
@@ -206,5 +207,5 @@ def _make_room(session: Session) -> None:
 
 def _delete_unlocked(session: Session, found: SelectOfScalar[str]) -> None:
     """Delete these requests, except those that another transaction has locked."""
-    old = session.exec(found.with_for_update(skip_locked=True)).all()
+    old = session.exec(locked(found, skip_locked=True)).all()
     session.execute(delete(DeviceAuthorization).where(col(DeviceAuthorization.id).in_(old)))

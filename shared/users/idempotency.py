@@ -8,6 +8,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
+from shared.sql.locks import locked
 
 RETENTION = timedelta(hours=24)
 
@@ -42,7 +43,7 @@ def has_expired(session: Session) -> bool:
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
     """Delete expired responses."""
     # Workers sweep concurrently: each skips the rows that another one has locked.
-    found = select(IdempotencyKey.id).where(_expired()).limit(limit).with_for_update(skip_locked=True)
+    found = locked(select(IdempotencyKey.id).where(_expired()).limit(limit), skip_locked=True)
     session.execute(delete(IdempotencyKey).where(col(IdempotencyKey.id).in_(session.exec(found).all())))
 
 

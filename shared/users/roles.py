@@ -4,6 +4,7 @@ from sqlmodel import Session, col, select
 
 from shared.errors import Conflict
 from shared.models import Role, User
+from shared.sql.locks import locked
 from shared.users import accounts, audit
 from shared.users.audit import Actor
 
@@ -36,8 +37,8 @@ def take_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
         Conflict: the user is the last operator.
     """
     # All are locked, in the order of their ids: of two concurrent calls, the second sees what the first has taken.
-    admins = select(User).where(User.role == Role.ADMIN).order_by(col(User.id)).with_for_update(key_share=True)
-    names = [user.name for user in session.exec(admins.execution_options(populate_existing=True)).all()]
+    admins = select(User).where(User.role == Role.ADMIN).order_by(col(User.id))
+    names = [user.name for user in session.exec(locked(admins, key_share=True)).all()]
     if names == [name]:
         raise Conflict(f"{name} is the last admin: make another user one first (`users grant-admin`)")
     return _set_role(session, accounts.get_user(session, name), Role.USER, actor)

@@ -13,6 +13,7 @@ from shared.clock import after, now
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import ApiKey, WebSession
+from shared.sql.locks import locked
 from shared.sql.statements import bind_list
 from shared.users import api_keys
 from shared.users.api_keys import AuthenticatedKey
@@ -37,7 +38,7 @@ def begin(session: Session, vault: Vault, key_id: str) -> Begun:
         vault: digests the token.
         key_id: the id of the key.
     """
-    key = session.exec(select(ApiKey).where(ApiKey.id == key_id).with_for_update(key_share=True)).one()
+    key = session.exec(locked(select(ApiKey).where(ApiKey.id == key_id), key_share=True)).one()
     _delete_old(session, key_id)
     ends = min(after(LIFE_SECONDS), key.expires_at) if key.expires_at else after(LIFE_SECONDS)
     token = secrets.token_urlsafe(32)
@@ -69,6 +70,6 @@ def _delete_old(session: Session, key_id: str) -> None:
     expired = select(WebSession.id).where(col(WebSession.expires_at) < now() - timedelta(days=1)).limit(100)
     old = [
         *session.exec(newest.offset(MAX_SESSIONS - 1).limit(100)).all(),
-        *session.exec(expired.with_for_update(skip_locked=True)).all(),
+        *session.exec(locked(expired, skip_locked=True)).all(),
     ]
     session.execute(delete(WebSession).where(col(WebSession.id).in_(old)))

@@ -33,6 +33,7 @@ from shared.nodes import placement
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.desired_state import generation_columns
+from shared.sql.locks import locked
 from shared.sql.statements import bind, bind_values, guarded_update, make_row
 from shared.states import Desired, Status
 
@@ -105,7 +106,7 @@ def _claim(spec_id: Any, revision: Any, returning: Iterable[Any]) -> Any:
             *placement.takes_sandboxes(_parameter("oldest_heartbeat")),
         )
     )
-    first = ready.order_by(*ORDER).limit(1).with_for_update(of=SANDBOX, skip_locked=True)
+    first = locked(ready.order_by(*ORDER).limit(1), of=SANDBOX, skip_locked=True)
     values = {
         **dict.fromkeys(TIMES, _parameter("now")),
         **{name: _parameter(name) for name in BOUND},
