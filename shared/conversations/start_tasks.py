@@ -25,9 +25,8 @@ from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
-from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, rounded
+from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, locked, rounded
 from shared.states import STAGE_MOVES, Desired, Reason, Stage
 
 SORT_ORDERS = {

@@ -16,7 +16,7 @@ from shared.nodes import registry as node_registry
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.rescheduling import relocate
 from shared.sandboxes.status import ObservedState
-from shared.sql.locks import get_locked
+from shared.sql.statements import get_locked
 from shared.states import Desired, Reason, Status
 
 

@@ -14,8 +14,7 @@ from shared.errors import Invalid, NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import is_observed
-from shared.sql.locks import locked
-from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, make_row, rounded
+from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, locked, make_row, rounded
 from shared.states import Desired, Reason, Status
 
 

@@ -16,8 +16,7 @@ from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
 from shared.models.change_feed import ALL_OWNERS
-from shared.sql.locks import locked
-from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, rounded
+from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, locked, rounded
 
 PREFIX_LENGTH = 11
 MAX_KEYS = 100

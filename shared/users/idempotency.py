@@ -8,7 +8,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 
 RETENTION = timedelta(hours=24)
 
