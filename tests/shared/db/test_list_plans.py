@@ -187,6 +187,13 @@ def test_start_tasks_of_a_rare_stage_are_searched_among_the_owners(store: Explai
         assert "ix_start_task_owner_id_" in plan, plan
 
 
+def test_failed_starts_of_an_owner_have_an_index(store: Explained, owner_id: str) -> None:
+    with store.transaction() as session, plans_of_sessions(store) as plans:
+        start_tasks.limit_failed(session, owner_id)
+    [plan] = plans
+    assert_along(plan, "ix_start_task_owner_id_failed_at")
+
+
 @pytest.mark.parametrize("descending", [False, True], ids=["oldest", "newest"])
 def test_events_have_an_index(store: Explained, owner_id: str, descending: bool) -> None:
     with store.reading() as session:
