@@ -16,6 +16,8 @@ from shared.conversations.lists import SORT_ORDERS, ConversationFilter
 from shared.conversations.start_tasks import StartTaskFilter
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.sql.pagination import Order, encode_page_id
 from shared.states import Stage
 from tests.bench.seeding import NEWEST
@@ -159,6 +161,15 @@ def test_sandboxes_of_a_status_are_searched_among_the_owner_s(store: Explained, 
     found = sandbox_lists.search(store, owner_id, None, 3, status).items
     assert bool(found) == (status == "RUNNING")
     assert "ix_sandbox_listed" in store.plan, store.plan
+
+
+def test_history_of_a_sandbox_has_an_index(store: Explained, owner_id: str) -> None:
+    sandbox_id = store.seeded.sandboxes[owner_id][0]
+    with store.transaction() as session, plans_of_sessions(store) as plans:
+        assert len(sandbox_queries.transitions(session, sandbox_id)) == 3
+        sandbox_status._cut_history(session, sandbox_id)
+    assert len(plans) == 2
+    assert all("ix_sandbox_transition_sandbox_id" in plan for plan in plans), plans
 
 
 @pytest.mark.parametrize("stage", [None, Stage.READY])
