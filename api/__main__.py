@@ -6,8 +6,9 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
-from api.server.connections import ConnectionLimits, limited_http
+from api.server.connections import limited_http
 from api.server.graceful import DrainingServer
+from api.server.limits import ConnectionLimits
 from api.server.sockets import BACKLOG, get_sockets
 from api.server.websockets import LimitedWebSocket
 from shared.db import unfinished_restore

@@ -7,22 +7,15 @@ closed for new ones.
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
 from api.server.slow_connections import SlowConnections
 
-# URL and headers, bytes. Trailers have the same limit. What is not complete is counted after each read.
-MAX_HEAD_BYTES = 65_536
-# A request that the proxy forwards has some more, and a door accepts 255.
-MAX_HEADERS = 200
-# Requests that wait for the response to an earlier one of their connection. The next one ends the connection.
-MAX_PIPELINED = 16
 # Of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
@@ -30,19 +23,6 @@ LONG_MESSAGES = "agent_workspace.long_messages"
 HEAD_TIMEOUT = "the head of the request was not received in time"
 BODY_TIMEOUT = "the body of the request arrives too slowly"
 CROWDED = "this request was slow while the service had too many connections; retry"
-
-
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """A client's limits, in seconds and bytes."""
-
-    # From the connection, or from the first byte, to the end of a request's headers.
-    head_seconds: float = 20.0
-    # The min bytes of a body per second, in each period. 0: any.
-    body_bytes_per_second: int = 512
-    body_period: float = 10.0
-    # How long a client may read nothing of a response that is larger than the buffers.
-    read_seconds: float = 60.0
 
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
@@ -142,16 +122,25 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if len(self.headers) >= MAX_HEADERS:
             raise ValueError("too many headers")
-        super().on_header(name, value)
+        # As uvicorn does, without another call for each header.
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Cancel the deadline: the head is complete, and a body may follow.
 
         Raises:
-            ValueError: the head is too large.
+            ValueError: the head is too large, or there is a body that the parser would take for the next request.
         """
-        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEAD_BYTES:
+        size = len(self.url)
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        if size > MAX_HEAD_BYTES:
             raise ValueError("the headers are too large")
+        if self.parser.should_upgrade() and _has_body(self.headers):
+            raise ValueError("an upgrade has no body")
         self._cancel_deadline()
         self.slow.remove(self)
         self.app = service_unavailable if self._is_over() else self.config.loaded_app
@@ -282,6 +271,11 @@ class LimitedHttp(HttpToolsProtocol):
         self._end_body_check()
         self._cancel_read_deadline()
         self.slow.remove(self)
+
+
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    lengths = (value.strip() for name, value in headers if name in (b"content-length", b"transfer-encoding"))
+    return any(length != b"0" for length in lengths)
 
 
 def _timeout_response(detail: str) -> bytes:

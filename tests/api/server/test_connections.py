@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.server.connections import ConnectionLimits, LimitedHttp, find_allowance, limited_http
+from api.server.connections import LimitedHttp, find_allowance, limited_http
+from api.server.limits import ConnectionLimits
 from api.server.websockets import LimitedWebSocket
 from tests.services.asgi import serving
 

@@ -1,5 +1,6 @@
 """One read may contain thousands of requests, headers or trailers: each costs far more than its bytes."""
 
+import contextlib
 import gc
 import re
 import socket
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.server.connections import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
+from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
 from deploy.door import configuration
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
 from tests.services.asgi import serving
@@ -146,3 +147,23 @@ def test_idle_connection_keeps_nothing_of_its_request(connection: socket.socket)
     connection.sendall(request(b"a: " + b"x" * 10_000))
     assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
     assert eventually(lambda: gc.collect() >= 0 and markers[-1]() is None, deadline_seconds=10)
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+def test_upgrade_with_a_body_is_rejected(connection: socket.socket, protocol: bytes) -> None:
+    upgrade = HANDSHAKE.replace(b"GET", b"POST").replace(b"websocket", protocol)
+    connection.sendall(upgrade.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(REQUEST)))
+    received = connection.recv(65_536)
+    # The body would be taken for the next request.
+    with contextlib.suppress(OSError):
+        connection.sendall(REQUEST)
+        received += answer_of(connection)
+    assert received.startswith(b"HTTP/1.1 400")
+    assert received.count(b"HTTP/1.1") == 1
+
+
+def test_other_upgrade_without_a_body_is_a_request(connection: socket.socket) -> None:
+    upgrade = HANDSHAKE.replace(b"websocket", b"h2c").replace(b"\r\n\r\n", b"\r\nContent-Length: 0\r\n\r\n")
+    connection.sendall(upgrade)
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+    assert last_response(connection, REQUEST).count(b"HTTP/1.1 200 OK") == 2

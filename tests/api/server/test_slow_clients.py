@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.server.connections import ConnectionLimits, limited_http
+from api.server.connections import limited_http
+from api.server.limits import ConnectionLimits
 from api.server.slow_connections import MAX_COMPARED, SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
 from tests.services.asgi import serving
