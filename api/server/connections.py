@@ -6,7 +6,6 @@ closed for new ones.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,14 +14,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
 from api.server.slow_connections import SlowConnections
+from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
 # Of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
 LONG_MESSAGES = "agent_workspace.long_messages"
-HEAD_TIMEOUT = "the head of the request was not received in time"
-BODY_TIMEOUT = "the body of the request arrives too slowly"
-CROWDED = "this request was slow while the service had too many connections; retry"
 
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
@@ -168,17 +165,27 @@ class LimitedHttp(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete:
             self._release_request()
+        if self.transport.is_closing():
+            self._start_read_deadline()
         self._note_idle()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection. It would stay open if the client has not read its response until now."""
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         """Start the deadline of a client that does not read."""
         super().pause_writing()
-        self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+        self._start_read_deadline()
 
     def resume_writing(self) -> None:
-        """Cancel the deadline: the client reads."""
+        """Cancel the deadline: the client reads. The last bytes before the end have another one."""
         super().resume_writing()
         self._cancel_read_deadline()
+        if self.transport.is_closing():
+            self._start_read_deadline()
         self._note_idle()
 
     @property
@@ -193,7 +200,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._can_respond():
-            self.transport.write(_timeout_response(detail))
+            self.transport.write(timeout_response(detail))
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -261,6 +268,10 @@ class LimitedHttp(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def _start_read_deadline(self) -> None:
+        if self._read_deadline is None:
+            self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+
     def _cancel_read_deadline(self) -> None:
         if self._read_deadline is not None:
             self._read_deadline.cancel()
@@ -276,15 +287,6 @@ class LimitedHttp(HttpToolsProtocol):
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     lengths = (value.strip() for name, value in headers if name in (b"content-length", b"transfer-encoding"))
     return any(length != b"0" for length in lengths)
-
-
-def _timeout_response(detail: str) -> bytes:
-    body = json.dumps({"detail": detail}).encode()
-    head = (
-        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncache-control: no-store\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
 
 
 def find_allowance(scope: Any) -> Callable[[], None]:
