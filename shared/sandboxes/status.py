@@ -22,7 +22,7 @@ from shared.states import MOVES, PauseKind, Reason, Status
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
 # The history of a sandbox: its newest transitions. It is cut at about one of so many transitions, chosen by their ids,
-# which all sandboxes share; a prime, so that no two sandboxes can take turns to evade it.
+# which all sandboxes share; a prime, so that two sandboxes that alternate cannot evade it.
 MAX_TRANSITIONS, CUT_EVERY = 1000, 97
 MAX_DELETED = 1000
 
