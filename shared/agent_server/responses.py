@@ -10,7 +10,6 @@ texts have a max length, and ids are checked: a hostile response can't fill the 
 import re
 from dataclasses import dataclass
 from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -107,19 +106,6 @@ class ResponseReader:
     def answer(self) -> Answer:
         """The response as far as it was read."""
         return Answer(self._response.status_code, bytes(self._content))
-
-
-def client_options() -> dict[str, Any]:
-    """Return options of an httpx client for agent servers.
-
-    The environment's proxies are ignored: sandboxes are on the private network. Cookies are refused: ports of one host
-    share them, so one sandbox's cookies would be sent to all others.
-    """
-    return {
-        "trust_env": False,
-        "headers": {"Accept-Encoding": "identity"},
-        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    }
 
 
 @cache  # creating one takes 0.4 ms
