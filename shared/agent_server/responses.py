@@ -63,7 +63,8 @@ class Answer(NamedTuple):
             return self.content
         if self.status == 401:
             raise WrongServer("the agent server rejects the sandbox's key: 401")
-        detail = redact(error_text(self.content))[:MAX_DETAIL]
+        text = error_text(self.content)
+        detail = redact(text)[:MAX_DETAIL] if text else ""
         if self.status >= 500 or self.status == 429:
             raise AgentServerUnreachable(f"the agent server could not {aim}: {self.status} {detail}".rstrip())
         raise AgentServerRefused(aim, self.status, detail)

@@ -49,11 +49,11 @@ class AgentServer:
         base_url: URL of the server's port 8000, without a path.
         session_key: the sandbox's key.
         client: a client of `open_client`.
-        redact: removes secrets that an error response may quote; the session key is always removed.
+        redact: removes secrets from an error response's text; by default all of it. The session key is always removed.
     """
 
     def __init__(
-        self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda text: text
+        self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda _text: ""
     ) -> None:
         self._base_url, self._session_key = base_url.rstrip("/"), session_key
         self._headers = {KEY_HEADER: session_key}
