@@ -141,6 +141,12 @@ def test_redirect_is_an_error_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["foo:bar", "http://xn--/"])
+def test_redirect_to_no_host_is_one_line(scripted: Callable[[Handler], Cli], place: str) -> None:
+    answer = scripted(lambda _request: httpx.Response(307, headers={"Location": place}))("sandboxes", "list")
+    assert (answer.status, answer.err.count("\n"), f"cannot reach {URL}" in answer.err) == (1, 1, True), answer
+
+
 def test_service_that_cannot_be_used_is_one_line(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
 ) -> None:
