@@ -87,14 +87,16 @@ class LimitedHttp(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Reject what was received. Earlier requests get their responses first, and no 400 in place of them."""
-        if self._in_body and not self._can_respond():
-            self.transport.close()
-        elif self._in_body or self._is_answered():
-            super().send_400_response(msg)
-        else:
-            self._cancel_deadline()
+        self._cancel_deadline()
+        if not (self._in_body or self._is_answered()):
             self._is_ending, self._in_head = True, False
             self.cycle.keep_alive = False
+            return
+        if self._in_body and not self._can_respond():
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+        self._start_read_deadline()
 
     def on_message_begin(self) -> None:
         """Start the deadline of a request's head.
