@@ -26,6 +26,7 @@ class ResyncRow(NamedTuple):
     generation: int
     observed_generation: int
     status: str
+    reason: str | None
     pause_kind: str | None
     ready_at: datetime | None
     due_at: datetime | None
