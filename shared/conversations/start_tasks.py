@@ -41,7 +41,7 @@ SORT_ORDERS = {
 SENT_TITLE = "sent_title"
 # How long failed starts are kept; how many of an owner, the newest; and the bytes of their requests.
 RETENTION = timedelta(days=7)
-MAX_FAILED, MAX_FAILED_BYTES = 100, 16 * 1024 * 1024
+MAX_FAILED, MAX_FAILED_BYTES = 1000, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
