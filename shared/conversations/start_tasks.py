@@ -85,12 +85,6 @@ def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, limit: i
     return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
 
 
-def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
-    """The owner's unfinished tasks, except for cancelled ones."""
-    own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
-    return session.exec(own.where(*UNFINISHED)).all()
-
-
 def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
     """Change the title of a conversation that is being started; it takes effect when the start is READY.
 
