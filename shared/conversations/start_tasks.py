@@ -41,7 +41,7 @@ SORT_ORDERS = {
 SENT_TITLE = "sent_title"
 # How long failed starts are kept; how many of an owner, the newest; and the bytes of their requests.
 RETENTION = timedelta(days=7)
-MAX_FAILED, MAX_FAILED_BYTES = 100, 16 * 1024 * 1024
+MAX_FAILED, MAX_FAILED_BYTES = 1000, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,6 @@ def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, limit: i
     brought = select(StartTask.secrets).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
     newest = session.exec(brought.order_by(col(StartTask.created_at).desc()).limit(limit)).all()
     return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
-
-
-def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
-    """The owner's unfinished tasks, except for cancelled ones."""
-    own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
-    return session.exec(own.where(*UNFINISHED)).all()
 
 
 def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:

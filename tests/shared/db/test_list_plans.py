@@ -205,6 +205,13 @@ def test_failed_starts_of_an_owner_have_an_index(store: Explained, owner_id: str
     assert_along(plan, "ix_start_task_owner_id_failed_at")
 
 
+def test_unfinished_starts_are_searched_among_the_owners(store: Explained, owner_id: str) -> None:
+    with store.reading() as session, plans_of_sessions(store) as plans:
+        assert conversation_lists.list_starting(session, owner_id) == []
+    assert len(plans) == 2
+    assert re.search("ix_start_task_(unfinished|owner_id_)", plans[0]), plans[0]
+
+
 @pytest.mark.parametrize("descending", [False, True], ids=["oldest", "newest"])
 def test_events_have_an_index(store: Explained, owner_id: str, descending: bool) -> None:
     with store.reading() as session:
