@@ -1,4 +1,4 @@
-"""Limits on what users may hold at a time in a process: streams, websockets, and requests that wait."""
+"""Limits on what users hold at a time in a process: streams, websockets, requests to sandboxes, waiting requests."""
 
 from collections import Counter
 from collections.abc import Iterator

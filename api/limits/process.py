@@ -21,6 +21,9 @@ class ProcessLimits:
         self.webhook_bodies = BodyLimit(settings.max_webhook_bytes)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
+        self.proxied = HeldLimit(
+            "requests to sandboxes", of_user=settings.user_proxied, of_process=settings.max_proxied
+        )
         self.waiting = HeldLimit(
             "requests that wait for sandboxes", of_user=settings.user_waiting, of_process=settings.wake_max_waiting
         )
