@@ -6,9 +6,10 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
-from api.server.connections import ConnectionLimits, LimitedWebSocket, limited_http
+from api.server.connections import ConnectionLimits, limited_http
 from api.server.graceful import DrainingServer
 from api.server.sockets import BACKLOG, get_sockets
+from api.server.websockets import LimitedWebSocket
 from shared.db import unfinished_restore
 from shared.db.database_clock import begin_following
 from shared.errors import Conflict

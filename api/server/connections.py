@@ -1,25 +1,28 @@
-"""Connections of uvicorn with the limits that uvicorn does not have.
+"""HTTP connections of uvicorn with the limits that uvicorn does not have.
 
 The head of a request is limited in time and size, its body has a minimal rate, and a client must read its response.
-When a process has all connections that it may have, those whose clients are slow are closed for new ones. A websocket
-of an unauthenticated caller starts with a short message, which contains the key.
+Few requests may be pipelined. When a process has all connections that it may have, those whose clients are slow are
+closed for new ones.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CTRL_OPCODES, Frame
 
 from api.server.slow_connections import SlowConnections
 
-# Request line and headers, bytes. One read may exceed it.
+# URL and headers, bytes. Trailers have the same limit. What is not complete is counted after each read.
 MAX_HEAD_BYTES = 65_536
+# A request that the proxy forwards has some more, and a door accepts 255.
+MAX_HEADERS = 200
+# Requests that wait for the response to an earlier one of their connection. The next one ends the connection.
+MAX_PIPELINED = 16
 # Of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
@@ -59,12 +62,15 @@ class LimitedHttp(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _body_check: asyncio.TimerHandle | None = None
     _read_deadline: asyncio.TimerHandle | None = None
+    # Of a head; within a body, of chunk extensions and trailers since its last byte.
     _head_bytes = 0
     _body_bytes = 0
     _checked_bytes = 0
     _body_began = 0.0
     _in_head = False
     _in_body = False
+    # All further data is discarded: the connection ends with the responses to earlier requests.
+    _is_ending = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -84,12 +90,16 @@ class LimitedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data; reject a head that is too large; watch a body whose end has not come yet."""
+        """Parse the data; reject a head or trailers that are too large; watch a body whose end has not come yet."""
+        if self._is_ending:
+            return
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._head_bytes > MAX_HEAD_BYTES and (self._deadline is not None or self._in_body):
             self.send_400_response("The headers are too large.")
-        elif self._in_body and self._body_check is None and not self.transport.is_closing():
+        elif self._in_body and self._body_check is None:
             self.slow.add_sending(self)
             self._body_check = self.loop.call_later(self.limits.body_period, self._check_body)
 
@@ -98,25 +108,61 @@ class LimitedHttp(HttpToolsProtocol):
         self._forget()
         super().handle_websocket_upgrade()
 
+    def send_400_response(self, msg: str) -> None:
+        """Reject what was received. Earlier requests get their responses first, and no 400 in place of them."""
+        if self._in_body and not self._can_respond():
+            self.transport.close()
+        elif self._in_body or self._is_answered():
+            super().send_400_response(msg)
+        else:
+            self._cancel_deadline()
+            self._is_ending, self._in_head = True, False
+            self.cycle.keep_alive = False
+
     def on_message_begin(self) -> None:
-        """Start the deadline of a request's head."""
+        """Start the deadline of a request's head.
+
+        Raises:
+            ValueError: too many requests wait.
+        """
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")
         super().on_message_begin()
         self._in_head = True
         if self._deadline is None:
             self._start_deadline()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Ignore a trailer: the application may have read the headers already.
+
+        Raises:
+            ValueError: there are too many headers.
+        """
+        if self._in_body:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """Cancel the deadline: the head is complete, and a body may follow."""
+        """Cancel the deadline: the head is complete, and a body may follow.
+
+        Raises:
+            ValueError: the head is too large.
+        """
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEAD_BYTES:
+            raise ValueError("the headers are too large")
         self._cancel_deadline()
         self.slow.remove(self)
-        self._in_head = False
-        self._in_body, self._body_bytes, self._checked_bytes = True, 0, 0
-        self._body_began = self.loop.time()
         self.app = service_unavailable if self._is_over() else self.config.loaded_app
         super().on_headers_complete()
+        self._in_head, self._in_body = False, True
+        self._head_bytes = self._body_bytes = self._checked_bytes = 0
+        self._body_began = self.loop.time()
 
     def on_body(self, body: bytes) -> None:
         """Count the body."""
+        self._head_bytes = 0
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -129,8 +175,10 @@ class LimitedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Let the connection be closed for another from now on."""
+        """Release the request, and let the connection be closed for another from now on."""
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self._release_request()
         self._note_idle()
 
     def pause_writing(self) -> None:
@@ -168,12 +216,23 @@ class LimitedHttp(HttpToolsProtocol):
     def _can_respond(self) -> bool:
         if self._in_body:
             return not (self.cycle.response_started or self.pipeline)
-        is_between = self.cycle is None or self.cycle.response_complete
-        return is_between and self._in_head
+        return self._is_answered() and self._in_head
+
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _release_request(self) -> None:
+        # The connection may be idle for long. A next request may have begun.
+        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]
+        if not self._in_head:
+            self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]
 
     def _should_upgrade(self) -> bool:
-        """Treat a websocket over the limit of connections as a request: uvicorn answers it with a 503."""
-        return super()._should_upgrade() and not self._is_over()
+        """Treat a websocket as a request if it is over the limit of connections: uvicorn answers it with a 503.
+
+        So it does behind a request without a response: both would write to the connection.
+        """
+        return super()._should_upgrade() and self._is_answered() and not self._is_over()
 
     def _is_over(self) -> bool:
         return self._max_connections is not None and len(self.connections) >= self._max_connections
@@ -232,33 +291,6 @@ def _timeout_response(detail: str) -> bytes:
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """A websocket with a size limit for its first message, lifted if the request has the key."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.conn.max_message_size = MAX_AUTH_BYTES
-        # The limit must be lifted per frame: the next frame may be in the same packet, and is parsed immediately.
-        self._recv_frame = self.conn.recv_frame
-        self.conn.recv_frame = self._receive_first  # type: ignore[method-assign]
-
-    def handle_connect(self, event: Any) -> None:
-        """Start, and add a callback to the scope with which the application lifts the limit."""
-        super().handle_connect(event)
-        if hasattr(self, "scope"):
-            extensions: Any = self.scope["extensions"]
-            extensions[LONG_MESSAGES] = {"allow": self._allow_long_messages}
-
-    def _receive_first(self, frame: Frame) -> None:
-        self._recv_frame(frame)
-        if frame.fin and frame.opcode not in CTRL_OPCODES:
-            self._allow_long_messages()
-
-    def _allow_long_messages(self) -> None:
-        self.conn.recv_frame = self._recv_frame  # type: ignore[method-assign]
-        self.conn.max_message_size = self.config.ws_max_size
 
 
 def find_allowance(scope: Any) -> Callable[[], None]:

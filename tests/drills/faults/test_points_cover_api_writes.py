@@ -29,7 +29,7 @@ LIBRARIES = re.compile(
 # they have none.
 HTTP_FILES: Mapping[str, str] = {
     "api/agent_server/client.py": "test_each_write_to_an_agent_server_has_points",
-    "api/server/connections.py": "only the name of a type; it is the server's side",
+    "api/server/websockets.py": "only names of types; it is the server's side",
     "api/sandbox_proxy/http.py": "test_each_write_on_the_sandbox_path_has_points",
     "api/sandbox_proxy/websocket.py": "test_each_frame_has_points",
     "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
