@@ -2,10 +2,13 @@
 
 from api.limits.bodies import BodyLimit
 from api.limits.held import HeldLimit
+from api.limits.held_bytes import HeldBytes
 from api.limits.rates import RateLimit
 from shared.settings import Settings
 
 ADDRESS = "this address"
+# The largest message takes up to 80 MiB: a character takes four bytes if the message contains one that needs them.
+WEBSOCKET_BYTES = 128 * 1024 * 1024
 
 
 class ProcessLimits:
@@ -21,6 +24,7 @@ class ProcessLimits:
         self.webhook_bodies = BodyLimit(settings.max_webhook_bytes)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
+        self.websocket_bytes = HeldBytes(WEBSOCKET_BYTES)
         self.proxied = HeldLimit(
             "requests to sandboxes", of_user=settings.user_proxied, of_process=settings.max_proxied
         )
