@@ -4,16 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.frames import Frame, Opcode
 
 # The memory of a received frame, besides its content.
 FRAME_BYTES = 200
 # Frames that wait to be read, beyond which the connection is not read. The frames of one read come on top.
 MAX_QUEUE = 1
+# Pings whose answers the sandbox has not read. They are answered without a limit of the library.
+MAX_PINGS = 1000
 
 
 class CountedConnection(ClientConnection):
     """A connection that reports its bytes each time they change."""
 
+    _pings = 0
     _report: Callable[[int], None] | None = None
 
     def watch(self, report: Callable[[int], None]) -> None:
@@ -22,9 +26,18 @@ class CountedConnection(ClientConnection):
         self._count_bytes()
 
     def data_received(self, data: bytes) -> None:
-        """Count what was received, and what answers to pings wait to be sent."""
+        """Count what was received, and disconnect a sandbox that pings and does not read the answers."""
+        if not self.transport.get_write_buffer_size():
+            self._pings = 0
         super().data_received(data)
         self._count_bytes()
+        if self._pings > MAX_PINGS:
+            self.transport.abort()
+
+    def process_event(self, event: Any) -> None:
+        """Count pings."""
+        super().process_event(event)
+        self._pings += isinstance(event, Frame) and event.opcode is Opcode.PING
 
     async def recv(self, decode: bool | None = None) -> Any:
         """Return the next message, which counts no longer once there is none behind it."""

@@ -1,5 +1,6 @@
 """What websockets keep in memory while one side does not read: all of a user's together have a limit."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 from websockets.sync.server import ServerConnection
 from websockets.sync.server import serve as serve_websockets
+from websockets.utils import accept_key
 
 from shared.db.database import Database
 from shared.models import Sandbox
@@ -26,6 +28,7 @@ LIMIT, MESSAGE = 16 * MEGABYTE, "x" * 4 * MEGABYTE
 WEBSOCKETS = 4
 # With what the kernel keeps for each connection.
 MAX_TAKEN = 100 * MEGABYTE
+PING = bytes((0x89, 125)) + b"x" * 125
 
 Talk = Callable[[ServerConnection], None]
 
@@ -121,6 +124,29 @@ def test_sandbox_that_does_not_read_keeps_a_limited_number_of_bytes(
                     client.socket.shutdown(socket.SHUT_RDWR)
             for thread in threads:
                 thread.join(20)
+
+
+def flood_with_pings(listener: socket.socket) -> None:
+    """Open one websocket, and send pings until it is closed, without reading the answers."""
+    connection, _ = listener.accept()
+    with connection, suppress(OSError):
+        key = re.search("Sec-WebSocket-Key: (.*)\r\n", connection.recv(65_536).decode())
+        accept = accept_key(key[1] if key else "")
+        head = f"HTTP/1.1 101 A\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+        connection.sendall(head.encode())
+        while True:
+            connection.sendall(PING * 1000)
+
+
+def test_sandbox_that_pings_and_does_not_read_is_closed(serve: Serve, database: Database, user: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, serve() as api, ExitStack() as clients:
+        thread = threading.Thread(target=flood_with_pings, args=(listener,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        urls = [{"name": "AGENT_SERVER", "url": url, "port": 8000}]
+        open_unread(clients, api, make_sandbox(database, user, exposed_urls=urls))
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, database: Database, user: Person) -> None:
