@@ -44,6 +44,7 @@ HTTP_FILES: Mapping[str, str] = {
     "shared/agent_server/door.py": "only the names of errors",
     "shared/agent_server/limits.py": "only the name of an error",
     "shared/agent_server/responses.py": "only the name of a type; it reads",
+    "shared/agent_server/untrusted_http.py": "options and the names of errors; sends no request",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",
