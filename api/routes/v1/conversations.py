@@ -28,9 +28,10 @@ from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
 from shared.conversations.start import StartCommand
 from shared.db.database import Session
-from shared.errors import NotFound
+from shared.errors import Conflict, NotFound
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask
+from shared.queue.jobs import Job
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
@@ -194,10 +195,17 @@ def delete_conversation(
     Its sandbox is deleted too if it was created for a conversation and has no other. The conversation disappears
     immediately; a worker then deletes it from the agent server. A start in progress is cancelled.
     """
-    with context.database.transaction() as session:
-        jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
+    try:
+        jobs = _delete(context, caller, queue, conversation_id)
+    except Conflict:  # its start has succeeded in the meantime, so it is there to delete
+        jobs = _delete(context, caller, queue, conversation_id)
     queue.enqueue(*jobs)
     return Success()
+
+
+def _delete(context: Context, caller: Caller, queue: JobQueue, conversation_id: str) -> list[Job]:
+    with context.database.transaction() as session:
+        return conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
 
 
 def _search(
