@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import text
@@ -18,10 +19,17 @@ def overlap(
     database: Database, first: Callable[[Session], First], second: Callable[[Session], Second]
 ) -> tuple[First, Second]:
     """Run `first`, block `second` on it from another connection, commit `first`, and return both results."""
+    return overlap_call(database, first, partial(_in_transaction, database, second))
+
+
+def overlap_call(
+    database: Database, first: Callable[[Session], First], second: Callable[[], Second]
+) -> tuple[First, Second]:
+    """Overlap `first` with a call that opens its own transactions."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         with database.transaction() as session:
             done = first(session)
-            other = pool.submit(_in_transaction, database, second)
+            other = pool.submit(second)
             eventually(lambda: other.done() or _is_waiting(database, other))
         return done, other.result(timeout=30)
 

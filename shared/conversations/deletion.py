@@ -30,7 +30,7 @@ from shared.sql.bound_lists import split
 from shared.sql.statements import bind_values
 from shared.states import Desired
 
-# The status in the change feed, as V1 names it.
+# The status of a conversation and its start task in the change feed, as V1 names it.
 GONE = "deleting"
 # The limit of one transaction: a conversation may have many thousands of events, and SQLite has one writer.
 EVENTS_AT_ONCE = 1000
@@ -168,8 +168,10 @@ def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
 def _end_starts(session: Session, deleted: set[str], owner_id: str, due_at: datetime) -> list[Job]:
     """Delete the start tasks of the conversations, and cancel those of sub-conversations that are being started."""
     own, children = _find_starts(session, deleted, owner_id)
-    for part in split(own | children):
-        session.execute(locks.in_order(StartTask, col(StartTask.id).in_(part)))
+    locking = (locks.in_order(StartTask, col(StartTask.id).in_(part)) for part in split(own | children))
+    locked = {task_id for found in locking for task_id in session.execute(found).scalars().all()}
+    for task_id in sorted(own & locked):
+        change_recorder.record_change_of(session, Change(owner_id, Kind.START_TASK, task_id, GONE))
     for part in split(own):
         ended = delete(StartTask).where(col(StartTask.id).in_(part))
         session.execute(ended.execution_options(synchronize_session=False))

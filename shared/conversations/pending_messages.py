@@ -16,7 +16,7 @@ from shared.leasing import leases
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.queue.jobs import DeliverMessages
 from shared.sql.pagination import MAX_PAGE_BYTES, measure
-from shared.states import Desired, Stage
+from shared.states import PAUSING, Desired, Stage
 
 # V1's limit of pending messages (wire contract 1.4).
 MAX_PENDING = 10
@@ -157,11 +157,15 @@ def remove(session: Session, conversation: Conversation, message: PendingMessage
 def finish_delivery(session: Session, conversation: Conversation) -> None:
     """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
+    While a pause is requested, the conversation keeps the mark of `conversation_queries.continue_later`.
+
     Raises:
         LeaseLost: as above.
     """
     conversation_queries.find(session, conversation.id, lock=True)  # a transaction that adds a message locks it too
-    waits = find_next(session, conversation.id) is not None
+    # Read under that lock: a later pause writes its mark after this transaction.
+    desired = session.exec(select(Sandbox.desired).where(Sandbox.id == conversation.sandbox_id)).one()
+    waits = find_next(session, conversation.id) is not None or desired in PAUSING
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)
 
 

@@ -13,7 +13,7 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
 from shared.clock import now
-from shared.conversations import events
+from shared.conversations import events, webhook_reports
 from shared.conversations import quotas as conversation_quotas
 from shared.conversations.report_values import read_uuid
 from shared.db.database import Database
@@ -25,6 +25,7 @@ from shared.states import Desired, Stage, Status
 
 # Per sandbox: the number of conversations in one page of its agent server's list.
 MAX_RUNNING = 100
+LOST_DETAIL = "the agent ran on a node that was lost. The sandbox was recreated on another, without this conversation"
 
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
@@ -131,6 +132,19 @@ def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> No
     # In the order of ids, like every transaction that locks two or more of them.
     for conversation in session.exec(locked(found.order_by(col(Conversation.id)))).all():
         conversation.awaits_sandbox = True
+
+
+def end_lost_runs(session: Session, sandbox_id: str) -> None:
+    """Record an error in the conversations of a sandbox whose agents ran on a lost node, after the sandbox has moved.
+
+    Otherwise they would be shown as running for good, and would keep the sandbox from being paused.
+    """
+    running = select(Conversation).where(
+        Conversation.sandbox_id == sandbox_id, Conversation.execution_status == "running"
+    )
+    for conversation in session.exec(locked(running.order_by(col(Conversation.id)))).all():
+        webhook_reports.end_lost_run(conversation, LOST_DETAIL)
+        change_recorder.record_change(session, conversation)
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:

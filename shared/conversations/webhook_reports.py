@@ -36,6 +36,8 @@ MAX_MODEL_LENGTH = 500
 MAX_DIRECTORY_LENGTH = 1024
 # The reason of a running agent that has been waiting for its model for a long time.
 MODEL_SILENT = "model_silent"
+# The reason of an agent that ran on a lost node, and whose sandbox was recreated on another one.
+NODE_LOST = "node_lost"
 # The reason of a conversation whose events exceed a quota of its owner.
 EVENTS_REFUSED = "events_refused"
 # All tags of a conversation together: lists show them.
@@ -157,6 +159,12 @@ def explain_refusal(conversation: Conversation, detail: str | None) -> None:
         explain(conversation, None, None)
     elif detail is not None and conversation.execution_reason in (None, EVENTS_REFUSED, MODEL_SILENT):
         explain(conversation, EVENTS_REFUSED, detail)
+
+
+def end_lost_run(conversation: Conversation, detail: str) -> None:
+    """Record that a running agent was lost with its node: its new agent server does not know the conversation."""
+    conversation.execution_status, conversation.execution_status_at = "error", now()
+    explain(conversation, NODE_LOST, detail)
 
 
 def clear_status(conversation: Conversation) -> None:

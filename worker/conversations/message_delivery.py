@@ -2,15 +2,19 @@
 
 The agent server accepts no message id, so a worker can't query whether it has a message. Before a worker sends a
 message, it stores the id of the newest user message on the server. If the worker dies, or the response is lost, the
-message was delivered if a message with its content follows the stored one.
+message was delivered if a message with its content follows the stored one. A message that is larger than any pending
+one ends the search: a message behind it is delivered a second time.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import structlog
 
-from shared.agent_server.errors import AgentServerRefused
+from shared.agent_server.errors import AgentServerRefused, ResponseTooLarge
+from shared.agent_server.responses import Message
 from shared.conversations import pending_messages
 from shared.models import Conversation, PendingMessage
 from worker.agent_server.client import AgentServer
@@ -69,7 +73,7 @@ def _deliver(context: WorkerContext, conversation: Conversation, server: AgentSe
 
 def _send(context: WorkerContext, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
     if message.attempted_at is None:
-        newest = next((found.id for found in server.list_messages(conversation.id)), None)
+        newest = next((found.id for found in _list_messages(server, conversation.id)), None)
         with context.database.transaction() as session:
             pending_messages.mark_attempt(session, conversation, message, newest)
     elif _is_delivered(server, message) or _is_delivered_late(server, message):
@@ -84,12 +88,18 @@ def _is_delivered_late(server: AgentServer, message: PendingMessage) -> bool:
 
 
 def _is_delivered(server: AgentServer, message: PendingMessage) -> bool:
-    for found in server.list_messages(message.conversation_id):
+    for found in _list_messages(server, message.conversation_id):
         if found.id == message.newest_before:
             return False
         if _texts_of(found.llm_message.content) == _texts_of(message.content):
             return True
     return False
+
+
+def _list_messages(server: AgentServer, conversation_id: str) -> Iterator[Message]:
+    """Yield messages of users, newest first, up to the first that is larger than a pending message can be."""
+    with suppress(ResponseTooLarge):
+        yield from server.list_messages(conversation_id)
 
 
 def _texts_of(content: list[dict[str, Any]]) -> list[Any]:

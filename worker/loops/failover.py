@@ -7,6 +7,7 @@ from datetime import datetime
 import structlog
 
 from shared.clock import after
+from shared.conversations import queries as conversation_queries
 from shared.leasing import waiters
 from shared.models import Node
 from shared.nodes import registry as node_registry
@@ -79,6 +80,8 @@ def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]
     claimant = Claimant(context.renewer.owner, context.renewer.seconds, due_at)
     with context.database.transaction() as session:
         done = failover.fail_over(session, lost, sandbox_id, claimant)
+        if done is not None and done.moved_to is not None:
+            conversation_queries.end_lost_runs(session, sandbox_id)
     if done is None:
         return []
     log.warning("failed_over", sandbox=sandbox_id, lost=lost.node_id, moved_to=done.moved_to)

@@ -28,9 +28,10 @@ from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
 from shared.conversations.start import StartCommand
 from shared.db.database import Session
-from shared.errors import NotFound
+from shared.errors import Conflict
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask
+from shared.queue.jobs import Job
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
@@ -87,17 +88,12 @@ def start(
     return Accepted(answer, AwaitedRow(StartTask, answer.id), start.jobs, answer.paused_sandbox_ids)
 
 
-def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response]) -> StartTaskInfo:
-    """Read the current state of an accepted start.
-
-    Raises:
-        NotFound: the start task was deleted with its conversation.
-    """
-    task_id = accepted.row.row_id
+def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response]) -> StartTaskInfo | None:
+    """Read the current state of an accepted start; None: its task was deleted with the conversation."""
     with context.database.reading() as session:
-        found = start_tasks.get_many(session, [task_id], caller.id)[0]
+        found = start_tasks.get_many(session, [accepted.row.row_id], caller.id)[0]
     if found is None:
-        raise NotFound("start task", task_id)
+        return None
     shown = show_start_task(*found, urls=caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
@@ -114,8 +110,8 @@ async def start_conversation(
     """Start a conversation; the response is its start task. With a wait, the task is READY or in ERROR."""
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    shown = await run_in_threadpool(read_start, context, caller, accepted) if waited else accepted.answer
-    return wait.add_headers(await run_in_threadpool(answer_start_task, shown))
+    current = await run_in_threadpool(read_start, context, caller, accepted) if waited else None
+    return wait.add_headers(await run_in_threadpool(answer_start_task, current or accepted.answer))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])
@@ -194,10 +190,17 @@ def delete_conversation(
     Its sandbox is deleted too if it was created for a conversation and has no other. The conversation disappears
     immediately; a worker then deletes it from the agent server. A start in progress is cancelled.
     """
-    with context.database.transaction() as session:
-        jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
+    try:
+        jobs = _delete(context, caller, queue, conversation_id)
+    except Conflict:  # its start has succeeded in the meantime, so it is there to delete
+        jobs = _delete(context, caller, queue, conversation_id)
     queue.enqueue(*jobs)
     return Success()
+
+
+def _delete(context: Context, caller: Caller, queue: JobQueue, conversation_id: str) -> list[Job]:
+    with context.database.transaction() as session:
+        return conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
 
 
 def _search(

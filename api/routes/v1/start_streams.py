@@ -65,6 +65,8 @@ async def _follow(
     ):
         await context.waiter.settle(accepted.row, POLL_SECONDS)
         current = await run_in_threadpool(read_start, context, caller, accepted)
+        if current is None:
+            return  # the conversation was deleted
         if current.status != shown.status:
             shown = current
             yield b",\n" + await run_in_threadpool(write_start_task, shown)

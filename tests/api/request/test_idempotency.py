@@ -65,6 +65,17 @@ class TestRepeats:
         assert _post(client, user, SANDBOXES).json() == first
         assert _count(database, Sandbox) == 1
 
+    @pytest.mark.parametrize("path", [CONVERSATIONS, "/api/conversations"])
+    def test_response_is_repeated_after_the_deletion_of_the_conversation(
+        self, client: TestClient, user: Person, database: Database, path: str
+    ) -> None:
+        first = _post(client, user, path, json={})
+        with database.transaction() as session:
+            session.delete(session.exec(select(StartTask)).one())
+        again = _post(client, user, path, params={"wait": 5}, json={})
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert again.headers["Operation-Settled"] == "true"
+
     def test_bodies_are_compared_as_json(self, client: TestClient, user: Person) -> None:
         bodies = ('{"title": "a", "public": true}', ' {"public":true,\n"title":"\\u0061"}')
         headers = user.headers | {"Idempotency-Key": KEY, "Content-Type": "application/json"}

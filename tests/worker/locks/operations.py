@@ -155,7 +155,9 @@ def reschedule(session: Session, world: World) -> None:
 
 def fail_over(session: Session, world: World, *, sandbox: str) -> None:
     lost = Lost(LOST, session.get_one(Node, LOST).heartbeat_at)
-    failover.fail_over(session, lost, world.ids[sandbox], Claimant("w", 5, now()))
+    done = failover.fail_over(session, lost, world.ids[sandbox], Claimant("w", 5, now()))
+    if done is not None and done.moved_to is not None:
+        conversation_queries.end_lost_runs(session, world.ids[sandbox])
 
 
 def renew(session: Session, world: World) -> None:

@@ -168,6 +168,8 @@ def _add_conversations(world: World) -> None:
     ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
     deleted = make_conversation(world.database, world.alice, world.read(Sandbox, "going"), **ended)
     orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id, working_dir=CLONE)
+    for _ in range(2):
+        make_conversation(world.database, world.alice, world.read(Sandbox, "resumed"), execution_status="running")
     named: dict[str, Any] = {
         "deleted": deleted,
         "orphan": orphan,

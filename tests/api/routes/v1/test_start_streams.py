@@ -36,6 +36,12 @@ def move(database: Database, stage: Stage) -> None:
         task.due_at = None
 
 
+def delete_task(database: Database) -> None:
+    """Delete the task as the deletion of its conversation does."""
+    with database.transaction() as session:
+        session.delete(session.exec(select(StartTask)).one())
+
+
 def is_accepted(database: Database) -> bool:
     with database.reading() as session:
         return session.exec(select(StartTask.id)).first() is not None
@@ -75,6 +81,15 @@ def test_request_that_is_repeated_under_its_key_follows_the_same_start(
     again = client.post(PATH, json={"title": "A title"}, headers=headers).json()
     assert [task["status"] for task in again] == ["WORKING", "READY"]
     assert {task["id"] for task in again} == {task["id"] for task in first}
+
+
+def test_stream_ends_when_the_conversation_is_deleted(client: TestClient, database: Database, user: Person) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        streaming = pool.submit(stream, client, user)
+        eventually(lambda: is_accepted(database))
+        delete_task(database)
+        answer = streaming.result(30)
+    assert [task["status"] for task in answer.json()] == ["WORKING"]
 
 
 def test_stream_ends_when_the_process_stops(

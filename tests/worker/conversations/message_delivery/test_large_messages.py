@@ -1,0 +1,53 @@
+"""A message of a user that is larger than any pending one: the delivery reads no further, and continues."""
+
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.worker.conversations.message_delivery.messages import assert_done, content, said, say
+from tests.worker.conversations.message_delivery.test_no_duplicates import die
+from tests.worker.scenes import another, change
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+
+LARGE = "x" * (6 * 1024 * 1024)
+
+
+@pytest.fixture(autouse=True)
+def _large_message(talk: FakeConversation) -> None:
+    talk.take({"role": "user", "content": content(LARGE)})
+
+
+def test_messages_follow_a_large_one(
+    context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+) -> None:
+    say(context, user, conversation.id, "one", "two")
+    refresh_conversation(context, conversation.id)
+    assert said(talk) == [LARGE, "one", "two"]
+    assert_done(context, conversation.id)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_message_has_no_duplicate_after_a_large_one(
+    context: WorkerContext,
+    user: Person,
+    conversation: Conversation,
+    talk: FakeConversation,
+    server: FakeAgentServer,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    taken: bool,
+) -> None:
+    monkeypatch.setattr("worker.conversations.message_delivery.LATE_SECONDS", 0.0)
+    say(context, user, conversation.id, "one")
+    setattr(server, "after" if taken else "before", lambda method: die() if method == "send_message" else None)
+    with pytest.raises(SystemExit):
+        refresh_conversation(context, conversation.id)
+    server.before = server.after = lambda _method: None
+    change(context, Conversation, conversation.id, lease_until=now())
+    refresh_conversation(another(context), conversation.id)
+    assert said(talk) == [LARGE, "one"]
+    assert_done(context, conversation.id)
