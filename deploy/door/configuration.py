@@ -16,8 +16,8 @@ MAX_CONNECTIONS = 8192
 # File descriptors of a connection: one on each side.
 PER_CONNECTION = 2
 SPARE_DESCRIPTORS = 128
-# Connections of one sandbox at a time; its agent server and its programs need a few. All of them together leave half
-# of the door to the service.
+# Connections of one sandbox at a time; its agent server and its programs need a few. All of them together have half of
+# the door, and the service's side the other half.
 PER_SANDBOX = 256
 # When half of the sandboxes' share is in use, a sandbox that has more than this part of it gets no more: a few
 # sandboxes of one user can't block the others.
@@ -26,7 +26,8 @@ MIN_CROWDED = 8
 # Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
 MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
-STATUSES = (400, 403, 404, 408, 413, 500, 502, 503, 504)
+REFUSED = 403
+STATUSES = (400, REFUSED, 404, 408, 413, 500, 502, 503, 504)
 
 # Timeouts: a command may run for hours without output, and a paused sandbox keeps its websockets.
 TEXT = Template(
@@ -54,6 +55,7 @@ defaults
 
 frontend service
     bind fd@$inner_socket$tls
+    maxconn $from_service
     option accept-invalid-http-request
 $errors
     http-request set-var(txn.address) path,field(2,/)
@@ -124,9 +126,11 @@ class Door:
 def write(door: Door) -> str:
     """Return the configuration."""
     url = urlsplit(door.api_url)
-    network, from_sandboxes = door.network, _max_connections() // 2
+    network, connections = door.network, _max_connections()
+    from_sandboxes = connections // 2
     return TEXT.substitute(
-        connections=_max_connections(),
+        connections=connections,
+        from_service=connections - from_sandboxes,
         from_sandboxes=from_sandboxes,
         per_sandbox=PER_SANDBOX,
         crowded=from_sandboxes // 2,
@@ -163,7 +167,9 @@ def _server(scheme: str, host: str, port: int | None) -> str:
 
 def _error(status: int) -> str:
     text = f'"the door answers {status}"'
-    return f'    http-error status {status} content-type text/plain string {text} hdr {ERROR_HEADER} "{status}"'
+    # A client without a token keeps no connection.
+    end = " hdr connection close" if status == REFUSED else ""
+    return f'    http-error status {status} content-type text/plain string {text} hdr {ERROR_HEADER} "{status}"{end}'
 
 
 def _max_connections() -> int:

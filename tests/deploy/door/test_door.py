@@ -3,8 +3,9 @@
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -147,6 +148,21 @@ def test_token_is_required(door: Running, token: str) -> None:
         assert httpx.get(f"{place}/", headers={TOKEN_HEADER: WRONG_TOKENS[token]}).status_code == 403
         assert httpx.get(f"{place}/", headers=open_access(Vault(KEYS[1:])).headers).status_code == 200
         assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("token", "responses"), [("wrong", [403]), (VAULT.derive(PURPOSE), [200, 200])])
+def test_refused_client_keeps_no_connection(door: Running, token: str, responses: list[int]) -> None:
+    with hostile(answering({}), f"{door.prefix}.5") as server:
+        connection, found = HTTPConnection("127.0.0.1", door.port, timeout=10), []
+        with closing(connection), suppress(OSError, HTTPException):
+            connection.connect()
+            connection.auto_open = 0
+            for _ in range(2):
+                connection.request("GET", f"/{door.prefix}.5/{server.port}/", headers={TOKEN_HEADER: token})
+                response = connection.getresponse()
+                found.append(response.status)
+                response.read()
+    assert found == responses
 
 
 def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileServer) -> None:

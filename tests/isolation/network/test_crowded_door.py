@@ -15,7 +15,7 @@ from tests.services.namespaces import Namespace, running_namespace
 
 # So that one sandbox could fill the door: sandboxes may have half of 320 connections.
 DESCRIPTORS = 768
-MORE_THAN_HALF = 200
+MORE_THAN_HALF, MORE_THAN_ALL = 200, 400
 # Opens connections, and holds those that it gets.
 HOLD = """
 import socket, sys
@@ -64,6 +64,11 @@ def test_haproxy_has_no_settings_in_its_environment(machines: Machines) -> None:
 
 def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: Machines) -> None:
     with holding(machines.named, NODE, MORE_THAN_HALF):
+        assert response(machines.other) == "HTTP/1.1 404"
+
+
+def test_connections_at_the_service_s_side_keep_no_sandbox_out(machines: Machines) -> None:
+    with holding(machines.node, "127.0.0.1", MORE_THAN_ALL):
         assert response(machines.other) == "HTTP/1.1 404"
 
 
