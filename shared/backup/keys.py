@@ -44,6 +44,11 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
     return found
 
 
+def split(text: str) -> list[str]:
+    """The secret keys of `AW_SECRET_KEYS`, or of the file."""
+    return [key.strip() for key in text.replace("\n", ",").split(",") if key.strip()]
+
+
 def _fernet(passphrase: str, salt: bytes, cost: dict[str, int]) -> Fernet:
     key = Scrypt(salt=salt, length=32, **cost).derive(passphrase.encode())
     return Fernet(base64.urlsafe_b64encode(key))

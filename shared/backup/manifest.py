@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from shared.errors import Invalid
@@ -22,13 +22,15 @@ class Manifest:
     dialect: str
     # The last applied migration.
     revision: str
-    # Derived from the secret key, without revealing it.
+    # Derived from the first secret key, which writes, without revealing it.
     key_token: str
     created_at: str
     # The name of the store's file, and its digest.
     store: str
     sha256: str
     has_keys: bool
+    # Derived from every secret key. Older backups have none.
+    key_tokens: list[str] = field(default_factory=list)
     format: int = FORMAT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import inspect, make_url
 from sqlmodel import Session, col, select
 
-from shared.backup import keys, manifest, postgresql, sqlite
+from shared.backup import former_files, keys, manifest, postgresql, sqlite
 from shared.backup.manifest import Manifest
 from shared.clock import now
 from shared.crypto import Vault
@@ -32,7 +32,7 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
         Invalid: there is no database, its program is missing, or the passphrase is too short.
     """
     dialect = _dialect(settings)
-    store = STORES[dialect]
+    store, tokens = STORES[dialect], _tokens(settings.vault_keys)
     locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
     _make(folder)
     store.dump(settings.database, folder / store.FILE)
@@ -41,7 +41,8 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     made = Manifest(
         dialect=dialect,
         revision=_revision(settings.database),
-        key_token=Vault(settings.vault_keys).derive(manifest.PURPOSE),
+        key_token=tokens[0],
+        key_tokens=tokens,
         created_at=now().isoformat(timespec="seconds"),
         store=store.FILE,
         sha256=manifest.digest(folder / store.FILE),
@@ -71,11 +72,7 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     found = _open_keys(folder, made, passphrase)
     _require_key(settings, made, found)
     settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if settings.secret_keys.get_secret_value():
-        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: do not write it to this disk
-    for name, text in found.items():
-        if not (settings.var_dir / name).exists():
-            manifest.write_private(settings.var_dir / name, text)
+    _write_keys(settings, found)
     if not _tables(settings.database):
         # Atomically: a repeated restore finds the whole database, or nothing.
         STORES[made.dialect].load(folder / made.store, settings.database, made.sha256)
@@ -134,12 +131,41 @@ def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> N
         raise Invalid(
             f"the secret key is missing: put the file {settings.secret_key_file} back, or set AW_SECRET_KEYS to it"
         )
-    values = [key.strip() for key in secret.replace("\n", ",").split(",") if key.strip()]
-    if made.key_token not in Vault(values).derive_all(manifest.PURPOSE):
+    place = f"AW_SECRET_KEYS, or {settings.secret_key_file},"
+    has, needed = _tokens(keys.split(secret)), _needed_tokens(settings, made, found)
+    if made.key_token not in has:
         raise Conflict(
-            f"AW_SECRET_KEYS, or {settings.secret_key_file}, is not the key of this backup: put the right one there, "
+            f"{place} is not the key of this backup: put the right one there, "
             "or remove it if the backup contains its keys; nothing was changed"
         )
+    if lacking := [str(number) for number, token in enumerate(needed, start=1) if token not in has]:
+        raise Conflict(
+            f"{place} lacks {len(lacking)} of the backup's {len(needed)} secret keys: append number "
+            f"{' and '.join(lacking)} of those that AW_SECRET_KEYS had at the time of the backup, or remove what is "
+            "there if the backup contains its keys; nothing was changed"
+        )
+
+
+def _needed_tokens(settings: Settings, made: Manifest, found: dict[str, str]) -> Sequence[str]:
+    """The tokens of all keys that secrets of the backup may be encrypted with, in the order of the keys."""
+    saved = keys.split(found.get(settings.secret_key_file.name, ""))
+    return _tokens(saved) if saved else made.key_tokens or [made.key_token]
+
+
+def _tokens(secret_keys: list[str]) -> list[str]:
+    return Vault(secret_keys).derive_all(manifest.PURPOSE)
+
+
+def _write_keys(settings: Settings, found: dict[str, str]) -> None:
+    """Write the backup's keys. Another key that is there is kept under another name: the database does not know it."""
+    if settings.secret_keys.get_secret_value():
+        found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: do not write it to this disk
+    for name, text in found.items():
+        path = settings.var_dir / name
+        if path.name != settings.secret_key_file.name and _text(path) != text:
+            former_files.keep(path)
+        if not path.exists():
+            manifest.write_private(path, text)
 
 
 def _open_keys(folder: Path, made: Manifest, passphrase: str | None) -> dict[str, str]:

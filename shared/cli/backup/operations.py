@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from shared.backup import store
+from shared.backup import former_files, store
 from shared.backup.manifest import Manifest
 from shared.changes import change_feed
 from shared.cli.local.installation import Installation
 from shared.db import unfinished_restore
+from shared.users import api_keys
 
 # Sandboxes in one transaction, which takes less than 100 ms.
 BATCH = 50
@@ -27,6 +28,7 @@ class BackupOperations(Installation):
         """
         made = store.restore(self._settings, folder, passphrase)
         self.prepare()
+        self._keep_unknown_key()
         with self.reading() as session:
             ids = store.with_deadlines(session)
         for start in range(0, len(ids), BATCH):
@@ -36,3 +38,13 @@ class BackupOperations(Installation):
             change_feed.skip_numbers(session)
             unfinished_restore.clear(session)
         return made, len(ids)
+
+    def _keep_unknown_key(self) -> None:
+        """Rename the file of a first user's key that the database does not know: the service would print the key."""
+        file = self._settings.admin_key_file
+        if not file.exists():
+            return
+        with self._database() as database:
+            [holder] = api_keys.authenticate(database, self.vault(), [file.read_text().strip()])
+        if holder is None:
+            former_files.keep(file)

@@ -1,0 +1,84 @@
+"""Which keys a restore needs, and which it leaves in place."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from shared.backup import manifest, store
+from shared.cli.backup.operations import BackupOperations
+from shared.cli.local.installation import Installation
+from shared.crypto import new_secret_key
+from shared.errors import Conflict
+from shared.settings import Settings
+from tests.factories import SECRET_KEY
+
+PASSPHRASE = "correct horse battery"
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_restore_needs_all_keys_of_the_backup(
+    passphrase: str | None, settings: Settings, clean: Settings, tmp_path: Path
+) -> None:
+    """Secrets may be encrypted with each of them."""
+    former = [new_secret_key(), new_secret_key()]
+    store.back_up(with_keys(settings, SECRET_KEY, *former), tmp_path / "backup", passphrase)
+    with pytest.raises(Conflict, match="lacks 1 of the backup's 3 secret keys: append number 3 of those") as refusal:
+        store.restore(with_keys(clean, new_secret_key(), SECRET_KEY, former[0]), tmp_path / "backup", passphrase)
+    assert not any(key in str(refusal.value) for key in (SECRET_KEY, *former))
+    assert not clean.var_dir.exists()
+    store.restore(with_keys(clean, *former, SECRET_KEY), tmp_path / "backup", passphrase)
+
+
+def test_secret_key_file_with_one_of_the_keys_does_not_hide_the_others(
+    settings: Settings, clean: Settings, tmp_path: Path
+) -> None:
+    store.back_up(with_keys(settings, SECRET_KEY, new_secret_key()), tmp_path / "backup", PASSPHRASE)
+    clean.var_dir.mkdir()
+    clean.secret_key_file.write_text(SECRET_KEY)
+    with pytest.raises(Conflict, match="append number 2 of those"):
+        store.restore(clean, tmp_path / "backup", PASSPHRASE)
+    clean.secret_key_file.unlink()
+    store.restore(clean, tmp_path / "backup", PASSPHRASE)
+    assert len(clean.vault_keys) == 2
+
+
+def test_backup_that_names_its_first_key_only_is_restored(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+    store.back_up(with_keys(settings, SECRET_KEY, new_secret_key()), tmp_path / "backup", None)
+    path = tmp_path / "backup" / manifest.NAME
+    values = json.loads(path.read_text())
+    del values["key_tokens"]
+    path.write_text(json.dumps(values))
+    store.restore(with_keys(clean, SECRET_KEY), tmp_path / "backup", None)
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_first_key_of_a_replaced_installation_is_not_in_use(
+    passphrase: str | None, settings: Settings, clean: Settings, tmp_path: Path
+) -> None:
+    """The service prints it at each start."""
+    Installation(settings).bootstrap()
+    store.back_up(settings, tmp_path / "backup", passphrase)
+    clean.var_dir.mkdir()
+    clean.admin_key_file.write_text("aw_replaced")
+    BackupOperations(with_keys(clean, SECRET_KEY)).restore(tmp_path / "backup", passphrase)
+    found = [clean.admin_key_file.read_text()] if clean.admin_key_file.exists() else []
+    assert found == ([settings.admin_key_file.read_text()] if passphrase else [])
+    [kept] = clean.var_dir.glob("admin.key.before-*")
+    assert kept.read_text() == "aw_replaced"
+
+
+def test_first_key_of_the_same_installation_stays(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+    Installation(settings).bootstrap()
+    store.back_up(settings, tmp_path / "backup", None)
+    clean.var_dir.mkdir()
+    clean.admin_key_file.write_text(settings.admin_key_file.read_text())
+    BackupOperations(with_keys(clean, SECRET_KEY)).restore(tmp_path / "backup", None)
+    assert clean.admin_key_file.read_text() == settings.admin_key_file.read_text()
+
+
+def with_keys(settings: Settings, *secret_keys: str) -> Settings:
+    return Settings(
+        var_dir=settings.var_dir, database_url=settings.database, secret_keys=SecretStr(",".join(secret_keys))
+    )
