@@ -6,8 +6,10 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
-from api.server.connections import ConnectionLimits, LimitedWebSocket, limited_http
+from api.server.connections import limited_http
+from api.server.counted_websockets import CountedWebSocket
 from api.server.graceful import DrainingServer
+from api.server.limits import ConnectionLimits
 from api.server.sockets import BACKLOG, get_sockets
 from shared.db import unfinished_restore
 from shared.db.database_clock import begin_following
@@ -41,7 +43,7 @@ def main() -> None:
         access_log=False,
         backlog=BACKLOG,
         http=limited_http(ConnectionLimits(settings.head_seconds, settings.body_bytes_per_second)),
-        ws=LimitedWebSocket,
+        ws=CountedWebSocket,
         # Compressing a large message would block the event loop.
         ws_per_message_deflate=False,
         limit_concurrency=settings.max_connections,

@@ -1,7 +1,8 @@
 """Redaction of secrets in texts of agent servers, containers, scripts and LLM providers."""
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Redact = Callable[[str], str]
@@ -17,7 +18,8 @@ NAMES = ("id", "key", "kind", "source", "timestamp")
 
 def redacting(secrets: Iterable[str]) -> Redact:
     """A function that replaces each secret in a text with asterisks, long secrets before short ones."""
-    known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
+    forms = {form for secret in secrets for form in _forms(secret)}
+    known = sorted((form for form in forms if len(form) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
     def redact(text: str) -> str:
         for secret in known:
@@ -25,6 +27,13 @@ def redacting(secrets: Iterable[str]) -> Redact:
         return PROVIDER_KEY.sub(HIDDEN, text)
 
     return redact
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it is and as JSON quotes it; each also on one line, as errors' texts are."""
+    for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        yield form
+        yield " ".join(form.split())
 
 
 def redact_document(document: Any, redact: Redact) -> Any:

@@ -114,9 +114,7 @@ class Settings(BaseSettings):
         512, ge=0, description="Min rate of a request's body, bytes per second, in each 10 s; 0: none"
     )
     trusted_proxies: str = Field(
-        "127.0.0.1,::1",
-        description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto count, "
-        "comma-separated; empty: none",
+        "127.0.0.1,::1", description="Networks of proxies whose X-Forwarded-For and -Proto count; empty: none"
     )
     rate_logins: int = Field(30, ge=0, description="Max logins of an address in a minute; 0: no limit")
     rate_device_starts: int = Field(30, ge=0, description="Max device logins that an address may start in a minute")
@@ -130,9 +128,11 @@ class Settings(BaseSettings):
     rate_webhooks: int = Field(1200, ge=0, description="Max webhooks of a sandbox in a minute; 0: no limit")
     user_streams: int = Field(100, ge=1, description="Max streams of a user in each API process")
     user_websockets: int = Field(200, ge=1, description="Max websockets of a user in each API process")
+    user_proxied: int = Field(500, ge=1, description="Max open requests of a user to sandboxes in each API process")
     user_waiting: int = Field(250, ge=1, description="Max waiting requests of a user in each API process")
     max_streams: int = Field(1500, ge=1, description="Max streams in each API process")
     max_websockets: int = Field(1500, ge=1, description="Max websockets in each API process")
+    max_proxied: int = Field(2000, ge=1, description="Max open requests to sandboxes in each API process")
     republish_seconds: float = Field(
         5.0, gt=0, le=15, description="Max time until a worker must start a published job, seconds"
     )

@@ -11,13 +11,15 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 import structlog
 
+from shared.conversations import known_secrets
 from shared.crypto import Vault
-from shared.db.database import Database
+from shared.db.database import UNAVAILABLE, Database
 from shared.leasing.leases import MAX_SECONDS
 from shared.models import Sandbox
 from shared.observability.correlation import request_id
@@ -43,6 +45,8 @@ MAX_REMEMBERED = 100
 # Min delay in seconds before a waiting job is enqueued again; the delay grows with the number of waiting jobs.
 BUSY_SECONDS = 2.0
 RETRIES_A_SECOND = 10
+# The text of an agent server's error while the secrets in it are unknown.
+HIDDEN_TEXT = "(its text is not shown, because its owner's secrets can't be read)"
 
 Key = TypeVar("Key")
 # Returns why a node may take no new sandboxes; None if it may. It must return at once: each heartbeat calls it.
@@ -199,6 +203,8 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
+    # Ids of the sandboxes whose status checks wait for a thread.
+    waiting_checks: set[str] = field(default_factory=set)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=NoIsolation)
     # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.
@@ -219,12 +225,39 @@ class WorkerContext:
         with suppress(EngineError):
             self.network.renew(sandbox)
 
-    def agent_server(
-        self, sandbox: Sandbox, url: str | None = None, redact: Redact = lambda text: text
-    ) -> AgentServer | None:
-        """Return a client for a sandbox's agent server at `url`, or at the row's URL; None if the row has no URL."""
-        url = url or agent_server(sandbox.exposed_urls)
-        return AgentServer(url, self.vault.decrypt(sandbox.session_key), self.http, redact) if url else None
+    def agent_server(self, sandbox: Sandbox, **options: Any) -> AgentServer | None:
+        """Return a client for a sandbox's agent server at the row's URL; None if the row has no URL.
+
+        Args:
+            sandbox: has the agent server.
+            options: as for `agent_server_at`.
+        """
+        url = agent_server(sandbox.exposed_urls)
+        return self.agent_server_at(url, sandbox, **options) if url else None
+
+    def agent_server_at(
+        self, url: str, sandbox: Sandbox, *, conversation_id: str | None = None, redact: Redact = lambda text: text
+    ) -> AgentServer:
+        """Return a client for a sandbox's agent server at this URL.
+
+        The texts of its errors have none of the stored secrets that the sandbox may know. Only an error reads them.
+
+        Args:
+            url: of the agent server.
+            sandbox: has the agent server.
+            conversation_id: that the requests are about; the secrets of its start request are removed, however old.
+            redact: removes more from the texts.
+        """
+        hide = partial(self._hide_secrets, sandbox, conversation_id)
+        key = self.vault.decrypt(sandbox.session_key)
+        return AgentServer(url, key, self.http, lambda text: redact(hide(text)))
+
+    def _hide_secrets(self, sandbox: Sandbox, conversation_id: str | None, text: str) -> str:
+        try:
+            with self.database.reading() as session:
+                return known_secrets.redact_for_sandbox(session, self.vault, sandbox, conversation_id)(text)
+        except (ValueError, *UNAVAILABLE):
+            return HIDDEN_TEXT
 
 
 def _join(checks: Iterable[NodeCheck]) -> str | None:

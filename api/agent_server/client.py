@@ -15,7 +15,8 @@ from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server.door import DoorAccess
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
 from shared.agent_server.limits import CONNECT_SECONDS, MAX_DOWNLOAD_BYTES
-from shared.agent_server.responses import Answer, ResponseReader, client_options
+from shared.agent_server.responses import Answer, ResponseReader
+from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
@@ -39,7 +40,7 @@ class AgentServers:
         self._client = httpx.AsyncClient(
             transport=AgentServerTransport(door),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            **client_options(),
+            **client_options(drop_location_async),
         )
 
     async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> Answer:
@@ -83,7 +84,7 @@ class AgentServers:
             async with asyncio.timeout(SECONDS if seconds is None else seconds), slots:
                 with _points(method, path):
                     return await self._exchange(method, origin + path, key, content)
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (*HTTP_ERRORS, TimeoutError) as error:
             raise AgentServerUnreachable(f"the sandbox can't be asked: {describe_failure(error)}") from None
 
     async def close(self) -> None:
@@ -98,7 +99,7 @@ class AgentServers:
                 async for chunk in response.aiter_bytes():
                     if not reader.feed(chunk):
                         break
-            except httpx.HTTPError:
+            except HTTP_ERRORS:
                 raise IncompleteResponse("the agent server's response is incomplete") from None
             return reader.answer
 

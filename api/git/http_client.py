@@ -4,7 +4,6 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from api.git.guarded_transport import GuardedTransport
 from api.git.slots import CallerSlots
 from api.json_text import parse
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
+from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.errors import Forbidden, Invalid
 
 # For a complete response.
@@ -85,15 +85,13 @@ class GitClient:
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
+        client = httpx.AsyncClient(
             transport=GuardedTransport(self.listed),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            follow_redirects=False,
-            trust_env=False,
-            headers={"User-Agent": "agent-workspace", "Accept": "application/json", "Accept-Encoding": "identity"},
-            # All users share this client: a cookie that a host set for one user would be sent for the next.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            **client_options(drop_location_async),
         )
+        client.headers.update({"User-Agent": "agent-workspace", "Accept": "application/json"})
+        return client
 
     async def ask(self, provider: str, method: str, url: str, **request: Any) -> Reply:
         """Send a request, and return the provider's response, with any status.
@@ -112,7 +110,7 @@ class GitClient:
                 return await self._exchange(provider, method, url, request)
         except (TimeoutError, httpx.TimeoutException):
             raise TooSlow(f"{provider} did not respond in time") from None
-        except (httpx.HTTPError, httpx.InvalidURL):
+        except HTTP_ERRORS:
             # The errors' texts may quote a header, and the token is in one.
             raise Unreached(f"{provider} can't be reached at its stored host") from None
 

@@ -1,4 +1,4 @@
-"""Limits on what users may hold at a time in a process: streams, websockets, and requests that wait."""
+"""Limits on what users hold at a time in a process: streams, websockets, requests to sandboxes, waiting requests."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,23 +17,15 @@ class HeldLimit:
         self._held = Counter[str]()
         self._total = 0
 
-    def check(self, owner_id: str) -> None:
-        """Check that the user may hold one more.
+    @contextmanager
+    def hold(self, owner_id: str) -> Iterator[None]:
+        """Hold one more for the duration of the block.
 
         Raises:
             TooManyRequests: the user holds the maximum already.
             TemporarilyUnavailable: all users together do.
         """
-        if self._held[owner_id] >= self._of_user:
-            raise TooManyRequests(
-                f"you have reached the limit of {self._of_user} {self._things}; close one, then retry"
-            )
-        if self._total >= self._of_process:
-            raise TemporarilyUnavailable(f"too many {self._things} are open in this process; retry later")
-
-    @contextmanager
-    def count(self, owner_id: str) -> Iterator[None]:
-        """Hold one more for the duration of the block, even above the limit: the caller has checked it."""
+        self._check(owner_id)
         self._held[owner_id] += 1
         self._total += 1
         try:
@@ -44,14 +36,10 @@ class HeldLimit:
             if not self._held[owner_id]:
                 del self._held[owner_id]
 
-    @contextmanager
-    def hold(self, owner_id: str) -> Iterator[None]:
-        """Hold one more for the duration of the block.
-
-        Raises:
-            TooManyRequests: as for `check`.
-            TemporarilyUnavailable: as for `check`.
-        """
-        self.check(owner_id)
-        with self.count(owner_id):
-            yield
+    def _check(self, owner_id: str) -> None:
+        if self._held[owner_id] >= self._of_user:
+            raise TooManyRequests(
+                f"you have reached the limit of {self._of_user} {self._things}; close one, then retry"
+            )
+        if self._total >= self._of_process:
+            raise TemporarilyUnavailable(f"too many {self._things} are open in this process; retry later")

@@ -2,12 +2,15 @@
 
 from api.limits.bodies import BodyLimit
 from api.limits.held import HeldLimit
+from api.limits.held_bytes import HeldBytes
 from api.limits.rates import RateLimit
 from shared.settings import Settings
 
 ADDRESS = "this address"
 # Bodies of the maximum size at a time. No number of sandboxes or connections of a user may fill the memory.
 WEBHOOKS_OF_OWNER, BODIES_OF_USER = 4, 8
+# The largest message takes up to 80 MiB: a character takes four bytes if the message contains one that needs them.
+WEBSOCKET_BYTES = 128 * 1024 * 1024
 
 
 class ProcessLimits:
@@ -27,6 +30,10 @@ class ProcessLimits:
         self.user_bodies = BodyLimit(settings.max_body_bytes, of="this user", bodies=BODIES_OF_USER)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
+        self.websocket_bytes = HeldBytes(WEBSOCKET_BYTES)
+        self.proxied = HeldLimit(
+            "requests to sandboxes", of_user=settings.user_proxied, of_process=settings.max_proxied
+        )
         self.waiting = HeldLimit(
             "requests that wait for sandboxes", of_user=settings.user_waiting, of_process=settings.wake_max_waiting
         )

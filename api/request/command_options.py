@@ -10,6 +10,8 @@ import asyncio
 import hashlib
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -80,7 +82,7 @@ class Wait:
             self._queue.enqueue(*jobs)
             return False
         self._queue.enqueue_now(*jobs)
-        completed = await self._await(row)
+        completed = await self._settle(row)
         self._response.headers.update({COMPLETED: completed, FORMER: completed})
         return True
 
@@ -91,12 +93,8 @@ class Wait:
             answer.headers.update({name: headers[name] for name in HEADERS if name in headers})
         return answer
 
-    async def _await(self, row: AwaitedRow) -> str:
-        """The value of `Operation-Settled`."""
-        with self._context.limits.waiting.count(self._request.state.caller.id):
-            return await self._settle(row)
-
     async def _settle(self, row: AwaitedRow) -> str:
+        """The value of `Operation-Settled`."""
         waiting = asyncio.create_task(self._context.waiter.settle(row, self._seconds))
         leaving = asyncio.create_task(self._watch_caller())
         try:
@@ -127,8 +125,11 @@ async def read_wait(
         list[str] | None,
         Header(description="`wait=seconds`, a whole number: as `wait` in the query, which takes precedence"),
     ] = None,
-) -> Wait:
-    """Read how long this request may wait. Other preferences are ignored (RFC 7240).
+) -> AsyncIterator[Wait]:
+    """Read how long this request may wait, and count it as waiting until its route returns.
+
+    It counts before its command begins, because many requests may begin at a time. Other preferences are ignored
+    (RFC 7240).
 
     Raises:
         TooManyRequests: too many requests of the caller wait. The command has not begun.
@@ -136,12 +137,12 @@ async def read_wait(
     if wait is None and (seconds := _read_preference(prefer or [])) is not None:
         response.headers[APPLIED] = f"wait={seconds}"
         wait = seconds
-    if wait:
-        context.limits.waiting.check(request.state.caller.id)
-    return Wait(context, queue, request, response, wait or 0.0)
+    with context.limits.waiting.hold(request.state.caller.id) if wait else nullcontext():
+        yield Wait(context, queue, request, response, wait or 0.0)
 
 
-WaitOption = Annotated[Wait, Depends(read_wait)]
+# The response is sent after the wait has ended.
+WaitOption = Annotated[Wait, Depends(read_wait, scope="function")]
 
 
 def _read_preference(headers: list[str]) -> int | None:

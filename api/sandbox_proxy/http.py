@@ -40,17 +40,23 @@ class HttpProxy:
     """Serves the HTTP requests of one process, with one pool of connections."""
 
     def __init__(self, context: Context, access: AccessCheck, waker: Waker, activity: ActivityRecorder) -> None:
-        self._vault = context.vault
+        self._vault, self._limit = context.vault, context.limits.proxied
         self._access, self._waker, self._activity = access, waker, activity
         self._paces = Paces()
         # Only the transport: an httpx client would send one sandbox's cookies to the next.
         self._transport = AgentServerTransport(context.door)
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Serve one request, or cancel it when its caller leaves."""
+        """Serve one request, or cancel it when its caller leaves. Meanwhile it counts for the sandbox's owner.
+
+        Raises:
+            TooManyRequests: the owner has too many open requests to sandboxes.
+            WorkspaceError: the request can't be served, and no part of a response was sent.
+        """
         sandbox = await self._access.check(proxied)
-        body = RequestBody(proxied, receive)
-        await body.until_disconnect(self._serve(proxied, sandbox, body, send))
+        with self._limit.hold(sandbox.owner_id):
+            body = RequestBody(proxied, receive)
+            await body.until_disconnect(self._serve(proxied, sandbox, body, send))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -8,16 +8,18 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 from starlette.types import Receive, Send
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from api.errors.upstream import TemporarilyUnavailable
 from api.limits.addresses import group
+from api.limits.held_bytes import Share
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
@@ -25,9 +27,11 @@ from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.event_replay import frames, read_resend
 from api.sandbox_proxy.pace import Pace, Paces
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
+from api.sandbox_proxy.server_connection import MAX_QUEUE, CountedConnection, SandboxConnect
 from api.sandbox_proxy.throttle import Throttle
 from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
+from api.server.counted_websockets import Buffers
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
 from shared.agent_server.responses import Answer
@@ -63,19 +67,21 @@ UNSENDABLE = {1005: 1000, 1006: 1001, 1015: 1001}
 Close = tuple[int, str]
 
 
-class NoRedirectConnect(connect):
-    """A connection without redirects: they could lead this service, which reaches more than sandboxes do, elsewhere."""
-
-    def process_redirect(self, exc: Exception) -> Exception | str:
-        """Return the exception for the library to raise, and never another address."""
-        return exc
-
-
 class ClientDisconnected(Exception):
     """The client closed the websocket, or lost its connection."""
 
     def __init__(self, message: Any) -> None:
         self.close: Close = (message.get("code") or 1005, message.get("reason") or "")
+
+
+@dataclass(frozen=True)
+class Client:
+    """The client's side of a websocket, and the share of its user's bytes."""
+
+    receive: Receive
+    send: Send
+    buffers: Buffers
+    share: Share
 
 
 class WebSocketProxy:
@@ -85,35 +91,43 @@ class WebSocketProxy:
         self._vault, self._agent_servers, self._door = context.vault, context.agent_servers, context.door
         self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
-        self._limit = context.limits.websockets
+        self._limit, self._bytes = context.limits.websockets, context.limits.websocket_bytes
         self._paces = Paces()
         # By address.
         self._awaiting_key = Counter[str]()
 
-    async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
-        """Serve one websocket until one side closes it.
+    async def serve(
+        self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None], buffers: Buffers
+    ) -> None:
+        """Serve one websocket until one side closes it. It counts for the sandbox's owner until the client knows.
 
         Args:
             proxied: the request that opens the websocket.
             receive: receives the client's messages.
             send: sends messages to the client.
             allow_long: lifts the size limit of the first message; called if the request has a key.
+            buffers: the client's messages that were received, and those that it has not read.
         """
         if proxied.has_key:
             allow_long()
         await receive()  # the connect message
-        with suppress(ClientDisconnected, OSError):
+        with suppress(ClientDisconnected, OSError), ExitStack() as held:
             await send({"type": "websocket.accept"})
-            code, reason = await self._serve_or_close(proxied, receive, send)
+            code, reason = await self._serve_or_close(proxied, receive, send, buffers, held)
             text = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
             await send({"type": "websocket.close", "code": UNSENDABLE.get(code, code), "reason": text})
 
-    async def _serve_or_close(self, proxied: ProxyRequest, receive: Receive, send: Send) -> Close:
+    async def _serve_or_close(
+        self, proxied: ProxyRequest, receive: Receive, send: Send, buffers: Buffers, held: ExitStack
+    ) -> Close:
         try:
             proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(proxied, receive))
-            sandbox = await self._ensure_running(proxied)
-            with self._limit.hold(sandbox.owner_id):
-                return await self._serve(proxied, sandbox, receive, send)
+            owner_id = (await self._access.check(proxied)).owner_id
+            held.enter_context(self._limit.hold(owner_id))
+            share = held.enter_context(self._bytes.share(owner_id))
+            buffers.watch(partial(share.note, "received from the client"))
+            client = Client(receive, send, buffers, share)
+            return await share.run(self._wake_and_serve(proxied, client))
         except WorkspaceError as error:
             return next((CODES[kind] for kind in CODES if isinstance(error, kind)), TRY_LATER), str(error)
         except StoreError as error:
@@ -132,11 +146,12 @@ class WebSocketProxy:
             if not awaiting[address]:
                 del awaiting[address]
 
-    async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, receive: Receive, send: Send) -> Close:
-        async with self._connected(proxied, sandbox) as server:
-            upwards = asyncio.create_task(self._pass_up(proxied, receive, server))
+    async def _wake_and_serve(self, proxied: ProxyRequest, client: Client) -> Close:
+        sandbox = await self._ensure_running(proxied)
+        async with self._connected(proxied, sandbox, client.share) as server:
+            upwards = asyncio.create_task(self._pass_up(proxied, client, server))
             frames_down, pace = self._frames(proxied, sandbox, server), self._paces.find(sandbox.id)
-            downwards = asyncio.create_task(_pass_down(frames_down, server, send, pace))
+            downwards = asyncio.create_task(_pass_down(frames_down, server, client, pace))
             checks = asyncio.create_task(self._access.recheck(proxied))
             try:
                 await asyncio.wait({upwards, downwards, checks}, return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +172,7 @@ class WebSocketProxy:
         return sandbox
 
     def _frames(
-        self, proxied: ProxyRequest, sandbox: SandboxAccess, server: ClientConnection
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, server: CountedConnection
     ) -> AsyncIterable[str | bytes]:
         resend, origin = None if proxied.port else read_resend(proxied), find_url(proxied, sandbox)
         if resend is None:
@@ -173,10 +188,12 @@ class WebSocketProxy:
         return proxied.session_key or self._vault.decrypt(sandbox.session_key)
 
     @asynccontextmanager
-    async def _connected(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> AsyncIterator[ClientConnection]:
+    async def _connected(
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, share: Share
+    ) -> AsyncIterator[CountedConnection]:
         origin, key = find_url(proxied, sandbox), self._key(proxied, sandbox)
         try:
-            server = await NoRedirectConnect(
+            server = await SandboxConnect(
                 origin.replace("http", "ws", 1) + proxied.target.decode("latin-1"),
                 additional_headers=[
                     *self._door.headers.items(),
@@ -191,7 +208,11 @@ class WebSocketProxy:
                 # A paused sandbox answers no pings: its connection must stay open.
                 ping_interval=None,
                 max_size=MAX_MESSAGE_BYTES,
+                max_queue=MAX_QUEUE,
+                create_connection=CountedConnection,
             )
+            assert isinstance(server, CountedConnection)  # noqa: S101 - the library makes no other
+            server.watch(partial(share.note, "received from the sandbox"))
             if proxied.port is None:
                 await server.send(json.dumps({"type": "auth", SESSION_KEY: key}))
         except (OSError, TimeoutError, WebSocketException):
@@ -201,40 +222,48 @@ class WebSocketProxy:
         try:
             yield server
         finally:
+            if share.is_exceeded:
+                server.transport.abort()
             await server.close()
 
-    async def _pass_up(self, proxied: ProxyRequest, receive: Receive, server: ClientConnection) -> Close:
+    async def _pass_up(self, proxied: ProxyRequest, client: Client, server: CountedConnection) -> Close:
         """Pass the client's frames to the agent server. They wake the sandbox, as requests do.
 
         Raises:
             ClientDisconnected: the client is gone.
         """
         async with aclosing(Throttle(lambda: self._ensure_running(proxied))) as wake:
-            return await self._pass_frames_up(wake, receive, server)
+            return await self._pass_frames_up(wake, client, server)
 
-    async def _pass_frames_up(self, wake: Throttle, receive: Receive, server: ClientConnection) -> Close:
+    async def _pass_frames_up(self, wake: Throttle, client: Client, server: CountedConnection) -> Close:
         try:
             while True:
-                frame = await _receive(receive)
-                await wake.call()
-                with failpoints.around("agent_server.send_frame"):
-                    await server.send(frame)
+                frame = await _receive(client.receive)
+                with client.share.hold("to the sandbox", frame):
+                    await wake.call()
+                    with failpoints.around("agent_server.send_frame"):
+                        await server.send(frame)
         except ConnectionClosed:
             return _closed(server)
 
 
-async def _pass_down(frames: AsyncIterable[str | bytes], server: ClientConnection, send: Send, pace: Pace) -> Close:
+async def _pass_down(
+    frames: AsyncIterable[str | bytes], server: CountedConnection, client: Client, pace: Pace
+) -> Close:
     try:
         async for frame in frames:
-            kind = "text" if isinstance(frame, str) else "bytes"
-            await send({"type": "websocket.send", kind: frame})
+            with client.share.hold("to the client", frame):
+                kind = "text" if isinstance(frame, str) else "bytes"
+                await client.send({"type": "websocket.send", kind: frame})
+                # Until the client has read it, it stays in the connection's buffer.
+                await client.buffers.drained()
             await pace.keep(frame)
     except ConnectionClosed:
         pass
     return _closed(server)
 
 
-def _closed(server: ClientConnection) -> Close:
+def _closed(server: CountedConnection) -> Close:
     return server.close_code or 1006, server.close_reason or ""
 
 

@@ -1,45 +1,25 @@
-"""Connections of uvicorn with the limits that uvicorn does not have.
+"""HTTP connections of uvicorn with the limits that uvicorn does not have.
 
 The head of a request is limited in time and size, its body has a minimal rate, and a client must read its response.
-When a process has all connections that it may have, those whose clients are slow are closed for new ones. A websocket
-of an unauthenticated caller starts with a short message, which contains the key.
+Few requests may be pipelined. When a process has all connections that it may have, those whose clients are slow are
+closed for new ones.
 """
 
 import asyncio
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CTRL_OPCODES, Frame
 
+from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
 from api.server.slow_connections import SlowConnections
+from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
-# Request line and headers, bytes. One read may exceed it.
-MAX_HEAD_BYTES = 65_536
 # Of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
 LONG_MESSAGES = "agent_workspace.long_messages"
-HEAD_TIMEOUT = "the head of the request was not received in time"
-BODY_TIMEOUT = "the body of the request arrives too slowly"
-CROWDED = "this request was slow while the service had too many connections; retry"
-
-
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """A client's limits, in seconds and bytes."""
-
-    # From the connection, or from the first byte, to the end of a request's headers.
-    head_seconds: float = 20.0
-    # The min bytes of a body per second, in each period. 0: any.
-    body_bytes_per_second: int = 512
-    body_period: float = 10.0
-    # How long a client may read nothing of a response that is larger than the buffers.
-    read_seconds: float = 60.0
 
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
@@ -59,12 +39,15 @@ class LimitedHttp(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _body_check: asyncio.TimerHandle | None = None
     _read_deadline: asyncio.TimerHandle | None = None
+    # Of a head; within a body, of chunk extensions and trailers since its last byte.
     _head_bytes = 0
     _body_bytes = 0
     _checked_bytes = 0
     _body_began = 0.0
     _in_head = False
     _in_body = False
+    # All further data is discarded: the connection ends with the responses to earlier requests.
+    _is_ending = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -84,12 +67,16 @@ class LimitedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data; reject a head that is too large; watch a body whose end has not come yet."""
+        """Parse the data; reject a head or trailers that are too large; watch a body whose end has not come yet."""
+        if self._is_ending:
+            return
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._head_bytes > MAX_HEAD_BYTES and (self._deadline is not None or self._in_body):
             self.send_400_response("The headers are too large.")
-        elif self._in_body and self._body_check is None and not self.transport.is_closing():
+        elif self._in_body and self._body_check is None:
             self.slow.add_sending(self)
             self._body_check = self.loop.call_later(self.limits.body_period, self._check_body)
 
@@ -98,25 +85,72 @@ class LimitedHttp(HttpToolsProtocol):
         self._forget()
         super().handle_websocket_upgrade()
 
+    def send_400_response(self, msg: str) -> None:
+        """Reject what was received. Earlier requests get their responses first, and no 400 in place of them."""
+        self._cancel_deadline()
+        if not (self._in_body or self._is_answered()):
+            self._is_ending, self._in_head = True, False
+            self.cycle.keep_alive = False
+            return
+        if self._in_body and not self._can_respond():
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+        self._start_read_deadline()
+
     def on_message_begin(self) -> None:
-        """Start the deadline of a request's head."""
+        """Start the deadline of a request's head.
+
+        Raises:
+            ValueError: too many requests wait.
+        """
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")
         super().on_message_begin()
         self._in_head = True
         if self._deadline is None:
             self._start_deadline()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Ignore a trailer: the application may have read the headers already.
+
+        Raises:
+            ValueError: there are too many headers.
+        """
+        if self._in_body:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError("too many headers")
+        # As uvicorn does, without another call for each header.
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
-        """Cancel the deadline: the head is complete, and a body may follow."""
+        """Cancel the deadline: the head is complete, and a body may follow.
+
+        Raises:
+            ValueError: the head is too large, or there is a body that the parser would take for the next request.
+        """
+        size = len(self.url)
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        if size > MAX_HEAD_BYTES:
+            raise ValueError("the headers are too large")
+        if self.parser.should_upgrade() and _has_body(self.headers):
+            raise ValueError("an upgrade has no body")
         self._cancel_deadline()
         self.slow.remove(self)
-        self._in_head = False
-        self._in_body, self._body_bytes, self._checked_bytes = True, 0, 0
-        self._body_began = self.loop.time()
         self.app = service_unavailable if self._is_over() else self.config.loaded_app
         super().on_headers_complete()
+        self._in_head, self._in_body = False, True
+        self._head_bytes = self._body_bytes = self._checked_bytes = 0
+        self._body_began = self.loop.time()
 
     def on_body(self, body: bytes) -> None:
         """Count the body."""
+        self._head_bytes = 0
         self._body_bytes += len(body)
         super().on_body(body)
 
@@ -129,19 +163,31 @@ class LimitedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Let the connection be closed for another from now on."""
+        """Release the request, and let the connection be closed for another from now on."""
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self._release_request()
+        if self.transport.is_closing():
+            self._start_read_deadline()
         self._note_idle()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection. It would stay open if the client has not read its response until now."""
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         """Start the deadline of a client that does not read."""
         super().pause_writing()
-        self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+        self._start_read_deadline()
 
     def resume_writing(self) -> None:
-        """Cancel the deadline: the client reads."""
+        """Cancel the deadline: the client reads. The last bytes before the end have another one."""
         super().resume_writing()
         self._cancel_read_deadline()
+        if self.transport.is_closing():
+            self._start_read_deadline()
         self._note_idle()
 
     @property
@@ -156,7 +202,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._can_respond():
-            self.transport.write(_timeout_response(detail))
+            self.transport.write(timeout_response(detail))
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -168,12 +214,23 @@ class LimitedHttp(HttpToolsProtocol):
     def _can_respond(self) -> bool:
         if self._in_body:
             return not (self.cycle.response_started or self.pipeline)
-        is_between = self.cycle is None or self.cycle.response_complete
-        return is_between and self._in_head
+        return self._is_answered() and self._in_head
+
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _release_request(self) -> None:
+        # The connection may be idle for long. A next request may have begun.
+        self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]
+        if not self._in_head:
+            self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]
 
     def _should_upgrade(self) -> bool:
-        """Treat a websocket over the limit of connections as a request: uvicorn answers it with a 503."""
-        return super()._should_upgrade() and not self._is_over()
+        """Treat a websocket as a request if it is over the limit of connections: uvicorn answers it with a 503.
+
+        So it does behind a request without a response: both would write to the connection.
+        """
+        return super()._should_upgrade() and self._is_answered() and not self._is_over()
 
     def _is_over(self) -> bool:
         return self._max_connections is not None and len(self.connections) >= self._max_connections
@@ -213,6 +270,10 @@ class LimitedHttp(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def _start_read_deadline(self) -> None:
+        if self._read_deadline is None:
+            self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+
     def _cancel_read_deadline(self) -> None:
         if self._read_deadline is not None:
             self._read_deadline.cancel()
@@ -225,40 +286,9 @@ class LimitedHttp(HttpToolsProtocol):
         self.slow.remove(self)
 
 
-def _timeout_response(detail: str) -> bytes:
-    body = json.dumps({"detail": detail}).encode()
-    head = (
-        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncache-control: no-store\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """A websocket with a size limit for its first message, lifted if the request has the key."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.conn.max_message_size = MAX_AUTH_BYTES
-        # The limit must be lifted per frame: the next frame may be in the same packet, and is parsed immediately.
-        self._recv_frame = self.conn.recv_frame
-        self.conn.recv_frame = self._receive_first  # type: ignore[method-assign]
-
-    def handle_connect(self, event: Any) -> None:
-        """Start, and add a callback to the scope with which the application lifts the limit."""
-        super().handle_connect(event)
-        if hasattr(self, "scope"):
-            extensions: Any = self.scope["extensions"]
-            extensions[LONG_MESSAGES] = {"allow": self._allow_long_messages}
-
-    def _receive_first(self, frame: Frame) -> None:
-        self._recv_frame(frame)
-        if frame.fin and frame.opcode not in CTRL_OPCODES:
-            self._allow_long_messages()
-
-    def _allow_long_messages(self) -> None:
-        self.conn.recv_frame = self._recv_frame  # type: ignore[method-assign]
-        self.conn.max_message_size = self.config.ws_max_size
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    lengths = (value.strip() for name, value in headers if name in (b"content-length", b"transfer-encoding"))
+    return any(length != b"0" for length in lengths)
 
 
 def find_allowance(scope: Any) -> Callable[[], None]:

@@ -1,11 +1,11 @@
 """`python -m deploy.door`: run this node's door in the foreground.
 
 Python opens the sockets, and HAProxy inherits them. So HAProxy needs no rights, and the gateway's address can be bound
-before the engine has created its bridge (IP_FREEBIND). If root starts it, HAProxy runs as a user of its own.
+before the engine has created its bridge (IP_FREEBIND). If root starts it, HAProxy runs as a user of its own, which
+needs to read the certificate, and nothing else.
 """
 
 import os
-import pwd
 import shutil
 import socket
 import sys
@@ -17,13 +17,13 @@ from pathlib import Path
 from deploy.door import configuration
 from deploy.door.configuration import Door
 from deploy.door.network import SandboxNetwork, find_network
+from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.agent_server.door import PURPOSE
 from shared.crypto import Vault
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
 USER = "aw-door"
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 BACKLOG = 2048
 IP_FREEBIND = 15
 
@@ -36,9 +36,7 @@ def main() -> None:
         sys.exit(f"door: AW_NODE_ADDRESS, AW_DOOR_PORT or AW_SANDBOX_ADDRESSES can't be used: {error}")
     for descriptor in door.descriptors:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - a positional-only parameter
-    os.chdir("/")  # HAProxy's user may not enter this folder, and HAProxy returns to it
-    command = [*_identity(), *door.command]
-    os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+    become([*_identity(), *door.command])
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def prepare(shared: Settings, settings: WorkerSettings) -> PreparedDoor:
     inner, outer = (opened.fileno() for opened in sockets)
     certificate = settings.door_certificate and str(Path(settings.door_certificate).absolute())
     text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, certificate))
-    file = _in_memory(text)
+    file = in_memory("door", text)
     return PreparedDoor([find_haproxy(), "-db", "-f", f"/dev/fd/{file}"], (inner, outer, file), sockets)
 
 
@@ -95,23 +93,14 @@ def _open(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _in_memory(text: str) -> int:
-    file = os.memfd_create("door", 0)
-    os.write(file, text.encode())
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
-
-
 def _identity() -> list[str]:
-    """The command that drops root's rights. The user needs to read the certificate, and nothing else."""
-    if os.geteuid() != 0:
-        return []
     try:
-        user = pwd.getpwnam(USER)
-    except KeyError:
+        return as_user(USER)
+    except ValueError as error:
+        if os.environ.get("AW_OWN_USERS") == "1":
+            sys.exit(f"door: {error}")
+        print(f"warning: the door runs as root, because {error}", file=sys.stderr)
         return []
-    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
-    return ["setpriv", "--pdeathsig=TERM", *identity, "--"]
 
 
 if __name__ == "__main__":

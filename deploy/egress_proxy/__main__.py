@@ -7,7 +7,6 @@ program for decisions: that user can enter no other folder of the service.
 
 import errno
 import os
-import pwd
 import shutil
 import socket
 import sys
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from deploy.egress_proxy import configuration, decisions
 from deploy.egress_proxy.configuration import EgressProxy
+from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.settings import Settings
 from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
 from worker.settings import WorkerSettings
 
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Pause between two checks for the sandboxes' network.
 SECONDS = 1.0
 # Waits for a file in the folder, and becomes the command behind it. Most nodes need no proxy, and a shell takes 2 MB.
@@ -37,18 +36,16 @@ def main() -> None:
             os.execv("/bin/sh", ["sh", "-c", WAIT, str(folder), sys.executable, "-m", "deploy.egress_proxy"])  # noqa: S606
         while not _is_own(address):
             time.sleep(SECONDS)
-        squid, python, identity = find_program("squid"), find_program("python3"), _identity()
+        squid, python, identity = find_program("squid"), find_program("python3"), as_user(PROXY_USER)
         opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-        asked = f"{python} -I {_of_parent(_in_memory(Path(decisions.__file__).read_text()))} {_of_parent(opened)}"
+        program = in_memory("decisions", Path(decisions.__file__).read_text())
+        asked = f"{python} -I {_of_parent(program)} {_of_parent(opened)}"
         proxy = EgressProxy(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
     except (OSError, ValueError) as error:
         sys.exit(f"egress-proxy: {error}")
-    file = _in_memory(configuration.write(proxy))
+    file = in_memory("egress-proxy", configuration.write(proxy))
     os.set_inheritable(opened, True)  # noqa: FBT003 - a positional-only parameter
-    os.chdir("/")  # Squid's user may not enter this folder
-    # In the locale C, whatever bytes are in a request are text to Squid's own programs.
-    command = [*identity, "env", "LC_ALL=C", squid, "-N", "-d0", "-f", f"/dev/fd/{file}"]
-    os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+    become([*identity, squid, "-N", "-d0", "-f", f"/dev/fd/{file}"])
 
 
 def find_program(name: str) -> str:
@@ -84,35 +81,12 @@ def _name_servers(setting: str) -> tuple[str, ...]:
     return () if setting in (AUTO, NO_RESOLVERS) else resolvers(setting)
 
 
-def _in_memory(text: str) -> int:
-    file = os.memfd_create("egress-proxy", 0)
-    os.write(file, text.encode())
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
-
-
 def _of_parent(descriptor: int) -> str:
     """The path of a descriptor that Squid inherits, for a program that Squid starts: its parent has this process's id.
 
     Squid closes descriptors for such programs.
     """
     return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-
-def _identity() -> list[str]:
-    """The command that drops root's rights.
-
-    Raises:
-        ValueError: there is no user to run as.
-    """
-    if os.geteuid() != 0:
-        return []
-    try:
-        user = pwd.getpwnam(PROXY_USER)
-    except KeyError:
-        raise ValueError(f"the user {PROXY_USER} does not exist: create it with deploy/users") from None
-    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
-    return ["setpriv", "--pdeathsig=TERM", *identity, "--"]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from deploy.service.errors import ServiceError
 from deploy.service.flower_login import password_file, read_password
+from shared.backup import former_files
 from shared.reasons import more
 from shared.settings import Settings
 from worker.settings import WorkerSettings
@@ -138,11 +139,8 @@ def _move_database(path: Path, target: Path) -> None:
         text = f"{path} is to be moved, but another program uses it: repeat this when that has ended"
         raise ServiceError(text, "a-database-is-to-be-moved-but-another-program-uses-it")
     _own(path, API, 0o660)
-    # Of the file before, if an operator has put another one in the place of the link.
-    for suffix in ("-wal", "-shm"):
-        target.with_name(target.name + suffix).unlink(missing_ok=True)
-    draft = target.with_suffix(".draft")
-    draft.unlink(missing_ok=True)
-    draft.hardlink_to(path)
-    draft.replace(target)
+    if not (target.exists() and target.samefile(path)):  # the same: a crash has left no link yet
+        # Of the database before, if an operator has moved away no more than the link to it.
+        former_files.keep(target, former_files.DATABASE)
+        target.hardlink_to(path)
     _link(path, Path(target.parent.name, target.name))

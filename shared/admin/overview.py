@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlmodel import Session, col, select
 
-from shared.admin.sandbox_lists import ENDED, ListedSandbox, with_owners
+from shared.admin.sandbox_lists import ENDED, WITHOUT_REQUEST, ListedSandbox, with_owners
 from shared.leasing import leases
 from shared.leasing.leases import Backlog
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask, User
@@ -81,7 +81,7 @@ def waiting_sandboxes(session: Session) -> list[WaitingSandbox]:
 
 def waiting_starts(session: Session) -> list[WaitingStart]:
     """The starts of conversations that have been due for the longest time."""
-    due = select(StartTask, User.name).join(User, col(User.id) == col(StartTask.owner_id))
+    due = select(StartTask, User.name).options(*WITHOUT_REQUEST).join(User, col(User.id) == col(StartTask.owner_id))
     found = due.where(col(StartTask.due_at).is_not(None)).order_by(col(StartTask.due_at)).limit(MAX_SHOWN)
     return [WaitingStart(task, owner) for task, owner in session.exec(found).all()]
 

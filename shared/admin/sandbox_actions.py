@@ -11,7 +11,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
 from shared.sandboxes import desired_state
-from shared.sql.locks import get_locked
+from shared.sql.statements import get_locked
 from shared.states import PAUSING, Desired, Status
 from shared.users import audit
 from shared.users.audit import Actor

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, literal_column
+from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
 
 from shared.container_logs import kept_logs
@@ -20,6 +21,8 @@ from shared.states import Status
 
 # The rows that one page reads.
 MAX_EXAMINED = 5_000
+# Of a start task: up to 16 MB, which no page shows.
+WITHOUT_REQUEST = [defer(getattr(StartTask, name), raiseload=True) for name in ("request", "secrets")]
 # Transitions, conversations and starts shown with one sandbox.
 MAX_HISTORY = 100
 MAX_RELATED = 20
@@ -104,7 +107,7 @@ def read_history(session: Session, sandbox_id: str) -> SandboxHistory:
     newest = select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)
     found = session.exec(newest.order_by(col(SandboxTransition.id).desc()).limit(MAX_HISTORY + 1)).all()
     conversations = select(Conversation).where(Conversation.sandbox_id == sandbox_id)
-    starts = select(StartTask).where(StartTask.sandbox_id == sandbox_id)
+    starts = select(StartTask).options(*WITHOUT_REQUEST).where(StartTask.sandbox_id == sandbox_id)
     return SandboxHistory(
         listed,
         session.get(Node, listed.sandbox.node_id) if listed.sandbox.node_id else None,

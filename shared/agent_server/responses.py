@@ -10,7 +10,6 @@ texts have a max length, and ids are checked: a hostile response can't fill the 
 import re
 from dataclasses import dataclass
 from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -64,7 +63,8 @@ class Answer(NamedTuple):
             return self.content
         if self.status == 401:
             raise WrongServer("the agent server rejects the sandbox's key: 401")
-        detail = redact(error_text(self.content))[:MAX_DETAIL]
+        text = error_text(self.content)
+        detail = redact(text)[:MAX_DETAIL] if text else ""
         if self.status >= 500 or self.status == 429:
             raise AgentServerUnreachable(f"the agent server could not {aim}: {self.status} {detail}".rstrip())
         raise AgentServerRefused(aim, self.status, detail)
@@ -107,19 +107,6 @@ class ResponseReader:
     def answer(self) -> Answer:
         """The response as far as it was read."""
         return Answer(self._response.status_code, bytes(self._content))
-
-
-def client_options() -> dict[str, Any]:
-    """Return options of an httpx client for agent servers.
-
-    The environment's proxies are ignored: sandboxes are on the private network. Cookies are refused: ports of one host
-    share them, so one sandbox's cookies would be sent to all others.
-    """
-    return {
-        "trust_env": False,
-        "headers": {"Accept-Encoding": "identity"},
-        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    }
 
 
 @cache  # creating one takes 0.4 ms

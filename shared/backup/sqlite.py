@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
+from shared.backup import former_files
 from shared.backup.manifest import sync_folder
 from shared.db import unfinished_restore
 from shared.errors import Invalid
@@ -40,7 +41,9 @@ def load(path: Path, database_url: str, digest: str) -> None:
     draft.unlink(missing_ok=True)
     _copy_private(path, draft)
     unfinished_restore.mark(f"sqlite:///{draft}", digest)
-    for suffix in ("-wal", "-shm"):  # of an empty database before
+    if not target.exists():  # an operator has moved the database away without its log
+        former_files.keep(target, former_files.LOGS)
+    for suffix in former_files.LOGS:  # of an empty database before
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
     sync_folder(target.parent)

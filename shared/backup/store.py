@@ -115,10 +115,16 @@ def _require_restorable(settings: Settings, made: Manifest) -> None:
             "made the backup, or a newer one, and restore it with that"
         )
     if _tables(settings.database) and not _is_unfinished(settings, made):
-        raise Conflict(
-            f"{make_url(settings.database).render_as_string()} is not empty: stop the service, and move its database "
-            "away, or name an empty one in AW_DATABASE_URL; nothing was changed"
-        )
+        raise Conflict(f"{_describe(settings.database)}, or name an empty one in AW_DATABASE_URL; nothing was changed")
+
+
+def _describe(database_url: str) -> str:
+    """Which database is in the way, and what to move: the file itself, and no link to it."""
+    url = make_url(database_url)
+    if url.get_backend_name() != "sqlite":
+        return f"{url.render_as_string()} is not empty: stop the service, and move its database away"
+    file = Path(url.database or "").resolve()
+    return f"{file} is not empty: stop the service, and move it away, with {file.name}-wal if there is one"
 
 
 def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import ChangeEntry, ChangeFeed, User
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 
 RETENTION = timedelta(hours=24)
 # More than a feed gets between a backup and its restore.

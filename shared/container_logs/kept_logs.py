@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import SandboxLog
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 
 # Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
 MAX_CONTAINERS, MAX_OF_OWNER = 3, 300

@@ -30,6 +30,14 @@ def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: st
     return redacting(known)
 
 
+def redact_for_sandbox(session: Session, vault: Vault, sandbox: Sandbox, conversation_id: str | None) -> Redact:
+    """Return a function that redacts all secrets of `find_in_sandbox`, and those of a conversation's start request."""
+    known = find_in_sandbox(session, vault, sandbox)
+    if conversation_id is not None:
+        known += start_tasks.secrets_of(session, vault, conversation_id).values()
+    return redacting(known)
+
+
 def find_in_sandbox(session: Session, vault: Vault, sandbox: Sandbox) -> list[str]:
     """All stored secrets that a sandbox's processes may know: its keys, its owner's, its conversations'."""
     keys = [vault.decrypt(key) for key in (sandbox.session_key, sandbox.boot_key) if key]

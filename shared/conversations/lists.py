@@ -1,25 +1,30 @@
 """Lists of conversations: filtered, sorted, counted."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import and_, bindparam, join, select
 from sqlalchemy.orm import aliased
-from sqlmodel import col
+from sqlmodel import Session, col
 
 from shared.conversations.title_search import Part, contains
 from shared.db.database import Database
 from shared.db.json_rows import LINE_END, TextList, lines
-from shared.models import Conversation, Sandbox
+from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
-from shared.sql.pagination import Order, Page
+from shared.models.conversations import UNFINISHED
+from shared.sql.pagination import MAX_PAGE_BYTES, Order, Page, measure
 
 SORT_ORDERS = {
     f"{name.upper()}{suffix}": Order(getattr(Conversation, name), col(Conversation.id), descending=bool(suffix))
     for name in ("created_at", "updated_at", "title")
     for suffix in ("", "_DESC")
 }
+# Start tasks that `list_starting` returns at most.
+MAX_STARTING = 1000
 # The columns that are shown of a conversation and of its sandbox.
 SHOWN = (
     *("id", "owner_id", "sandbox_id", "parent_id", "title", "public", "created_at", "updated_at", "working_dir"),
@@ -42,6 +47,20 @@ class ConversationFilter:
     repository: str | None = None
     trigger: str | None = None
     with_sub_conversations: bool = False
+
+
+def list_starting(session: Session, owner_id: str) -> Sequence[StartTask]:
+    """The owner's start tasks that have not ended and are not cancelled: the newest, of `MAX_PAGE_BYTES` together."""
+    own = (col(StartTask.owner_id) == owner_id, col(StartTask.cancelled_at).is_(None), *UNFINISHED)
+    sizes = select(col(StartTask.id), measure(session, col(StartTask.request))).where(*own)
+    rows = session.execute(sizes.order_by(col(StartTask.created_at).desc()).limit(MAX_STARTING)).all()
+    totals = accumulate(size for _, size in rows)
+    ids = [row_id for (row_id, _), total in zip(rows, totals, strict=True) if total <= MAX_PAGE_BYTES]
+    return (
+        session.execute(select(StartTask).where(col(StartTask.id).in_(ids or [row[0] for row in rows[:1]])))
+        .scalars()
+        .all()
+    )
 
 
 def search(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, func
@@ -14,10 +15,15 @@ from shared.errors import Conflict, Gone, NotFound, QuotaExceeded
 from shared.leasing import leases
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.queue.jobs import DeliverMessages
+from shared.sql.pagination import MAX_PAGE_BYTES, measure
 from shared.states import PAUSING, Desired, Stage
 
 # V1's limit of pending messages (wire contract 1.4).
 MAX_PENDING = 10
+# Rejected messages of a conversation that are kept, the newest.
+MAX_REFUSED = 10
+# Rejected ones that one more deletes: only a version without the limit has left more.
+MAX_DELETED = 100
 RETRY_SECONDS = 5
 ADVICE = "they are delivered as soon as the conversation runs"
 
@@ -65,6 +71,8 @@ def conversation_of_start(session: Session, task_id: str, owner_id: str) -> str:
 def list_pending(session: Session, conversation_id: str, owner_id: str) -> Sequence[PendingMessage]:
     """The pending messages of the owner's conversation, in order, with those that its agent server rejected.
 
+    The oldest are left out if all together exceed `MAX_PAGE_BYTES`.
+
     Raises:
         NotFound: no conversation exists or is being started under that id, or it belongs to another user.
     """
@@ -74,7 +82,12 @@ def list_pending(session: Session, conversation_id: str, owner_id: str) -> Seque
     of_start = select(StartTask.id).where(StartTask.conversation_id == conversation_id, StartTask.owner_id == owner_id)
     if not any(session.exec(known).first() for known in (of_conversation, of_start)):
         raise NotFound("conversation", conversation_id)
-    found = select(PendingMessage).where(PendingMessage.conversation_id == conversation_id)
+    newest = _newest_first(conversation_id, PendingMessage.seq, measure(session, col(PendingMessage.content)))
+    sizes = session.exec(newest.limit(MAX_PENDING + MAX_REFUSED)).all()
+    totals = accumulate(size for _, size in sizes)
+    fitting = [seq for (seq, _), total in zip(sizes, totals, strict=True) if total <= MAX_PAGE_BYTES]
+    shown = fitting or [seq for seq, _ in sizes[:1]]
+    found = select(PendingMessage).where(col(PendingMessage.seq).in_(shown))
     return session.exec(found.order_by(col(PendingMessage.seq))).all()
 
 
@@ -118,11 +131,17 @@ def mark_attempt(session: Session, conversation: Conversation, message: PendingM
 def mark_refused(session: Session, conversation: Conversation, message: PendingMessage, reason: str) -> None:
     """Record that the agent server rejected the message, and would reject it at the next attempt too.
 
+    Older ones beyond `MAX_REFUSED` are deleted.
+
     Raises:
         LeaseLost: as above.
     """
     _require_lease(session, conversation)
     session.get_one(PendingMessage, message.seq).refusal = reason
+    session.flush()
+    refused = _newest_first(conversation.id, PendingMessage.seq).where(col(PendingMessage.refusal).is_not(None))
+    if old := session.exec(refused.offset(MAX_REFUSED).limit(MAX_DELETED)).all():
+        session.execute(delete(PendingMessage).where(col(PendingMessage.seq).in_(old)))
 
 
 def remove(session: Session, conversation: Conversation, message: PendingMessage) -> None:
@@ -177,6 +196,11 @@ def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetim
 
 def _deliverable(conversation_id: str) -> tuple[Any, Any]:
     return (PendingMessage.conversation_id == conversation_id, col(PendingMessage.refusal).is_(None))
+
+
+def _newest_first(conversation_id: str, *columns: Any) -> Any:
+    found = select(*columns).where(PendingMessage.conversation_id == conversation_id)
+    return found.order_by(col(PendingMessage.seq).desc())
 
 
 def _require_lease(session: Session, conversation: Conversation) -> None:

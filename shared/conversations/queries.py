@@ -20,8 +20,7 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.settings import NO_QUOTAS, StoredQuotas
-from shared.sql.locks import get_locked, locked
-from shared.sql.statements import bind, bind_values
+from shared.sql.statements import bind, bind_values, get_locked, locked
 from shared.states import Desired, Stage, Status
 
 # Per sandbox: the number of conversations in one page of its agent server's list.

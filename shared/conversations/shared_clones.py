@@ -8,7 +8,7 @@ from shared.clock import now
 from shared.leasing import leases
 from shared.models import Conversation, StartTask
 from shared.models.conversations import UNFINISHED
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 from shared.states import Stage
 
 # In these states the agent's next action works in the working tree as it is then.

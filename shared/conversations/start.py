@@ -90,8 +90,7 @@ def create_start_task(session: Session, vault: Vault, command: StartCommand) -> 
     max_conversations = command.quotas.stored.conversations
     if command.quotas or max_conversations:
         locks.lock_user(session, command.owner_id)
-    earlier = _find_earlier(session, command)
-    if earlier is not None:
+    if (earlier := _find_earlier(session, command)) is not None:
         return _repeat(session, earlier)
     if max_conversations:
         conversation_quotas.admit_start(session, command.owner_id, max_conversations)
@@ -100,8 +99,7 @@ def create_start_task(session: Session, vault: Vault, command: StartCommand) -> 
         with change_recorder.savepoint(session):
             return _begin(session, vault, command)
     except IntegrityError:
-        earlier = _find_earlier(session, command)
-        if earlier is None:
+        if (earlier := _find_earlier(session, command)) is None:
             raise
         return _repeat(session, earlier)
 
@@ -130,8 +128,7 @@ def _is_same_request(request: dict[str, Any], stored: dict[str, Any]) -> bool:
 
 
 def _repeat(session: Session, task: StartTask) -> Start:
-    sandbox = session.get(Sandbox, task.sandbox_id) if task.sandbox_id else None
-    return Start(task, sandbox)
+    return Start(task, session.get(Sandbox, task.sandbox_id) if task.sandbox_id else None)
 
 
 def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
@@ -139,8 +136,11 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
     asked = _find_sandbox(session, command, request)
     settings = settings_store.load(session, vault, command.owner_id) or StoredSettings()
     if not (settings.llm_api_key or settings.llm_base_url):
+        sandbox_quotas.check_rate(session, command.owner_id, command.quotas)
         failed = {"stage": Stage.ERROR, "reason": Reason.LLM_KEY_MISSING, "detail": NO_MODEL}
-        return Start(_add_task(session, command, request, **failed))
+        start = Start(_add_task(session, command, request, **failed))
+        start_tasks.limit_failed(session, command.owner_id)
+        return start
     place = asked or _choose_place(session, command, settings)
     if settings.sandbox_grouping_strategy in ORDERS:
         request |= OWN_FOLDER

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func
+from sqlalchemy import and_, delete, func, text, update
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -19,15 +20,14 @@ from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
-from shared.models.conversations import UNFINISHED
+from shared.models.conversations import HAS_FAILED_AT, IS_FAILED, UNFINISHED
 from shared.observability import metrics
 from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
-from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, rounded
+from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, locked, rounded
 from shared.states import STAGE_MOVES, Desired, Reason, Stage
 
 SORT_ORDERS = {
@@ -39,6 +39,9 @@ SORT_ORDERS = {
 
 # Stored with the request and not shown: the title that it was sent with. Its owner has chosen another one since.
 SENT_TITLE = "sent_title"
+# How long failed starts are kept; how many of an owner, the newest; and the bytes of their requests.
+RETENTION = timedelta(days=7)
+MAX_FAILED, MAX_FAILED_BYTES = 1000, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,6 @@ def secrets_in_sandbox(session: Session, vault: Vault, sandbox_id: str, limit: i
     brought = select(StartTask.secrets).where(StartTask.sandbox_id == sandbox_id, col(StartTask.secrets).is_not(None))
     newest = session.exec(brought.order_by(col(StartTask.created_at).desc()).limit(limit)).all()
     return [value for sealed in newest if sealed for value in json.loads(vault.decrypt(sealed)).values()]
-
-
-def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
-    """The owner's unfinished tasks, except for cancelled ones."""
-    own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
-    return session.exec(own.where(*UNFINISHED)).all()
 
 
 def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
@@ -144,6 +141,29 @@ def advance(
             metrics.observe_stage("total", values["updated_at"] - task.created_at)
     task.stage, task.updated_at = stage, values["updated_at"]
     change_recorder.record_change(session, task)
+    if stage == Stage.ERROR:
+        limit_failed(session, task.owner_id)
+
+
+def limit_failed(session: Session, owner_id: str) -> None:
+    """Delete the owner's failed starts beyond the newest `MAX_FAILED`, and requests beyond `MAX_FAILED_BYTES`."""
+    failed = select(StartTask.id, measure(session, col(StartTask.request))).where(StartTask.owner_id == owner_id)
+    newest_first = failed.where(text(IS_FAILED)).order_by(col(StartTask.updated_at).desc(), col(StartTask.id).desc())
+    rows = session.exec(newest_first.limit(2 * MAX_FAILED)).all()
+    totals = accumulate(size for _, size in rows[:MAX_FAILED])
+    large = [row_id for (row_id, _), total in zip(rows, totals, strict=False) if total > MAX_FAILED_BYTES]
+    _write_unlocked(session, large, update(StartTask).where(col(StartTask.request) != {}).values(request={}))
+    _write_unlocked(session, [row_id for row_id, _ in rows[MAX_FAILED:]], delete(StartTask))
+
+
+def has_expired(session: Session) -> bool:
+    """Whether there is a failed start whose retention has ended."""
+    return session.exec(_expired().limit(1)).first() is not None
+
+
+def delete_expired(session: Session, *, limit: int = 100) -> None:
+    """Delete failed starts whose retention has ended."""
+    _write_unlocked(session, session.exec(_expired().limit(limit)).all(), delete(StartTask))
 
 
 def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -> CancelledStart:
@@ -157,8 +177,7 @@ def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -
     """
     own = (col(StartTask.id) == task_id, col(StartTask.owner_id) == owner_id)
     at = func.coalesce(col(StartTask.cancelled_at), now(), type_=UtcDateTime())
-    guard = and_(*own, *UNFINISHED)
-    count_written(session, guarded_update(StartTask, guard, {"cancelled_at": at, "due_at": due_at}))
+    count_written(session, guarded_update(StartTask, and_(*own, *UNFINISHED), {"cancelled_at": at, "due_at": due_at}))
     found = session.exec(_with_sandbox().where(*own).execution_options(populate_existing=True)).first()
     if found is None:
         raise NotFound("start task", task_id)
@@ -179,8 +198,7 @@ def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> st
     # Without the lock a start that joins the sandbox concurrently would be missed.
     session.exec(locked(select(Sandbox.id).where(Sandbox.id == task.sandbox_id))).one()
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
-    deleted = new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())
-    if count_written(session, deleted):
+    if count_written(session, new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())):
         change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 
@@ -238,8 +256,18 @@ def search(
 
 def count(session: Session, owner_id: str, which: StartTaskFilter) -> int:
     """The number of the owner's tasks that `search` lists with these filters."""
-    statement = select(func.count()).select_from(StartTask)
-    return session.exec(statement.where(*_filters(owner_id, which))).one()
+    return session.exec(select(func.count()).select_from(StartTask).where(*_filters(owner_id, which))).one()
+
+
+def _expired() -> Any:
+    return select(StartTask.id).where(text(HAS_FAILED_AT), col(StartTask.updated_at) <= now() - RETENTION)
+
+
+def _write_unlocked(session: Session, ids: Sequence[str], statement: Any) -> None:
+    """Change or delete these tasks, except those that another transaction has locked."""
+    unlocked = locks.in_order(StartTask, col(StartTask.id).in_(ids), skip_locked=True)
+    if ids and (found := session.execute(unlocked).scalars().all()):
+        session.execute(statement.where(col(StartTask.id).in_(found)).execution_options(synchronize_session=False))
 
 
 def _with_sandbox() -> Any:

@@ -18,8 +18,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import MAX_ERROR, now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
-from shared.sql.locks import get_locked, locked
-from shared.sql.statements import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, get_locked, locked, send
 from shared.states import Desired, NodeStatus
 
 # A node that has been silent this long takes no new sandboxes.

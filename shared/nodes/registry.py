@@ -13,7 +13,7 @@ from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
-from shared.sql.locks import get_locked
+from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
 
 

@@ -17,7 +17,7 @@ MAX_SOCKET_PATH_LENGTH = 107
 
 
 def become_server(settings: Settings) -> NoReturn:
-    """Replace this process by the broker, so that signals sent to the process reach the broker.
+    """Replace this process by the broker, so that signals sent to the process reach the broker. It gets no settings.
 
     Raises:
         Invalid: the configuration names another broker, or the var directory's path is too long for a socket.
@@ -35,7 +35,8 @@ def become_server(settings: Settings) -> NoReturn:
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = server_command(socket, directory)
     _lock(directory)
-    os.execv(command[0], command)  # noqa: S606 - a list, and no shell
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AW_")}
+    os.execve(command[0], command, environment)  # noqa: S606 - a list, and no shell
 
 
 def _lock(directory: Path) -> None:

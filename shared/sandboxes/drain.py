@@ -8,7 +8,7 @@ from shared.clock import now
 from shared.models import Sandbox
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
-from shared.sql.locks import get_locked
+from shared.sql.statements import get_locked
 from shared.states import Desired, PauseKind, Status
 
 

@@ -16,8 +16,12 @@ from shared.nodes import registry as node_registry
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.rescheduling import relocate
 from shared.sandboxes.status import ObservedState
-from shared.sql.locks import get_locked
+from shared.sql.statements import get_locked
 from shared.states import Desired, Reason, Status
+
+WHEN_BACK = (
+    "When the node is back, the sandbox continues; if the machine was restarted, a resume then boots it on its files"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def _tombstone(session: Session, sandbox: Sandbox) -> FailedOver:
 
 def _mark_lost(session: Session, sandbox: Sandbox, problem: str, *, is_abandoned: bool) -> FailedOver:
     # Before a move the owner must know that the files can't be moved.
-    outlook = "It is not expected back" if is_abandoned else "The sandbox continues when the node is back"
+    outlook = "It is not expected back" if is_abandoned else WHEN_BACK
     detail = (
         f"the node {sandbox.node_id} is lost: {problem}. {outlook}; a resume before that recreates the sandbox on "
         "another node, and its files are lost then"

@@ -13,8 +13,7 @@ from shared.errors import LeaseLost, NotFound
 from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
-from shared.sql.locks import locked
-from shared.sql.statements import count_written, unchanged
+from shared.sql.statements import count_written, locked, unchanged
 from shared.states import Desired, Reason
 
 # More unknown containers than this at one engine need an operator's approval: the store was probably restored.

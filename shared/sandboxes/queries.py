@@ -13,9 +13,8 @@ from shared.db.database import Database
 from shared.errors import Invalid, NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
-from shared.sandboxes.status import is_observed
-from shared.sql.locks import locked
-from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, make_row, rounded
+from shared.sandboxes.status import MAX_TRANSITIONS, is_observed
+from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, locked, make_row, rounded
 from shared.states import Desired, Reason, Status
 
 
@@ -27,6 +26,7 @@ class ResyncRow(NamedTuple):
     generation: int
     observed_generation: int
     status: str
+    reason: str | None
     pause_kind: str | None
     ready_at: datetime | None
     due_at: datetime | None
@@ -86,9 +86,10 @@ def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | N
 
 
 def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
-    """Return every status transition of the sandbox, oldest first."""
+    """Return the newest status transitions of the sandbox, oldest first."""
     statement = select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)
-    return list(session.exec(statement.order_by(col(SandboxTransition.id))).all())
+    newest_first = statement.order_by(col(SandboxTransition.id).desc()).limit(MAX_TRANSITIONS)
+    return list(reversed(session.exec(newest_first).all()))
 
 
 def list_of_node(session: Session, node_id: str) -> list[Sandbox]:

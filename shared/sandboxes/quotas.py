@@ -1,6 +1,7 @@
 """Quotas, checked in the transaction of the request under the user's lock, so the last place is taken by one only."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,7 +44,7 @@ def admit_create(
         QuotaExceeded: a quota is used up, and no sandbox may be paused for it.
     """
     _check_total(session, owner_id, quotas.sandboxes)
-    _check_rate(session, owner_id, quotas.creates_per_minute)
+    check_rate(session, owner_id, quotas)
     if not _is_full(session, owner_id, quotas):
         return []
     if quotas.policy != QuotaPolicy.REJECT:
@@ -63,22 +64,36 @@ def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: 
     return _make_room(session, sandbox.owner_id, quotas, due_at)
 
 
+def check_rate(session: Session, owner_id: str, quotas: Quotas) -> None:
+    """Check that the owner may create one more sandbox now, as far as the rate is concerned.
+
+    Starts that failed at once, for want of a model, count as creates. The caller has locked the user.
+
+    Raises:
+        QuotaExceeded: too many were created within the last minute.
+    """
+    if not (limit := quotas.creates_per_minute):
+        return
+    failed = (col(StartTask.reason) == Reason.LLM_KEY_MISSING, col(StartTask.made_sandbox).is_(False))
+    times = [*_newest(session, Sandbox, owner_id, limit), *_newest(session, StartTask, owner_id, limit, *failed)]
+    # The newest `limit` fill the minute: the next create is admitted when the oldest of them is a minute old.
+    for oldest in sorted(times, reverse=True)[limit - 1 : limit]:
+        wait = max(1, math.ceil((oldest + MINUTE - now()).total_seconds()))
+        raise QuotaExceeded(CREATES, limit, f"retry in {wait} s", wait)
+
+
+def _newest(session: Session, table: Any, owner_id: str, limit: int, *where: Any) -> Sequence[datetime]:
+    """The times of the owner's rows of the last minute, newest first."""
+    # Later times were written before the database's clock was set back: they would fill the minute until it is there.
+    is_recent = col(table.created_at).between(now() - MINUTE, now() + MAX_ERROR)
+    recent = select(table.created_at).where(table.owner_id == owner_id, is_recent, *where)
+    found: Sequence[datetime] = session.exec(recent.order_by(col(table.created_at).desc()).limit(limit)).all()
+    return found
+
+
 def _check_total(session: Session, owner_id: str, limit: int) -> None:
     if limit and _count(session, owner_id, *NOT_DELETED) >= limit:
         raise QuotaExceeded(SANDBOXES, limit, "delete one, then retry", RETRY_SECONDS)
-
-
-def _check_rate(session: Session, owner_id: str, limit: int) -> None:
-    if not limit:
-        return
-    # Later times were written before the database's clock was set back: they would fill the minute until it is there.
-    is_recent = col(Sandbox.created_at).between(now() - MINUTE, now() + MAX_ERROR)
-    recent = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, is_recent)
-    # The newest `limit` fill the minute: the next create is admitted when the oldest of them is a minute old.
-    oldest = session.exec(recent.order_by(col(Sandbox.created_at).desc()).offset(limit - 1).limit(1)).first()
-    if oldest is not None:
-        wait = max(1, math.ceil((oldest + MINUTE - now()).total_seconds()))
-        raise QuotaExceeded(CREATES, limit, f"retry in {wait} s", wait)
 
 
 def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime) -> list[Sandbox]:

@@ -12,9 +12,8 @@ from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec, UserSettings
 from shared.sandboxes import deadlines, due_deadlines, egress
 from shared.sql import locks
-from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, read_page
-from shared.sql.statements import all_columns, bind, bind_values, make_row
+from shared.sql.statements import all_columns, bind, bind_values, locked, make_row
 from shared.states import Desired
 
 # Prefixes of the columns that don't affect a container: a change of these keeps the revision. Of the egress host names

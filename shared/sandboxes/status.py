@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import CTE, Insert, insert, literal
+from sqlalchemy import CTE, Insert, delete, insert, literal
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -21,6 +21,10 @@ from shared.states import MOVES, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
+# The history of a sandbox: its newest transitions. It is cut at about one of so many transitions, chosen by their ids,
+# which all sandboxes share; a prime, so that two sandboxes that alternate cannot evade it.
+MAX_TRANSITIONS, CUT_EVERY = 1000, 97
+MAX_DELETED = 1000
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,9 @@ def set_status(
     sandbox.due_at = row.due_at if releases_lease else sandbox.due_at
     change_recorder.record_change(session, row)
     if moved:
-        send(session, INSERT_TRANSITION, _transition(sandbox.id, before, state))
+        [[transition_id]] = send(session, INSERT_TRANSITION, _transition(sandbox.id, before, state))
+        if transition_id % CUT_EVERY == 0:
+            _cut_history(session, sandbox.id)
     return moved
 
 
@@ -134,6 +140,14 @@ def insert_claim(claimed: CTE) -> Insert:
     return insert(TRANSITION).from_select(list(values), sql_select(*values.values()))
 
 
+def _cut_history(session: Session, sandbox_id: str) -> None:
+    """Delete transitions beyond the newest `MAX_TRANSITIONS`. The caller has written the sandbox's row."""
+    own = select(SandboxTransition.id).where(SandboxTransition.sandbox_id == sandbox_id)
+    newest_first = own.order_by(col(SandboxTransition.id).desc()).offset(MAX_TRANSITIONS).limit(MAX_DELETED)
+    if old := session.exec(newest_first).all():
+        session.execute(delete(SandboxTransition).where(col(SandboxTransition.id).in_(old)))
+
+
 def _columns(sandbox: Sandbox, state: ObservedState, observed_generation: int | None) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "status": state.status,
@@ -164,9 +178,8 @@ def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[s
 
 TRANSITION = table_of(SandboxTransition)
 CLAIMED = ObservedState(Status.STARTING, Reason.CLAIMED)
-INSERT_TRANSITION = insert(SandboxTransition).values(
-    {name: bind(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "phases", "at")}
-)
+WRITTEN = ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "phases", "at")
+INSERT_TRANSITION = insert(TRANSITION).values({name: bind(name) for name in WRITTEN}).returning(TRANSITION.c.id)
 
 
 @cache

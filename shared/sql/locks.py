@@ -11,44 +11,22 @@ no other transaction sees that row before the commit. A foreign key locks its ta
 with FOR UPDATE. So rows that others refer to are locked FOR NO KEY UPDATE (`key_share=True`), unless new references
 must wait too.
 
-A row is read again when it is locked (`get_locked`, `locked`): another transaction may have changed it until then.
+A row is read again when it is locked (`shared.sql.statements`): another transaction may have changed it until then.
 
 SQLite has one lock for everything, which every transaction takes first.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import ColumnElement, func
-from sqlmodel import Session, SQLModel, col, select
+from sqlmodel import Session, col, select
 
 from shared.errors import NotFound
 from shared.models import User
+from shared.sql.statements import locked
 
 # The namespace: the first half of an advisory lock's key. The second half names the locked thing.
 POOLS = 1
-
-Row = TypeVar("Row", bound=SQLModel)
-
-
-def get_locked(session: Session, model: type[Row], key: Any, **how: Any) -> Row | None:
-    """Lock the row with that primary key, and return it as it is then; None if there is none.
-
-    `Session.get` locks it too, but returns what the session read before it waited for the lock.
-
-    Args:
-        how: options of `with_for_update`.
-    """
-    session.flush()
-    return session.get(model, key, with_for_update=how or True, populate_existing=True)
-
-
-def locked(found: Any, **how: Any) -> Any:
-    """The SELECT, which locks its rows and refreshes those that the session has read before.
-
-    Args:
-        how: options of `with_for_update`.
-    """
-    return found.with_for_update(**how).execution_options(populate_existing=True)
 
 
 def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = False) -> Any:

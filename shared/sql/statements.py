@@ -1,4 +1,4 @@
-"""Prepared statements, compiled one time and executed with bind parameters, and guarded updates (law 3).
+"""Prepared statements, compiled one time and executed with bind parameters; guarded updates (law 3); locking reads.
 
 To build a statement and have SQLAlchemy compile it takes a multiple of the time needed to send it and read the result
 (docs/reports/bench.md). So the statements of the hot paths are module constants, or cached by what they are built
@@ -6,18 +6,20 @@ from. All other statements are written where they are used.
 
 A guarded update writes a row only if the row is still as its writer knows it. The writer names what must not have
 changed: a fencing token, a generation, a state. One round trip checks that and writes.
+
+A locking read returns rows as they are once it has their locks, although the session has read them before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, ColumnElement, Dialect, Float, Numeric, Update, and_, bindparam, update
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.types import TypeEngine
-from sqlmodel import Session
+from sqlmodel import Session, SQLModel
 
 PREFIX = "given_"
 # SQLAlchemy's placeholder for parts that it compiles at execution.
@@ -25,6 +27,7 @@ POSTPONED = "[POSTCOMPILE_"
 
 Rows = Sequence[Sequence[Any]]
 Convert = Callable[[Any], Any]
+Row = TypeVar("Row", bound=SQLModel)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,27 @@ def send(session: Session, statement: Any, values: Mapping[str, Any]) -> Rows:
     prepared = prepare(statement, connection.dialect.name)
     result = connection.exec_driver_sql(prepared.text, prepared.write(values))
     return prepared.read(result.all()) if result.returns_rows else ()
+
+
+def get_locked(session: Session, model: type[Row], key: Any, **how: Any) -> Row | None:
+    """Lock the row with that primary key, and return it as it is then; None if there is none.
+
+    `Session.get` locks it too, but returns what the session read before it waited for the lock.
+
+    Args:
+        how: options of `with_for_update`.
+    """
+    session.flush()
+    return session.get(model, key, with_for_update=how or True, populate_existing=True)
+
+
+def locked(found: Any, **how: Any) -> Any:
+    """The SELECT, which locks its rows and refreshes those that the session has read before.
+
+    Args:
+        how: options of `with_for_update`.
+    """
+    return found.with_for_update(**how).execution_options(populate_existing=True)
 
 
 @lru_cache(maxsize=1024)

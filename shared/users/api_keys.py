@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, literal, or_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, delete, func, literal, or_, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
@@ -14,13 +14,18 @@ from shared.clock import now
 from shared.crypto import Vault, new_api_key
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
-from shared.models import ApiKey, ListVersion, User
+from shared.models import ApiKey, DeviceAuthorization, ListVersion, User, WebSession
 from shared.models.change_feed import ALL_OWNERS
-from shared.sql.locks import locked
-from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, rounded
+from shared.models.columns import UtcDateTime
+from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, locked, rounded
 
 PREFIX_LENGTH = 11
 MAX_KEYS = 100
+# How long a key is kept after its end, and how many ended ones a user has at most: the newest.
+RETENTION = timedelta(days=30)
+MAX_ENDED = 100
+# Ended keys that one new key deletes.
+MAX_DELETED = 20
 # The maximum age of `last_used_at`: updating it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
 USED = update(ApiKey).where(col(ApiKey.id) == bind("key_id"))
@@ -111,6 +116,7 @@ def create_own_key(
         raise Invalid("a key can't outlive the key that creates it")
     key = create_key(session, vault, user, name, expires_at or ends)
     session.flush()
+    _delete_ended(session, user_id)
     row = session.exec(select(ApiKey).where(ApiKey.digest == vault.digest(key))).one()
     return row, key
 
@@ -158,6 +164,22 @@ def is_use_stale(key: ApiKey) -> bool:
 def record_use(database: Database, key_id: str) -> None:
     """Record that the key is used now."""
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
+
+
+def _delete_ended(session: Session, user_id: str) -> None:
+    """Delete the user's oldest revoked and expired keys beyond the limits, with their browser sessions.
+
+    A key that a device login names is left to a later call: such a row is deleted a day after it has expired.
+    """
+    ended_at = func.coalesce(col(ApiKey.revoked_at), col(ApiKey.expires_at), type_=UtcDateTime())
+    named = select(DeviceAuthorization.id).where(DeviceAuthorization.approved_with == ApiKey.id).exists()
+    ended = select(ApiKey.id).where(ApiKey.user_id == user_id, ~and_(*_is_in_force()))
+    newest = ended.order_by(ended_at.desc(), col(ApiKey.id)).limit(MAX_ENDED)
+    old = or_(ended_at <= now() - RETENTION, col(ApiKey.id).not_in(newest.scalar_subquery()))
+    found = locked(ended.where(old, ~named).limit(MAX_DELETED), skip_locked=True)
+    if ids := session.exec(found).all():
+        session.execute(delete(WebSession).where(col(WebSession.key_id).in_(ids)))
+        session.execute(delete(ApiKey).where(col(ApiKey.id).in_(ids)).execution_options(synchronize_session=False))
 
 
 def _is_in_force(at: Any = None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -8,8 +8,8 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import AuditEntry
-from shared.sql.locks import locked
 from shared.sql.pagination import Order, Page, read_page
+from shared.sql.statements import locked
 
 RETENTION = timedelta(days=400)
 # Expired entries that one new entry removes.

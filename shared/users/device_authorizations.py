@@ -15,7 +15,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, DeviceAuthorization
 from shared.models.users import DeviceStatus
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 from shared.users import api_keys
 
 LIFE_SECONDS = 600

@@ -1,16 +1,21 @@
 """Stored responses of idempotency keys: read under the user's lock, written in the transaction of their request."""
 
 from datetime import timedelta
+from itertools import accumulate
 
 from sqlalchemy import ColumnElement, delete
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
-from shared.sql.locks import locked
+from shared.sql.pagination import measure
+from shared.sql.statements import locked
 
 RETENTION = timedelta(hours=24)
+# Stored responses of a user, the newest, and their bytes.
+MAX_KEYS, MAX_BYTES = 1000, 16 * 1024 * 1024
 
 
 def find(session: Session, owner_id: str, operation: str, key: str) -> IdempotencyKey | None:
@@ -30,9 +35,17 @@ def find(session: Session, owner_id: str, operation: str, key: str) -> Idempoten
 
 
 def keep(session: Session, row: IdempotencyKey) -> None:
-    """Store a response in the transaction in which `find` returned None."""
+    """Store a response in the transaction in which `find` returned None, and delete the owner's beyond the limits."""
     session.add(row)
     session.flush()
+    sizes = select(IdempotencyKey.id, measure(session, col(IdempotencyKey.answer)))
+    others = sizes.where(IdempotencyKey.owner_id == row.owner_id, IdempotencyKey.id != row.id)
+    newest_first = others.order_by(col(IdempotencyKey.created_at).desc(), col(IdempotencyKey.id).desc())
+    rows = session.exec(newest_first.limit(2 * MAX_KEYS)).all()
+    totals = accumulate(size for _, size in rows[: MAX_KEYS - 1])
+    fitting = sum(total <= MAX_BYTES for total in totals)
+    if oldest := [row_id for row_id, _ in rows[fitting:]]:
+        _delete_unlocked(session, select(IdempotencyKey.id).where(col(IdempotencyKey.id).in_(oldest)))
 
 
 def has_expired(session: Session) -> bool:
@@ -42,9 +55,13 @@ def has_expired(session: Session) -> bool:
 
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
     """Delete expired responses."""
-    # Workers sweep concurrently: each skips the rows that another one has locked.
-    found = locked(select(IdempotencyKey.id).where(_expired()).limit(limit), skip_locked=True)
-    session.execute(delete(IdempotencyKey).where(col(IdempotencyKey.id).in_(session.exec(found).all())))
+    _delete_unlocked(session, select(IdempotencyKey.id).where(_expired()).limit(limit))
+
+
+def _delete_unlocked(session: Session, found: SelectOfScalar[str]) -> None:
+    # Workers sweep concurrently: each skips the rows that another transaction has locked.
+    unlocked = session.exec(locked(found, skip_locked=True)).all()
+    session.execute(delete(IdempotencyKey).where(col(IdempotencyKey.id).in_(unlocked)))
 
 
 def _expired() -> ColumnElement[bool]:

@@ -4,7 +4,7 @@ from sqlmodel import Session, col, select
 
 from shared.errors import Conflict
 from shared.models import Role, User
-from shared.sql.locks import locked
+from shared.sql.statements import locked
 from shared.users import accounts, audit
 from shared.users.audit import Actor
 

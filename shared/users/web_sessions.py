@@ -13,8 +13,7 @@ from shared.clock import after, now
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import ApiKey, WebSession
-from shared.sql.locks import locked
-from shared.sql.statements import bind_list
+from shared.sql.statements import bind_list, locked
 from shared.users import api_keys
 from shared.users.api_keys import AuthenticatedKey
 

@@ -33,8 +33,7 @@ from shared.nodes import placement
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.desired_state import generation_columns
-from shared.sql.locks import locked
-from shared.sql.statements import bind, bind_values, guarded_update, make_row
+from shared.sql.statements import bind, bind_values, guarded_update, locked, make_row
 from shared.states import Desired, Status
 
 SANDBOX, NODE, SPEC, SETTINGS = map(table_of, (Sandbox, Node, SandboxSpec, UserSettings))

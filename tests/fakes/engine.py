@@ -40,6 +40,8 @@ class FakeEngine:
         self.id = new_id()
         self.containers: dict[str, FakeContainer] = {}
         self.volumes: dict[str, dict[str, str]] = {}
+        # Volumes that other containers have too: they are not removed.
+        self.shared_volumes: set[str] = set()
         self.images = {IMAGE}
         self.pullable: set[str] = set()
         self.known_runtimes = frozenset({"runc"})
@@ -85,8 +87,7 @@ class FakeEngine:
     def observe(self, name: str) -> ContainerStatus:
         self._enter("observe", name)
         with self._lock:
-            found = self.containers.get(name)
-            if found is None:
+            if (found := self.containers.get(name)) is None:
                 labels = self.volumes.get(name)
                 return ContainerStatus(ContainerState.ABSENT, has_volume=labels is not None, labels=dict(labels or {}))
             return ContainerStatus(
@@ -182,8 +183,9 @@ class FakeEngine:
         if "remove_volume" in self.before:
             self.before["remove_volume"](name)
         with self._lock:
-            self.volumes.pop(name, None)
-            self.servers.pop(name, None)
+            if name not in self.shared_volumes:
+                self.volumes.pop(name, None)
+                self.servers.pop(name, None)
 
     def read_log(self, name: str) -> PrintedLog:
         self._enter("read_log", name)
@@ -279,14 +281,12 @@ class FakeEngine:
 
     def _change(self, name: str, before: Sequence[ContainerState], after: ContainerState, event: str) -> None:
         with self._lock:
-            found = self.containers.get(name)
-            if found is not None and found.state in before:
+            if (found := self.containers.get(name)) is not None and found.state in before:
                 self.containers[name] = replace(found, state=after)
                 self._publish(found, event)
 
     def _destroy(self, name: str) -> None:
-        found = self.containers.pop(name, None)
-        if found is None:
+        if (found := self.containers.pop(name, None)) is None:
             return
         if found.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             self._publish(found, "die")

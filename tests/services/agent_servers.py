@@ -47,7 +47,7 @@ class Place:
     @property
     def server(self) -> AgentServer:
         """The worker's client of this agent server."""
-        return AgentServer(self.url, KEY, self.client)
+        return AgentServer(self.url, KEY, self.client, lambda text: text)
 
     def request(self, method: str, path: str, key: str = KEY, **content: Any) -> httpx.Response:
         """Send a request below `/api`; return the response, whatever its status."""

@@ -68,6 +68,27 @@ def speaking_tls(server: Path, certificate: Path, key: Path) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@contextmanager
+def breaking_tls(authority: Authority, record: bytes) -> Iterator[str]:
+    """Run a TLS server that sends these bytes to its first client, unencrypted, after the handshake; yield its URL."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("127.0.0.1"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_break, args=(listener, context, record))
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
+
+
+def _break(listener: socket.socket, context: ssl.SSLContext, record: bytes) -> None:
+    client, _ = listener.accept()
+    with suppress(OSError), context.wrap_socket(client, server_side=True) as secured:
+        with socket.fromfd(secured.fileno(), socket.AF_INET, socket.SOCK_STREAM) as plain:
+            plain.sendall(record)
+        secured.recv(CHUNK)
+        secured.recv(CHUNK)  # until the client closes the connection
+
+
 def _accept(listener: socket.socket, context: ssl.SSLContext, server: Path) -> None:
     with suppress(OSError):
         while True:

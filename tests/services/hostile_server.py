@@ -146,4 +146,5 @@ MODES: dict[str, Mode] = {
     "odd refusal": answering({"detail": [{"loc": 1, "msg": {}}, {"loc": ["\0"], "msg": "[type=" * 100_000}]}, 422),
     "error": answering({"detail": 1}, 500),
     "moved": answering({}, 307, Location="http://[::1"),
+    "moved to no host": answering({}, 307, Location="foo:bar"),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.structure.test_structure import PARTS, files_of, name
 
-LOCKS = "shared/sql/locks.py"
+LOCKS = "shared/sql/statements.py"
 
 
 def test_rows_are_locked_in_one_module() -> None:

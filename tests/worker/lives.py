@@ -132,7 +132,10 @@ class Life:
 
     def _worker(self, name: str) -> Callable[[], None]:
         own = replace(
-            self.context, renewer=LeaseRenewer(self.context.database, name, 15), status_checks=ManualExecutor()
+            self.context,
+            renewer=LeaseRenewer(self.context.database, name, 15),
+            status_checks=ManualExecutor(),
+            waiting_checks=set(),
         )
         jobs: list[Callable[[WorkerContext, str], Any]] = self.scheduler.dice.choices(
             [reconcile, refresh_status], [4, 1], k=4
@@ -170,7 +173,7 @@ class Life:
 
     def _resync(self) -> None:
         checks = ManualExecutor()
-        resync(replace(self.context, status_checks=checks))
+        resync(replace(self.context, status_checks=checks, waiting_checks=set()))
         while checks.waiting:
             checks.run()
 

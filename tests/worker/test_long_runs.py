@@ -166,7 +166,7 @@ def test_owner_boots_few_sandboxes_at_a_time(
 def test_checks_that_servers_hold_up_delay_no_other_check(
     context: WorkerContext, threads: JobThreads, user: Person, engine: FakeEngine, others: dict[Desired, str]
 ) -> None:
-    checking = replace(threads.context, status_checks=open_threads())
+    checking = replace(threads.context, status_checks=open_threads(), waiting_checks=set())
     hostile, changed = [running(context, user) for _ in range(threads.number)], others[Desired.PAUSED]
     names = set(map(container_name, hostile))
     engine.asked = lambda name: threads.wait(name) if name in names else None

@@ -22,6 +22,7 @@ from shared.agent_server.responses import (
     Shape,
     read_shape,
 )
+from shared.agent_server.untrusted_http import HTTP_ERRORS
 from shared.observability import failpoints
 from shared.redaction import Redact, redacting
 from worker.agent_server.transport import CONTROL_SECONDS, KEY_HEADER, exchange, exchange_status
@@ -48,11 +49,11 @@ class AgentServer:
         base_url: URL of the server's port 8000, without a path.
         session_key: the sandbox's key.
         client: a client of `open_client`.
-        redact: removes secrets that an error response may quote; the session key is always removed.
+        redact: removes secrets from an error response's text; by default all of it. The session key is always removed.
     """
 
     def __init__(
-        self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda text: text
+        self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda _text: ""
     ) -> None:
         self._base_url, self._session_key = base_url.rstrip("/"), session_key
         self._headers = {KEY_HEADER: session_key}
@@ -96,7 +97,7 @@ class AgentServer:
             if answer.status == 404:  # deferred init is off, or the server is too old to support it
                 return False
             state = read_shape(answer.content, InitState)[0].state if answer.is_success else "initializing"
-        except (httpx.HTTPError, WrongServer, ValueError):
+        except (*HTTP_ERRORS, WrongServer, ValueError):
             return None
         return None if state == "initializing" else state == "dormant"
 
@@ -110,7 +111,7 @@ class AgentServer:
 
         The path does not exist, so that the server searches all its routes. The response is ignored.
         """
-        with suppress(httpx.HTTPError):
+        with suppress(*HTTP_ERRORS):
             exchange_status(self._client, self._base_url + paths.NOWHERE, headers={}, seconds=PROBE_SECONDS)
 
     def initialize(self, init_key: str, config: dict[str, Any]) -> bool:
@@ -231,9 +232,8 @@ class AgentServer:
     def _probe(self, headers: dict[str, str]) -> int | None:
         """Return the status of a harmless request; None: no response, or a temporary error (5xx, 429)."""
         try:
-            url = self._base_url + paths.COUNT
-            status = exchange_status(self._client, url, headers=headers, seconds=PROBE_SECONDS)
-        except httpx.HTTPError:
+            status = exchange_status(self._client, self._base_url + paths.COUNT, headers=headers, seconds=PROBE_SECONDS)
+        except HTTP_ERRORS:
             return None
         return None if status >= 500 or status == 429 else status
 
@@ -295,6 +295,6 @@ def _point(method: str, aim: str) -> AbstractContextManager[None]:
 def _http_errors(aim: str) -> Iterator[None]:
     try:
         yield
-    except httpx.HTTPError as error:
+    except HTTP_ERRORS as error:
         # Only the error's type: its text and its request may quote the sent body.
         raise AgentServerUnreachable(f"no response when asked to {aim}: {type(error).__name__}") from None

@@ -26,7 +26,8 @@ from shared.agent_server.limits import (
     limited_header,
     max_read,
 )
-from shared.agent_server.responses import Answer, ResponseReader, client_options
+from shared.agent_server.responses import Answer, ResponseReader
+from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options
 from shared.observability import correlation
 
 # Pause between two cancellation checks.
@@ -132,7 +133,7 @@ def check_door(send: Callable[[httpx.Request], httpx.Response], url: httpx.URL) 
     try:
         response = send(httpx.Request("GET", url))
         response.close()
-    except httpx.TransportError as error:
+    except HTTP_ERRORS as error:
         raise _unavailable(error) from error
     finally:
         _ends_at.reset(token)
@@ -251,7 +252,7 @@ class CancellableTransport(httpx.HTTPTransport):
         self._seen_at[url.netloc] = time.monotonic()
 
 
-def _unavailable(error: httpx.TransportError) -> DoorUnavailable:
+def _unavailable(error: Exception) -> DoorUnavailable:
     return DoorUnavailable(f"the node's door does not respond: {type(error).__name__}")
 
 

@@ -147,13 +147,19 @@ def _checked(folder: Path, entry: Any) -> tuple[Path, DiskKind, str]:
 
 
 def main(action: str, folder: str) -> int:
-    """Run one action; return the exit status: 1 if a sandbox at rest was left out."""
+    """Run one action; return the exit status: 1 if a sandbox at rest was left out.
+
+    Raises:
+        Invalid: the process is not root beside the engine, or the backup can't be restored here.
+        NotFound: the database has no node of this name.
+    """
     settings = WorkerSettings()
     if os.geteuid() != 0 or not settings.docker_host.startswith(UNIX):
         raise Invalid("run this as root on the node, beside its engine (AW_DOCKER_HOST is a socket of this machine)")
     database = Database(Settings().database, pool_size=1)
     try:
         with database.reading() as session:
+            registry.get(session, settings.node)
             installation = registry.installation_id(session)
         files = NodeFiles(DiskEngine(settings.docker_host, installation), installation)
         backup = NodeBackup(database, settings, installation, files)

@@ -35,10 +35,11 @@ class NodeFiles:
         return self._engine.observe(name).state != ContainerState.RUNNING
 
     def exist(self, name: str) -> bool:
-        """Whether the sandbox has files here. Those of an unfinished restore do not count."""
-        if self._is_unfinished(name):
-            return False
-        return self._images.exists(name) or self._engine.find_folder(name) is not None
+        """Whether the sandbox has files here. An empty volume that no container uses does not count."""
+        if self._images.exists(name) or self._engine.observe(name).state != ContainerState.ABSENT:
+            return True
+        folder = self._engine.find_folder(name)
+        return folder is not None and not _is_empty(folder)
 
     def size(self, name: str) -> int:
         """The size of the sandbox's files in bytes; 0: it has none here. If counting fails: more than all others."""
@@ -53,9 +54,9 @@ class NodeFiles:
         Raises:
             ArchiveError: it has no files here, or only a part of them, or they can't be written.
         """
-        if self._is_unfinished(name):
-            raise ArchiveError("its restore did not finish: restore it again")
         folder = self._engine.find_folder(name)
+        if folder is not None and not self.exist(name):
+            raise ArchiveError("it has no files on this node: if its restore did not finish, restore it again")
         if self._images.exists(name):
             _flush(folder)
             image = self._images.path(name)
@@ -66,59 +67,78 @@ class NodeFiles:
         return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", limits)
 
     def restore(self, name: str, kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
-        """Restore the files of an archive for a sandbox that has none here.
+        """Restore the files of an archive for a sandbox that has none here. It gets all of them at one moment.
 
         Raises:
-            ArchiveError: the archive can't be unpacked. The sandbox has no files then.
+            ArchiveError: the archive can't be unpacked, and the sandbox has no files then; or it has files here, which
+                are not touched.
         """
         if kind == DiskKind.IMAGE:
             self._restore_image(name, archive)
-            return
-        if self._is_unfinished(name):
-            self._engine.remove(name)
-        with self._unfinished(name):
-            folder = self._engine.make_folder(name, labels)
-            archives.unpack(archive, folder)
-            _flush(folder)
+        else:
+            self._restore_folder(name, archive, labels)
 
-    @contextmanager
-    def _unfinished(self, name: str) -> Iterator[None]:
-        """Mark a volume that is being filled, so that a restore that was killed can be repeated."""
-        self._make_private_folder()
-        marker = self._marker(name)
-        marker.touch(mode=0o600)
-        sync_folder(marker.parent)
+    def _restore_folder(self, name: str, archive: Path, labels: Mapping[str, str]) -> None:
+        folder = self._engine.make_folder(name, labels)
         try:
-            yield
+            with _drafted(_draft(folder)) as draft:
+                archives.unpack(archive, draft)
+                _flush(draft)
+                self._require_none(name)
+                # A folder replaces an empty one only: not the files of a container that was created meanwhile.
+                draft.rename(folder)
+                sync_folder(folder.parent)
         except BaseException:
-            self._engine.remove(name)
-            marker.unlink()
+            self._remove_empty(name, folder)
             raise
-        marker.unlink()
-
-    def _is_unfinished(self, name: str) -> bool:
-        # A worker that was started too early may have created a container: its user may have new files then.
-        return self._marker(name).exists() and self._engine.observe(name).state == ContainerState.ABSENT
-
-    def _marker(self, name: str) -> Path:
-        return self._images.folder / f".restoring-{name}"
-
-    def _make_private_folder(self) -> None:
-        self._images.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._images.folder.chmod(0o700)
 
     def _restore_image(self, name: str, archive: Path) -> None:
         if lacking := missing_for(self._engine.data_root()):
             raise ArchiveError(f"this machine lacks {lacking} for disk images")
-        draft = self._images.folder / ".restoring"
-        self._make_private_folder()
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700)
-        try:
+        self._images.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._images.folder.chmod(0o700)
+        with _drafted(self._images.folder / ".restoring") as draft:
             archives.unpack(archive, draft)
-            _only_file(draft, self._images.path(name).name).rename(self._images.path(name))
-        finally:
-            shutil.rmtree(draft)
+            image = _only_file(draft, self._images.path(name).name)
+            _flush(draft)
+            self._require_none(name)
+            self._images.path(name).hardlink_to(image)  # unlike a rename, it never replaces an image
+            sync_folder(self._images.folder)
+
+    def _require_none(self, name: str) -> None:
+        """Check again: unpacking takes long, and a worker may have been started too early."""
+        if self.exist(name):
+            raise ArchiveError("it has files here already, which were not touched")
+
+    def _remove_empty(self, name: str, folder: Path) -> None:
+        """Remove a volume, unless a container uses it by now, or has used it."""
+        if self._engine.observe(name).state != ContainerState.ABSENT:
+            return
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        self._engine.remove(name)
+
+
+def _draft(folder: Path) -> Path:
+    """Where the files of a volume are unpacked: beside them, on the same disk, where the engine mounts nothing."""
+    return folder.with_name(".restoring")
+
+
+def _is_empty(folder: Path) -> bool:
+    return not folder.exists() or next(folder.iterdir(), None) is None
+
+
+@contextmanager
+def _drafted(draft: Path) -> Iterator[Path]:
+    """A new folder, removed at the end of the block if it is still there. A killed restore has left one, perhaps."""
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _only_file(folder: Path, name: str) -> Path:

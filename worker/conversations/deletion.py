@@ -58,7 +58,10 @@ def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -
         sandbox = session.get(Sandbox, conversation.sandbox_id)
     if sandbox is None or sandbox.desired == Desired.DELETED:
         return True
-    server = context.agent_server(sandbox) if sandbox.status == Status.RUNNING else None
+    if sandbox.status != Status.RUNNING:
+        return False
+    # No text of an error is shown: the secrets of its start request are deleted, and the server may still know them.
+    server = context.agent_server(sandbox, redact=lambda _text: "")
     if server is None:
         return False
     try:

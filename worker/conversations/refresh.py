@@ -83,7 +83,9 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     if sandbox is None or sandbox.desired == Desired.DELETED:
         _delete_messages(context, conversation)
         return
-    server = context.agent_server(sandbox) if sandbox.status == Status.RUNNING else None
+    if sandbox.status != Status.RUNNING:
+        return
+    server = context.agent_server(sandbox, conversation_id=conversation.id)
     if server is None:
         return
     if conversation.awaits_sandbox:

@@ -180,7 +180,7 @@ class ConversationStart:
             other = shared_clones.find_at_work(session, self._task, project.folder)
         if other is not None:
             advice = "wait until its agent stops, request that branch, or start in another sandbox"
-            raise RepositoryCloneFailed(f"conversation {other} is using the clone, on {head}: {advice}")
+            raise RepositoryCloneFailed(f"conversation {other} is using the clone, on {project.redact(head)}: {advice}")
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
         run_setup_script(server, inputs.project.folder, start_id=self._task.id, redact=inputs.redact)

@@ -51,8 +51,9 @@ FOLLOW_SECONDS = 60
 # Substrings of an engine's error texts, with any status, about an image that no later pull can fetch.
 NO_IMAGE = ("denied", "unauthorized", "manifest unknown", "not found", "no such host")
 
-# Container events that may change a sandbox's observed state.
-EVENTS = ["start", "die", "oom", "pause", "unpause", "destroy"]
+# Container events that may change a sandbox's observed state. "oom" is not one, and a sandbox can cause any number: a
+# container that ends for its memory has a "die", too.
+EVENTS = ["start", "die", "pause", "unpause", "destroy"]
 
 
 class DockerEngine:

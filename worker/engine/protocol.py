@@ -61,6 +61,11 @@ class ContainerStatus:
     # Whether its last start failed because the engine has removed its network, and perhaps made another of that name.
     has_lost_network: bool = False
 
+    @property
+    def text(self) -> str:
+        """What is there, in words."""
+        return f"the container is {self.state}" + (", and its volume is there" if self.has_volume else "")
+
 
 @dataclass(frozen=True)
 class NetworkRequest:

@@ -29,9 +29,15 @@ def open_threads() -> ThreadPoolExecutor:
 
 
 def recheck(context: WorkerContext, sandbox_id: str) -> None:
-    """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check."""
+    """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check.
+
+    A check that still waits for a thread sees this change, too: the sandbox gets no second one. Its row is marked even
+    so, because a job may have checked it meanwhile.
+    """
     _mark_due(context, sandbox_id)
-    context.status_checks.submit(_check, context, sandbox_id)
+    if sandbox_id not in context.waiting_checks:
+        context.waiting_checks.add(sandbox_id)
+        context.status_checks.submit(_begin_check, context, sandbox_id)
 
 
 def report_unresponsive(context: WorkerContext, sandbox_id: str, seconds: float) -> None:
@@ -64,6 +70,11 @@ def _mark_due(context: WorkerContext, sandbox_id: str) -> None:
     except StoreError as error:
         # A locked row must not end the checks of other rows. The next resync marks it due.
         log.warning("check_not_marked_due", sandbox=sandbox_id, error=type(error).__name__)
+
+
+def _begin_check(context: WorkerContext, sandbox_id: str) -> None:
+    context.waiting_checks.discard(sandbox_id)
+    _check(context, sandbox_id)
 
 
 def _check(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> None:

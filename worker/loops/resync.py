@@ -7,7 +7,7 @@ import structlog
 from shared.leasing import leases
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
-from shared.states import Desired, PauseKind, Status
+from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
 from worker.loops.quarantine import quarantine_unknown
@@ -59,6 +59,8 @@ def _runs(row: ResyncRow) -> bool:
 
 
 def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool) -> bool:
+    if row.reason == Reason.NODE_LOST:
+        return True  # its node is back: this is it
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
         # A container paused with memory kept may have only its files left, for example after a reboot.

@@ -3,6 +3,7 @@
 from shared.changes import change_feed
 from shared.clock import after
 from shared.container_logs import kept_logs
+from shared.conversations import start_tasks
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.nodes import placement
@@ -49,7 +50,7 @@ def _take_due(context: WorkerContext) -> list[Job]:
 
 
 def _delete_expired(context: WorkerContext) -> None:
-    for table in (idempotency, change_feed, kept_logs):
+    for table in (idempotency, change_feed, kept_logs, start_tasks):
         with context.database.reading() as session:
             expired = table.has_expired(session)
         if expired:

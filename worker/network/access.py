@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+import structlog
+
 from shared.crypto import Vault
 from shared.db.database import Database, Session
 from shared.nodes import model_servers
@@ -12,6 +14,8 @@ from shared.sandboxes.network_access import NetworkRow
 from shared.settings import Settings
 from worker.network.proxy import Targets, targets
 from worker.network.rules import Allowed, element
+
+log = structlog.get_logger()
 
 MAX_CACHED = 10_000
 
@@ -89,12 +93,19 @@ class AccessReader:
         found = {owner_id: each[1] for owner_id, each in known.items() if each and each[0] == versions[owner_id]}
         if stale := versions.keys() - found.keys():
             with open_session() as session:
-                found |= {owner_id: self._servers_of(session, owner_id) for owner_id in stale}
-            self._named |= {owner_id: (versions[owner_id], found[owner_id]) for owner_id in stale}
+                read = {owner_id: self._servers_of(session, owner_id) for owner_id in stale}
+            now = {owner_id: servers for owner_id, servers in read.items() if servers is not None}
+            self._named |= {owner_id: (versions[owner_id], servers) for owner_id, servers in now.items()}
+            found |= now
         return found
 
-    def _servers_of(self, session: Session, owner_id: str) -> frozenset[str]:
-        urls = network_access.model_urls(session, self._vault, owner_id)
+    def _servers_of(self, session: Session, owner_id: str) -> frozenset[str] | None:
+        """The servers that a user's settings name; None: they can't be read now, and are read again the next time."""
+        try:
+            urls = network_access.model_urls(session, self._vault, owner_id)
+        except ValueError as error:  # the text of the error may have parts of the settings
+            log.warning("settings_unreadable", owner=owner_id, error=type(error).__name__)
+            return None
         return frozenset(filter(None, (model_servers.named_by(url, self._node_address) for url in urls)))
 
 

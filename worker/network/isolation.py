@@ -93,7 +93,7 @@ class NetworkIsolation:
         self._known = Allowed()
         # Addresses that were changed while a resync was deriving the rules: it leaves them to the next one.
         self._touched: set[str] = set()
-        # By sandbox.
+        # By sandbox; written under the lock.
         self._located: dict[str, Located] = {}
         self._lock = threading.Lock()
 
@@ -137,11 +137,18 @@ class NetworkIsolation:
         """Write the elements of one sandbox, unless they are known to be there."""
         if address := observed.networks.get(self._parts.network.name):
             found = Located(address, PROXY_LABEL in observed.labels)
-            if is_new := self._located.get(sandbox.id) != found:
-                for former in self._others_at(address, sandbox.id):
-                    self._located.pop(former, None)
-            self._located[sandbox.id] = found
-            self._allow(sandbox, found, is_new=is_new)
+            self._allow(sandbox, found, is_new=self._locate(sandbox.id, found))
+
+    def _locate(self, sandbox_id: str, found: Located) -> bool:
+        """Record where a sandbox is, which a resync whose list is older leaves as it is. Returns whether it is new."""
+        with self._lock:
+            if self._located.get(sandbox_id) == found:
+                return False
+            for former in self._others_at(found.address, sandbox_id):
+                del self._located[former]
+            self._located[sandbox_id] = found
+            self._touched.add(found.address)
+            return True
 
     def renew(self, sandbox: Sandbox) -> None:
         """Write the elements of the sandbox's last known address."""
@@ -164,16 +171,16 @@ class NetworkIsolation:
         known = self._located.get(sandbox.id)
         # A container that has exited has no address any more, and another one may have got it.
         address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
-        if address and not self._others_at(address, sandbox.id):
-            allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed
-            with self._lock:
+        allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed if address else Allowed()
+        with self._lock:
+            if address and not self._others_at(address, sandbox.id):
                 self._parts.proxy.allow(address, ())
                 self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
-        self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
+            self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
     def _others_at(self, address: str, sandbox_id: str) -> list[str]:
-        located = list(self._located.items())
-        return [other for other, each in located if each.address == address and other != sandbox_id]
+        """The other sandboxes at an address. The caller has the lock."""
+        return [other for other, each in self._located.items() if each.address == address and other != sandbox_id]
 
     def _has_names(self, sandbox: Sandbox) -> bool:
         found = network_access.read_one(self._parts.database, sandbox.id)
@@ -249,14 +256,18 @@ class NetworkIsolation:
         with parts.database.reading() as session:
             rows = {row.id: row for row in network_access.on_node(session, parts.node)}
             running = {address: rows[sandbox] for address, sandbox in at.items() if address and sandbox in rows}
-            untouched = {address: row for address, row in running.items() if address not in self._touched}
-            now = {row.id: Located(address, address in of_proxy) for address, row in untouched.items()}
-            kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
-            self._located = kept | now
             access = self._access.read(session, running, of_proxy)
+        self._relocate({row.id: Located(address, address in of_proxy) for address, row in running.items()})
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
         return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
+
+    def _relocate(self, listed: dict[str, Located]) -> None:
+        """Replace where sandboxes are by what was listed, except at addresses that were changed since."""
+        with self._lock:
+            now = {sandbox: each for sandbox, each in listed.items() if each.address not in self._touched}
+            kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
+            self._located = kept | now
 
     def _apply(self, change: Change, address: str) -> None:
         self._parts.firewall.change(change)

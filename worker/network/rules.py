@@ -37,6 +37,10 @@ TYPES = {
 # Sets whose elements begin with the address of a sandbox.
 OF_SANDBOXES = ("sandboxes", "open", "networks", "models")
 INTERVALS = ("networks",)
+# Sets that packets fill, by the address of a sandbox.
+COUNTED = ("flows", "starts")
+# Flows of one sandbox in the machine's table of connections, and new ones of it: decision 81.
+MAX_FLOWS, FLOWS_PER_SECOND = 4096, 200
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def ruleset(place: Place, allowed: Allowed) -> str:
     local, denied = ", ".join(NOT_PUBLIC), ", ".join(map(str, NEVER))
     proxy, jump = ("", "") if place.proxy_user is None else (OF_PROXY, FROM_PROXY)
     values = {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}
+    values |= {"MAX_FLOWS": str(MAX_FLOWS), "PER_SECOND": str(FLOWS_PER_SECOND)}
     text = TABLES.replace("  SETS\n", sets).replace("  OF_PROXY\n", proxy).replace("    FROM_PROXY\n", jump)
     for name, value in (values | {"LOCAL": local, "DENIED": denied, "USER": str(place.proxy_user)}).items():
         text = text.replace(name, value)
@@ -155,7 +160,7 @@ def without_elements(listing: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _differs(name: str, found: Mapping[str, Any]) -> bool:
-    return name == "handle" or (name == "elem" and found["name"] in TYPES)
+    return name == "handle" or (name == "elem" and found["name"] in (*TYPES, *COUNTED))
 
 
 def _set(name: str, elements: frozenset[str]) -> str:
@@ -187,19 +192,29 @@ FAMILIES = ("inet", "bridge")
 #
 # Without the bridge, packets to sandboxes would take the default route, with the sandboxes' keys: they are rejected, by
 # ICMP, which `routes.is_reachable` tells from a response. A reset would end connections that could wait for the bridge.
+#
+# The kernel does not count TCP connections that are closed and stay in the table for two minutes: hence the rate. The
+# sets hold an element for each address of the largest network.
 TABLES = """
 table inet BRIDGE {
   SETS
   set local { type ipv4_addr; flags interval; elements = { LOCAL } }
   set denied { type ipv4_addr; flags interval; elements = { DENIED } }
+  set flows { type ipv4_addr; size 65536; flags dynamic; }
+  set starts { type ipv4_addr; size 65536; flags dynamic; }
   chain refuse {
     meta l4proto tcp reject with tcp reset
     reject with icmpx admin-prohibited
+  }
+  chain count_flows {
+    add @flows { ip saddr ct count over MAX_FLOWS } goto refuse
+    add @starts { ip saddr limit rate over PER_SECOND/second burst MAX_FLOWS packets } goto refuse
   }
   chain from_sandboxes {
     ct state invalid drop
     ct direction reply ct state established accept
     meta nfproto != ipv4 goto refuse
+    ip saddr NETWORK ct state new jump count_flows
     ip protocol icmp ct state related accept
     ip saddr @sandboxes ip daddr . tcp dport @services accept
     meta l4proto tcp ip saddr . ct original ip daddr . ct original proto-dst @models accept

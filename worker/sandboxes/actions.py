@@ -1,5 +1,6 @@
 """Execution of the planned actions on one sandbox, and one run's observations of its container and agent server."""
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -30,6 +31,8 @@ from worker.sandboxes.status_writer import StatusWriter
 log = structlog.get_logger()
 
 MAX_CREATE_SECONDS = 40
+# Waits of one run, and their length in seconds, for the engine to remove a container. Later runs wait further.
+MAX_REMOVAL_WAITS, REMOVAL_SECONDS = 100, 0.1
 # Actions that bring the container to the desired state, from any former one.
 APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
 # Actions that would give the row's owner the sandbox's files, or remove them.
@@ -62,6 +65,7 @@ class SandboxActions:
         self._keys_confirmed = False
         # The observation for which the sandbox's network rules were written last.
         self._admitted: ContainerStatus | None = None
+        self._removal_waits = 0
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
@@ -88,6 +92,17 @@ class SandboxActions:
         """The observed status of the sandbox's container and volume."""
         observed, self._cached_status = self._cached_status or self._context.engine.observe(self._name), None
         return observed
+
+    def await_removal(self) -> None:
+        """Give the engine time for a removal.
+
+        Raises:
+            EngineUnavailable: it takes too long for this run.
+        """
+        self._removal_waits += 1
+        if self._removal_waits > MAX_REMOVAL_WAITS:
+            raise EngineUnavailable("it is still removing the container")
+        time.sleep(REMOVAL_SECONDS)
 
     def probe(self, observed: ContainerStatus) -> Health:
         """The health of the sandbox's agent server, if the plan depends on it.

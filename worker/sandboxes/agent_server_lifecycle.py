@@ -10,6 +10,7 @@ from shared.conversations import queries as conversation_queries
 from shared.db.database import StoreError
 from shared.errors import LeaseLost
 from shared.models import Sandbox
+from shared.redaction import redacting
 from shared.states import PAUSING, Desired
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import timeout
@@ -88,7 +89,8 @@ class SandboxServer:
         if self._sandbox.boot_key is None:
             return False
         config = init_config(self._session_key(), webhook_url=self._context.settings.webhook_url)
-        return self._at(url).initialize(self._context.vault.decrypt(self._sandbox.boot_key), config)
+        server = self._at(url, config["secret_key"])
+        return server.initialize(self._context.vault.decrypt(self._sandbox.boot_key), config)
 
     def interrupt_runs(self, url: str) -> None:
         """Interrupt the server's running agents, which would keep it from stopping in time: best effort.
@@ -138,8 +140,11 @@ class SandboxServer:
         probe, self._early_probe = self._early_probe, None
         return probe is not None and not probe.cancel() and probe.result()
 
-    def _at(self, url: str) -> AgentServer:
-        return AgentServer(url, self._session_key(), self._context.http)
+    def _at(self, url: str, *secrets: str) -> AgentServer:
+        def redact(text: str) -> str:
+            return redacting(secrets)(text)
+
+        return self._context.agent_server_at(url, self._sandbox, redact=redact)
 
     def _session_key(self) -> str:
         return self._context.vault.decrypt(self._sandbox.session_key)

@@ -38,15 +38,15 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
 def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
     """Whether the agent server has another row's keys; None: it does not respond, or this machine does not reach it."""
     try:
-        answer = _ask_server(context.agent_server(sandbox, url))
+        answer = _ask_server(context.agent_server_at(url, sandbox))
     except DoorUnavailable:
         return None
     return None if answer and context.network.find_route_problem() else answer
 
 
-def _ask_server(server: AgentServer | None) -> bool | None:
-    awaits_init = server.is_dormant() if server is not None else None
-    if server is None or awaits_init is None:
+def _ask_server(server: AgentServer) -> bool | None:
+    awaits_init = server.is_dormant()
+    if awaits_init is None:
         return None
     if awaits_init:
         return False

@@ -28,7 +28,6 @@ from worker.sandboxes.status_writer import DEFECT, StatusWriter
 
 log = structlog.get_logger()
 
-REMOVAL_SECONDS = 0.1
 # Consecutive responses of another server until the sandbox fails: an address may change before a probe.
 MAX_WRONG_SERVERS = 4
 WRONG_SERVER_SECONDS = 0.1
@@ -237,12 +236,14 @@ class SandboxReconciler:
         if action == Action.AWAIT_HEALTH:
             return self._await_health(observed)
         if action == Action.AWAIT_REMOVAL:
-            time.sleep(REMOVAL_SECONDS)
+            self._actions.await_removal()
             return True
         self._action_count += 1
         self._executed_since_fence_check = True
         try:
             self._actions.execute(action, observed)
+            if self._action_count > MAX_ACTIONS:
+                raise EngineRefused(f"{action} has no effect: {observed.text}")
         except Overtaken:
             return True
         except DoorUnavailable:
@@ -253,8 +254,6 @@ class SandboxReconciler:
             raise
         except (AgentServerError, ImageMissing, EngineRefused) as error:
             return self._handle_failure(action, error, observed)
-        if self._action_count > MAX_ACTIONS:
-            raise Retry(f"{action} makes no progress")
         return True
 
     def _take_place(self) -> None:

@@ -180,7 +180,8 @@ class StatusWriter:
 
     def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
         """Write ERROR for a container that has exited or vanished without an action of this service."""
-        if self._sandbox.status == Status.ERROR and not has_executed:
+        is_lost = self._sandbox.reason == Reason.NODE_LOST  # another node wrote it, unseen
+        if self._sandbox.status == Status.ERROR and not has_executed and not is_lost:
             if not self.disown(observed):
                 self._clean_up(observed)  # ERROR is written already; its first reason is the true one
             return

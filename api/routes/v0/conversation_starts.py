@@ -60,12 +60,14 @@ def list_starting(
 ) -> list[ConversationInfo]:
     """The caller's conversations that are being started, without those on earlier pages.
 
+    The oldest are left out if their requests together exceed `MAX_PAGE_BYTES`.
+
     Raises:
         Invalid: `page_id` is not a page id of this list.
     """
     last = None if page_id is None else decode_page_id(page_id, conversation_lists.SORT_ORDERS[NEWEST_FIRST])
     with context.database.reading() as session:
-        tasks = [task for task in start_tasks.list_unfinished(session, caller.id) if _matches(task, filters)]
+        tasks = [task for task in conversation_lists.list_starting(session, caller.id) if _matches(task, filters)]
     return [show_beginning(task) for task in tasks if last is None or (task.created_at, task.conversation_id) < last]
 
 

@@ -14,6 +14,7 @@ from api.errors.openapi import Responses, error_responses
 from api.realtime.change_streams import ChangeBatch
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
+from api.request.held_streams import HELD_STREAM
 from shared.db.database import StoreError
 from shared.models import ChangeEntry
 
@@ -30,7 +31,7 @@ EXAMPLE = (
 SHAPE: Responses = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}}}
 
 
-@router.get("", response_class=StreamingResponse, responses=SHAPE | error_responses(429))
+@router.get("", response_class=StreamingResponse, responses=SHAPE | error_responses(429), dependencies=[HELD_STREAM])
 async def follow_changes(
     context: ContextDep,
     caller: CurrentCaller,
@@ -51,17 +52,15 @@ async def follow_changes(
     the last id.
     """
     after = last_event_id if resumed_at is None else resumed_at
-    context.limits.streams.check(caller.id)
     return EventSourceResponse(_write(context, caller.id, after), headers=HEADERS)
 
 
 async def _write(context: Context, owner_id: str, after: int | None) -> AsyncIterator[bytes]:
     stream = context.streams.follow(owner_id, after)
     try:
-        with context.limits.streams.count(owner_id):
-            async with aclosing(stream):
-                async for batch in stream:
-                    yield _show(batch)
+        async with aclosing(stream):
+            async for batch in stream:
+                yield _show(batch)
     except StoreError as error:
         # The response has begun, so it can only end. The client reconnects.
         log.warning("stream_broken", error=type(error).__name__)

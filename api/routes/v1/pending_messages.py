@@ -49,7 +49,10 @@ def queue_message(
 
 @router.get("")
 def list_messages(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> list[PendingMessageInfo]:
-    """The queued messages in order, and those that the agent server refused (Agent Workspace extension)."""
+    """The queued messages in order, and the last ten that the agent server refused (Agent Workspace extension).
+
+    The oldest are left out if all together have more than 8 MiB.
+    """
     with context.database.reading() as session:
         found = pending_messages.list_pending(session, _find(session, caller, conversation_id), caller.id)
     return [show_pending_message(message) for message in found]

@@ -78,7 +78,10 @@ def get_sandbox(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId) -
 
 @router.get("/{sandbox_id}/transitions")
 def list_transitions(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId) -> list[TransitionInfo]:
-    """All changes of a sandbox's status, oldest first, deleted sandboxes included (Agent Workspace extension)."""
+    """The last thousand changes of a sandbox's status, oldest first (Agent Workspace extension).
+
+    Deleted sandboxes have them too.
+    """
     with context.database.reading() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, deleted=True)
         return [show_transition(move) for move in sandbox_queries.transitions(session, sandbox.id)]

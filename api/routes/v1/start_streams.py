@@ -11,6 +11,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import Accepted, IdempotencyOption
 from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.held_streams import HELD_STREAM
 from api.routes.v1.conversations import read_start, start
 from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, write_start_task
 from shared.states import FINAL_STAGES
@@ -22,7 +23,12 @@ MAX_SECONDS = 900.0
 POLL_SECONDS = 1.0
 
 
-@router.post("/stream-start", response_model=list[StartTaskInfo], responses=error_responses(404, 409, 429))
+@router.post(
+    "/stream-start",
+    response_model=list[StartTaskInfo],
+    responses=error_responses(404, 409, 429),
+    dependencies=[HELD_STREAM],
+)
 async def stream_start(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, idempotent: IdempotencyOption, request: StartRequest
 ) -> StreamingResponse:
@@ -30,7 +36,6 @@ async def stream_start(
 
     An invalid request is refused before the list begins. The start continues if the caller disconnects.
     """
-    context.limits.streams.check(caller.id)
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     queue.enqueue_now(*accepted.jobs)
     shown = await run_in_threadpool(_read_answer, accepted.answer)
@@ -46,9 +51,8 @@ async def _stream(
     context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response], shown: StartTaskInfo
 ) -> AsyncIterator[bytes]:
     yield b"[\n" + await run_in_threadpool(write_start_task, shown)
-    with context.limits.streams.count(caller.id):
-        async for text in _follow(context, caller, accepted, shown):
-            yield text
+    async for text in _follow(context, caller, accepted, shown):
+        yield text
     yield b"]"
 
 

@@ -18,6 +18,7 @@ from api.request.context import ContextDep
 from api.request.session_cookie import own_origin
 from api.web.admin.access import AdminRoute
 from api.web.pages import restrict, show_page
+from shared.agent_server.untrusted_http import HTTP_ERRORS
 from shared.errors import NotFound
 from shared.settings import FLOWER_USER, Settings
 
@@ -57,7 +58,7 @@ async def pass_on(request: Request, context: ContextDep) -> Response:
     client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_trust())
     try:
         response = await client.send(await _ask(client, request, context.settings), stream=True)
-    except (httpx.TransportError, OSError):
+    except (*HTTP_ERRORS, OSError):
         await client.aclose()
         return show_page("Flower", ABSENT, 502)
     headers = {name: response.headers[name] for name in RETURNED if name in response.headers}

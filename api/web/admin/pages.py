@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse, format_sse_event
 
@@ -122,20 +122,24 @@ def list_actions(request: Request, context: ContextDep, admin: CurrentAdmin, pag
         return render(request, "audit.html", admin, page=audit.search(session, page_id, PAGE_SIZE))
 
 
-@router.get("/changes", response_class=StreamingResponse)
-async def follow_changes(context: ContextDep, admin: CurrentAdmin) -> EventSourceResponse:
+async def hold_stream(context: ContextDep, admin: CurrentAdmin) -> AsyncIterator[None]:
+    """Count the operator's stream until its response has ended."""
+    with context.limits.streams.hold(admin.id):
+        yield
+
+
+@router.get("/changes", response_class=StreamingResponse, dependencies=[Depends(hold_stream)])
+async def follow_changes(context: ContextDep) -> EventSourceResponse:
     """A stream of server-sent events without data, each of which makes a page reload."""
-    context.limits.streams.check(admin.id)
-    return EventSourceResponse(_write(context, admin.id), headers={"X-Accel-Buffering": "no"})
+    return EventSourceResponse(_write(context), headers={"X-Accel-Buffering": "no"})
 
 
-async def _write(context: Context, user_id: str) -> AsyncIterator[bytes]:
+async def _write(context: Context) -> AsyncIterator[bytes]:
     changes = context.streams.follow_all(PAUSE_SECONDS, MAX_SECONDS)
-    with context.limits.streams.count(user_id):
-        async with aclosing(changes):
-            yield format_sse_event(comment="follows")
-            async for _ in changes:
-                yield format_sse_event(event="change", data_str="{}")
+    async with aclosing(changes):
+        yield format_sse_event(comment="follows")
+        async for _ in changes:
+            yield format_sse_event(event="change", data_str="{}")
 
 
 def _read_filter(asked: dict[str, str]) -> SandboxFilter:

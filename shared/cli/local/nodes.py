@@ -143,9 +143,11 @@ def remove_unknown(
     yes: Yes = False,
 ) -> None:
     """Remove a node's containers and volumes that are not in the database, with their files."""
+    from shared.nodes import registry
     from shared.sandboxes import quarantine
 
     with installation().reading() as session:
+        registry.get(session, node)
         listed = [row.name for row in quarantine.find(session, node)]
     chosen = names or listed
     if not yes:

@@ -12,7 +12,7 @@ from shared.cli.output import NAME, cell_text
 from shared.cli.remote import contexts
 from shared.cli.remote.contexts import Context
 from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, opened, remote
-from shared.errors import Forbidden, Invalid, WorkspaceError
+from shared.errors import Forbidden, Invalid, Unauthenticated, WorkspaceError
 
 login = typer.Typer(add_completion=False)
 logout = typer.Typer(add_completion=False)
@@ -52,8 +52,12 @@ def log_out() -> None:
     try:
         with opened() as service:
             service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
+    except Unauthenticated as error:
+        typer.echo(f"warning: the key was not valid any more: {cell_text(error)}", err=True)
     except WorkspaceError as error:
-        typer.echo(f"warning: the key was not revoked: {cell_text(error)}", err=True)
+        typer.echo(f"the key was not revoked, and the context {name} is kept; repeat this, or forget it with", err=True)
+        typer.echo(f"`{NAME} context remove {name}`:", err=True)
+        raise error from None
     contexts.save(contexts.load().remove(name))
     typer.echo(f"logged out of {name}")
 

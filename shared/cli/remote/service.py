@@ -125,11 +125,13 @@ class Service:
     def _translated(self) -> Iterator[None]:
         import httpx
 
+        from shared.agent_server.untrusted_http import HTTP_ERRORS
+
         try:
             yield
         except httpx.TimeoutException:
             raise TimedOut(f"{self._http.base_url} did not answer in time") from None
-        except httpx.HTTPError as error:
+        except HTTP_ERRORS as error:
             text = str(error) or type(error).__name__
             raise Unavailable(f"cannot reach {self._http.base_url}: {text}") from None
 

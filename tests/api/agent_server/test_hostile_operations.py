@@ -47,7 +47,7 @@ STEP = effort.choose(quick=3, change=3, thorough=1)
 SILENT = ("never answers", "drips", "drips its headers")
 STATUS = {"floods": 413, "crumbles": 413}
 # The API forwards refusals of a client's request, unless the request has no values of the client.
-FAILED = ("inflates", "promises", "large header", "other key", "error", "moved", *SILENT)
+FAILED = ("inflates", "promises", "large header", "other key", "error", "moved", "moved to no host", *SILENT)
 PASSED_ON = ("changes", "diff", "V0 changes", "V0 diff", "file", "V0 file", "message", "V0 message")
 # Responses that the API cannot distinguish from a list of changes.
 VALID = {("changes", "list instead of an object"), ("V0 changes", "list instead of an object")}

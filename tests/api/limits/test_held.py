@@ -18,10 +18,14 @@ def test_limit_applies_to_each_user_separately_and_to_the_process() -> None:
     with limit.hold("alice"):
         with pytest.raises(TooManyRequests, match="limit of 1 things"), limit.hold("alice"):
             pass
-        with limit.hold("bob"), pytest.raises(TemporarilyUnavailable, match="too many things"):
-            limit.check("carol")
-    with limit.hold("alice"):
-        limit.check("bob")
+        with (
+            limit.hold("bob"),
+            pytest.raises(TemporarilyUnavailable, match="too many things"),
+            limit.hold("carol"),
+        ):
+            pass
+    with limit.hold("alice"), limit.hold("bob"):
+        pass
 
 
 def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, other_user: Person) -> None:
@@ -31,7 +35,8 @@ def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, othe
         for method, path in (("GET", "/api/v1/changes"), ("POST", "/api/v1/app-conversations/stream-start")):
             answer = client.request(method, path, headers=user.headers, json={} if method == "POST" else None)
             assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
-        limits.streams.check(other_user.id)
+        with limits.streams.hold(other_user.id):
+            pass
 
 
 def test_command_that_would_wait_over_the_limit_is_not_executed(

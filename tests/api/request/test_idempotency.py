@@ -175,6 +175,37 @@ class TestRetention:
             assert session.exec(select(IdempotencyKey.key)).all() == ["young"]
 
 
+class TestLimits:
+    @pytest.mark.parametrize(("limits", "kept"), [({"MAX_KEYS": 2}, 2), ({"MAX_BYTES": 3_000}, 3)])
+    def test_user_has_a_limited_number_of_responses(
+        self,
+        client: TestClient,
+        user: Person,
+        other_user: Person,
+        database: Database,
+        monkeypatch: pytest.MonkeyPatch,
+        limits: dict[str, int],
+        kept: int,
+    ) -> None:
+        for name, value in limits.items():
+            monkeypatch.setattr(idempotency, name, value)
+        for person, number in ((other_user, 1), (user, 5)):
+            for key in range(number):
+                assert _post(client, person, CONVERSATIONS, f"{key}", json={"title": "x" * 500}).status_code == 200
+        with database.reading() as session:
+            stored = select(IdempotencyKey.key, func.length(IdempotencyKey.answer))
+            keys = dict(session.exec(stored.where(IdempotencyKey.owner_id == user.id)).all())
+        assert sorted(keys) == [str(number) for number in range(5 - kept, 5)], keys
+        assert _count(database, IdempotencyKey) == kept + 1
+
+    def test_repeat_of_the_newest_is_no_new_request(
+        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(idempotency, "MAX_BYTES", 1)  # less than one response
+        first, second = (_post(client, user, SANDBOXES).json() for _ in range(2))
+        assert (first, _count(database, Sandbox)) == (second, 1)
+
+
 class TestSecrets:
     def test_stored_response_contains_no_secret_in_clear(
         self, client: TestClient, user: Person, database: Database

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.app import create_app
 from api.realtime.completion_waiter import CompletionWaiter, PollIntervals
 from api.request.context import Context
+from api.server.counted_websockets import CountedWebSocket
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
@@ -65,7 +66,10 @@ def serve(context: Context, database_url: str, worker: Worker, waiters: list[Com
                 waiter=CompletionWaiter(database, SHORT_INTERVALS),
             )
             waiters.append(own.waiter)
-            with serving(moved(create_app(own), at_port)) as url, http.open_client(url, timeout=30) as client:
+            with (
+                serving(moved(create_app(own), at_port), ws=CountedWebSocket) as url,
+                http.open_client(url, timeout=30) as client,
+            ):
                 # The first request builds the routes, which two threads must not do concurrently.
                 assert client.get("/nowhere").status_code in (401, 404)
                 yield client

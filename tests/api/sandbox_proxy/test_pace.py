@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from api.limits.held_bytes import HeldBytes, Share
 from api.sandbox_proxy.pace import Pace, Paces
-from api.sandbox_proxy.websocket import _pass_down
+from api.sandbox_proxy.websocket import Client, _pass_down
+from api.server.counted_websockets import Buffers
 from shared.agent_server.limits import MIN_CHUNK_BYTES
 from shared.db.database import Database
 from tests.api.sandbox_proxy.doubles import key_of
@@ -52,7 +54,9 @@ def test_flood_of_tiny_frames_waits_and_is_complete(pauses: list[float]) -> None
         sent.append(message)
 
     server: Any = SimpleNamespace(close_code=1000, close_reason="")
-    assert asyncio.run(_pass_down(flood(), server, send, Pace())) == (1000, "")
+    unused: Any = None
+    client = Client(unused, send, Buffers(), Share(HeldBytes(CHUNKS), "a"))
+    assert asyncio.run(_pass_down(flood(), server, client, Pace())) == (1000, "")
     assert len(sent) == CHUNKS
     assert pauses
 

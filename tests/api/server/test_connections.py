@@ -1,23 +1,15 @@
-"""Limits of connections: time and size of a request's head, and size of a websocket's first message."""
+"""Limits of connections: time and size of a request's head."""
 
-import json
 import socket
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
-from api.server.connections import (
-    MAX_AUTH_BYTES,
-    ConnectionLimits,
-    LimitedHttp,
-    LimitedWebSocket,
-    find_allowance,
-    limited_http,
-)
+from api.server.connections import LimitedHttp, find_allowance, limited_http
+from api.server.limits import ConnectionLimits
+from api.server.websockets import LimitedWebSocket
 from tests.services.asgi import serving
 
 LIMITED = {"http": LimitedHttp, "ws": LimitedWebSocket, "ws_per_message_deflate": False}
@@ -83,27 +75,3 @@ def test_request_in_pieces_gets_a_response_and_so_does_the_next(address: tuple[s
             for piece in (REQUEST[:10], REQUEST[10:]):
                 connection.sendall(piece)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
-
-
-def test_websocket_first_message_has_a_size_limit_and_later_ones_do_not(address: tuple[str, int]) -> None:
-    url = "ws://{}:{}/".format(*address)
-    with connect(url, proxy=None) as websocket:
-        websocket.send(json.dumps({"type": "auth", "session_api_key": "k" * 1000}))
-        websocket.send("x" * 1_000_000)
-        assert [len(websocket.recv(timeout=30)), websocket.recv(timeout=30)] == [4, "1000000"]
-    with connect(f"{url}?key", proxy=None) as websocket:
-        websocket.send("x" * 1_000_000)
-        assert websocket.recv(timeout=30) == "1000000"
-    with connect(url, proxy=None) as websocket:
-        websocket.send("x" * (MAX_AUTH_BYTES + 1))
-        with pytest.raises(ConnectionClosed):
-            websocket.recv(timeout=30)
-        assert websocket.close_code == 1009
-
-
-def test_websocket_over_the_limit_of_connections_is_a_503() -> None:
-    with serving(application, lifespan="off", limit_concurrency=2, **LIMITED) as url:
-        address = url.replace("http", "ws", 1)
-        with connect(address, proxy=None), pytest.raises(InvalidStatus) as refused:
-            connect(address, proxy=None).close()
-    assert refused.value.response.status_code == 503

@@ -1,13 +1,15 @@
 """Slow clients lose their connections to other clients, and in any case after a while."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from api.server.connections import ConnectionLimits, limited_http
+from api.server.connections import LimitedHttp, limited_http
+from api.server.limits import ConnectionLimits
 from api.server.slow_connections import MAX_COMPARED, SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
 from tests.services.asgi import serving
@@ -142,3 +144,34 @@ def test_idle_connections_go_first_and_then_slow_bodies() -> None:
     for sender in senders[:1] + senders[2:]:
         slow.remove(sender)
     assert slow.take_slowest() is None
+
+
+@pytest.mark.parametrize(
+    ("header", "next_request"), [(b"Connection: close", b""), (b"A: b", b""), (b"A: b", b"@@@\r\n")]
+)
+def test_client_that_does_not_read_the_end_of_a_response_loses_its_connection(
+    header: bytes, next_request: bytes
+) -> None:
+    served: list[LimitedHttp] = []
+
+    async def partly_unread(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            protocol = receive.__self__.on_response.__self__
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            # Less than what pauses the application.
+            while not protocol.transport.get_write_buffer_size():
+                await send({"type": "http.response.body", "body": bytes(8192), "more_body": True})
+                await asyncio.sleep(0)
+            await send({"type": "http.response.body", "body": b""})
+            served.append(protocol)
+
+    own = LIMITED | {"http": limited_http(ConnectionLimits(read_seconds=0.2)), "timeout_keep_alive": 0.2}
+    with (
+        serving(partly_unread, lifespan="off", **own) as url,
+        socket.create_connection(address_of(url), timeout=30) as connection,
+    ):
+        connection.sendall(REQUEST[:-2] + header + b"\r\n\r\n")
+        assert eventually(lambda: served)
+        with suppress(OSError):
+            connection.sendall(next_request)
+        assert eventually(lambda: served[0] not in served[0].connections, deadline_seconds=10)

@@ -73,6 +73,38 @@ def test_database_put_in_place_of_the_link_is_the_database(var: Path) -> None:
     assert read(path) == [3]
 
 
+def test_database_behind_a_link_that_was_moved_away_is_kept(
+    var: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`mv` of the link leaves the only copy of the database where the next one goes."""
+    path = var / owners.DATABASE
+    write(path, 1)
+    move(var)
+    child = os.fork()
+    if child == 0:
+        connection = sqlite3.connect(path)
+        connection.execute("INSERT INTO t VALUES (2)")
+        connection.commit()
+        os._exit(0)  # the row is in the log only
+    os.waitpid(child, 0)
+    path.rename(tmp_path / "moved")
+    write(path, 3)
+    move(var)
+    assert read(path) == [3]
+    [kept] = [each for each in (var / "db").glob("*.before-*") if not each.name.endswith(("-wal", "-shm"))]
+    assert read(kept) == [1, 2]
+    assert str(kept) in capsys.readouterr().err
+
+
+def test_move_that_a_crash_has_interrupted_is_finished(var: Path) -> None:
+    path = var / owners.DATABASE
+    write(path, 1)
+    (var / "db" / owners.DATABASE).hardlink_to(path)
+    move(var)
+    assert (read(path), path.is_symlink()) == ([1], True)
+    assert [each.name for each in (var / "db").iterdir()] == [owners.DATABASE]
+
+
 def test_database_in_use_is_not_moved(var: Path) -> None:
     path = var / owners.DATABASE
     write(path, 1)

@@ -11,9 +11,11 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from api.agent_server.client import AgentServers
+from api.limits.held_bytes import HeldBytes, Share
 from api.sandbox_proxy.http import HttpProxy, RequestBody
 from api.sandbox_proxy.request import SAFE_METHODS, ProxyRequest
-from api.sandbox_proxy.websocket import WebSocketProxy
+from api.sandbox_proxy.websocket import Client, WebSocketProxy
+from api.server.counted_websockets import Buffers
 from shared.observability import failpoints
 from tests.drills.faults.api_writes import write_kinds
 from tests.drills.faults.observer import Observer
@@ -29,9 +31,10 @@ LIBRARIES = re.compile(
 # they have none.
 HTTP_FILES: Mapping[str, str] = {
     "api/agent_server/client.py": "test_each_write_to_an_agent_server_has_points",
-    "api/server/connections.py": "only the name of a type; it is the server's side",
+    "api/server/websockets.py": "only names of types; it is the server's side",
     "api/sandbox_proxy/http.py": "test_each_write_on_the_sandbox_path_has_points",
     "api/sandbox_proxy/websocket.py": "test_each_frame_has_points",
+    "api/sandbox_proxy/server_connection.py": "connections of `api.sandbox_proxy.websocket`",
     "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
     "api/git/http_client.py": "only reads git hosts",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
@@ -41,6 +44,7 @@ HTTP_FILES: Mapping[str, str] = {
     "shared/agent_server/door.py": "only the names of errors",
     "shared/agent_server/limits.py": "only the name of an error",
     "shared/agent_server/responses.py": "only the name of a type; it reads",
+    "shared/agent_server/untrusted_http.py": "options and the names of errors; sends no request",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",
@@ -95,7 +99,7 @@ def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -
 def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) -> None:
     proxied = ProxyRequest("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
     seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent", "port": 8000}])
-    here: Any = SimpleNamespace(vault=VAULT, door=DOOR)
+    here: Any = SimpleNamespace(vault=VAULT, door=DOOR, limits=SimpleNamespace(proxied=None))
     part: Any = None
 
     async def send(transport: httpx.AsyncBaseTransport) -> None:
@@ -127,9 +131,11 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
         pass
 
     monkeypatch.setattr(WebSocketProxy, "_ensure_running", ensure_running)
-    nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None, limits=SimpleNamespace(websockets=None))
+    limits = SimpleNamespace(websockets=None, websocket_bytes=None)
+    nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None, limits=limits)
     sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
-    asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]
+    client = Client(receive, nowhere, Buffers(), Share(HeldBytes(1000), "a"))
+    asyncio.run(sockets._pass_up(nowhere, client, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")
     assert (sent, met) == ([("hello", before)], before + after)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from shared.crypto import new_secret_key
 from shared.sandboxes import egress
 from tests.isolation.network import outside
 from tests.isolation.network.stepped_program import SteppedProgram, running_program
@@ -26,6 +27,7 @@ NODE, NAMED, OTHER = "10.98.0.1", "10.98.0.5", "10.98.0.6"
 NODE_ON_LAN, LAN = "192.168.78.1", "192.168.78.2"
 PUBLIC, PUBLIC_6, METADATA = "8.8.8.8", "2600::8", "169.254.169.254"
 PORT, SERVICE = 3003, 3001
+KEY = new_secret_key()
 EGRESS = "good.example,*.wild.example,port.example:8443,*.bad.example"
 # The addresses of the tests' names, one list for each response.
 NAMES: dict[str, list[list[str]]] = {
@@ -64,6 +66,8 @@ class ProxyScene:
     firewall: LocalFirewall
     proxy: EgressProxy
     asked: Path
+    # Of Squid.
+    pid: int
 
     def send(self, *texts: str) -> list[str]:
         """Send requests from the sandbox to the proxy; return the responses."""
@@ -158,13 +162,18 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
         firewall = LocalFirewall(PLACE, node.command)
         proxy = EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT, firewall)
-        scene = ProxyScene(node, named, other, firewall, proxy, asked)
-        variables = {"AW_VAR_DIR": directory, "AW_SANDBOX_ADDRESSES": NETWORK, "AW_SANDBOX_DNS": LAN}
+        variables = {
+            "AW_VAR_DIR": directory,
+            "AW_SANDBOX_ADDRESSES": NETWORK,
+            "AW_SANDBOX_DNS": LAN,
+            "AW_SECRET_KEYS": KEY,
+        }
         settings = [f"{name}={value}" for name, value in variables.items()]
         (stage := stack.enter_context(short_directory("users"))).chmod(0o755)
         run = [*own_users.launcher(stage), *node.command, "env", *settings, sys.executable, "-m", "deploy.egress_proxy"]
         server, log = processes.start(run, directory / "proxy.log"), directory / "proxy.log"
         stack.callback(processes.stop, server)
+        scene = ProxyScene(node, named, other, firewall, proxy, asked, server.pid)
         scene.set_egress(EGRESS)
 
         def listens() -> bool:
@@ -201,7 +210,9 @@ def connect_machines(node: Namespace, around: Namespace, named: Namespace, other
 
 
 @contextmanager
-def running_door(node: Namespace, directory: Path, key: str, launcher: Sequence[str] = ()) -> Iterator[None]:
+def running_door(
+    node: Namespace, directory: Path, key: str, launcher: Sequence[str] = ()
+) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the node's door with this secret key for the length of the block."""
     variables = {
         "AW_VAR_DIR": directory,
@@ -214,7 +225,7 @@ def running_door(node: Namespace, directory: Path, key: str, launcher: Sequence[
     door = processes.start(run, directory / "door.log")
     try:
         eventually(lambda: node.probe([("tcp", NODE, SERVICE)]) == [True], deadline_seconds=60)
-        yield
+        yield door
     finally:
         processes.stop(door)
 

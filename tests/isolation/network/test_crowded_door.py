@@ -1,8 +1,10 @@
-"""A node's door while a sandbox holds as many connections as it gets."""
+"""A node's door while others hold as many connections as they get, and what the door's process has."""
 
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +15,13 @@ from tests.services.namespaces import Namespace, running_namespace
 
 # So that one sandbox could fill the door: sandboxes may have half of 320 connections.
 DESCRIPTORS = 768
-# Opens more connections than sandboxes may have, and holds those that it gets.
+MORE_THAN_HALF = 200
+# Opens connections, and holds those that it gets.
 HOLD = """
 import socket, sys
 from contextlib import suppress
 held = []
-for _ in range(200):
+for _ in range(int(sys.argv[3])):
     with suppress(OSError):
         held.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5))
 print("holding", flush=True)
@@ -32,28 +35,47 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as pl
 """
 
 
+@dataclass(frozen=True)
+class Machines:
+    """A node with a running door, and two of its sandboxes."""
+
+    node: Namespace
+    named: Namespace
+    other: Namespace
+    door: "subprocess.Popen[bytes]"
+
+
 @pytest.fixture
-def machines() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two sandboxes of a node with a running door."""
+def machines() -> Iterator[Machines]:
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("crowd"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(node, around, named, other)
         limited = ["prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
-        stack.enter_context(running_door(node, directory, new_secret_key(), limited))
-        yield named, other
+        door = stack.enter_context(running_door(node, directory, new_secret_key(), limited))
+        yield Machines(node, named, other, door)
 
 
-def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: tuple[Namespace, Namespace]) -> None:
-    named, other = machines
-    with holding(named):
-        assert other.run("python3", "-IS", "-c", ASK, NODE, str(SERVICE)).strip() == "HTTP/1.1 404"
+def test_haproxy_has_no_settings_in_its_environment(machines: Machines) -> None:
+    place = Path(f"/proc/{machines.door.pid}")
+    assert "haproxy" in place.joinpath("cmdline").read_text()
+    assert place.joinpath("environ").read_text().split("\0") == ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", ""]
+
+
+def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: Machines) -> None:
+    with holding(machines.named, NODE, MORE_THAN_HALF):
+        assert response(machines.other) == "HTTP/1.1 404"
+
+
+def response(place: Namespace) -> str:
+    """The status of the door for a sandbox's request."""
+    return place.run("python3", "-IS", "-c", ASK, NODE, str(SERVICE)).strip()
 
 
 @contextmanager
-def holding(place: Namespace) -> Iterator[None]:
-    """Hold many connections from a sandbox, for the length of the block."""
-    command = [*place.command, "python3", "-IS", "-c", HOLD, NODE, str(SERVICE)]
+def holding(place: Namespace, address: str, count: int) -> Iterator[None]:
+    """Hold connections to the door, for the length of the block."""
+    command = [*place.command, "python3", "-IS", "-c", HOLD, address, str(SERVICE), str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None

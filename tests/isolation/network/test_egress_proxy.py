@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +126,15 @@ def test_nothing_else_is_reached(answers: dict[str, str], name: str) -> None:
 @pytest.mark.parametrize("name", BY_ADDRESS)
 def test_names_are_refused_by_their_addresses_before_a_connection(answers: dict[str, str], name: str) -> None:
     assert answers[name].startswith("HTTP/1.1 403 ")
+
+
+def test_squid_and_its_programs_have_no_settings_in_their_environments(scene: ProxyScene) -> None:
+    children = Path(f"/proc/{scene.pid}/task/{scene.pid}/children").read_text().split()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in (str(scene.pid), *children)}
+    assert "squid" in commands[str(scene.pid)]
+    assert any("python3" in command for command in commands.values())
+    for pid, command in commands.items():
+        assert "AW_" not in Path(f"/proc/{pid}/environ").read_text(), command
 
 
 def test_unknown_name_is_not_a_refusal(scene: ProxyScene) -> None:

@@ -15,7 +15,7 @@ from shared.errors import Invalid
 from shared.models import Sandbox
 from shared.states import Reason, Status
 from shared.users import audit
-from tests.factories import Person, make_sandbox
+from tests.factories import Person, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
 
 EVERYTHING = SandboxFilter()
@@ -47,6 +47,23 @@ def search(database: Database, which: SandboxFilter, limit: int) -> list[str]:
         if page.next_page_id is None:
             return found
         page_id = page.next_page_id
+
+
+def test_requests_of_starts_are_not_loaded(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    task = make_start_task(database, user, sandbox, request={"title": "x"}, secrets="sealed")
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
+        statements.append(text)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    with database.reading() as session:
+        history = sandbox_lists.read_history(session, sandbox.id)
+        [waiting] = overview.waiting_starts(session)
+    event.remove(database.engine, "before_cursor_execute", note)
+    assert [row.id for row in (*history.starts, waiting.task)] == [task.id, task.id]
+    assert [text for text in statements if "start_task.request" in text or "start_task.secrets" in text] == []
 
 
 @pytest.mark.parametrize("examined", [5_000, 4, 1])

@@ -194,7 +194,7 @@ def test_restore_refuses_an_invalid_backup(
 
 def test_restore_refuses_a_database_that_is_not_empty(settings: Settings, tmp_path: Path) -> None:
     store.back_up(settings, tmp_path / "backup", None)
-    with pytest.raises(Conflict, match="is not empty: stop the service, and move its database away"):
+    with pytest.raises(Conflict, match=r"is not empty: stop the service, and move (its database|it) away"):
         store.restore(settings, tmp_path / "backup", None)
 
 

@@ -1,12 +1,15 @@
 """`agent-workspace db backup | restore`, as an operator uses them."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from shared.backup import keys
 from shared.db.database import Database
+from shared.errors import NotFound
 from tests.shared.cli.answers import Cli, assert_complains, owner
+from worker.backup import __main__ as node_files
 
 PASSPHRASE = "correct horse battery"
 
@@ -50,6 +53,18 @@ def test_node_backup_needs_root_beside_the_engine(
 ) -> None:
     monkeypatch.setenv("AW_DOCKER_HOST", "tcp://engine.test:2376")
     assert migrated("nodes", "backup", str(tmp_path / "files")).status == 1
+    assert not (tmp_path / "files").exists()
+
+
+@pytest.mark.usefixtures("migrated")
+def test_node_backup_needs_a_node_that_the_database_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A backup of nothing would look like a backup."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("AW_DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("AW_NODE", "typo")
+    for action in ("backup", "restore"):
+        with pytest.raises(NotFound, match="no node with id 'typo'"):
+            node_files.main(action, str(tmp_path / "files"))
     assert not (tmp_path / "files").exists()
 
 

@@ -1,5 +1,6 @@
 """`broker`: the embedded broker's socket, its data and its lock."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from shared.crypto import new_secret_key
 from tests.services import processes
 from tests.services.directories import short_directory
 from tests.shared.cli.answers import COMMAND, Answer, Cli, assert_complains, mode
@@ -107,3 +109,15 @@ def _answers(var: Path, process: subprocess.Popen[bytes]) -> bool:
             return bool(client.ping())
         except redis.ConnectionError:
             return False
+
+
+def test_broker_gets_no_settings(short_var: Path) -> None:
+    """A server would overwrite its environment with its title."""
+    server = short_var.parent / "redis-server"
+    server.write_text("#!/bin/sh\nenv\n")
+    server.chmod(0o755)
+    variables = {"PATH": f"{server.parent}:{os.environ['PATH']}", "AW_SECRET_KEYS": new_secret_key()}
+    done = subprocess.run([COMMAND, "broker"], env=os.environ | variables, capture_output=True, text=True, check=True)
+    names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert "PATH" in names
+    assert not [name for name in names if name.startswith("AW_")]

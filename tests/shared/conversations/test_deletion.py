@@ -1,14 +1,17 @@
 """Deletion of conversations: which sandboxes go with them, and very many sub-conversations from hostile sandboxes."""
 
+import re
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 from sqlmodel import select
 
+from api.schemas.v1.start_tasks import StartRequest
 from shared.clock import now
-from shared.conversations import deletion
+from shared.conversations import deletion, start_tasks
 from shared.db.database import Database
+from shared.ids import new_id
 from shared.models import ChangeEntry, Conversation, Sandbox, StartTask
 from shared.queue.jobs import Job
 from shared.states import Desired, Stage
@@ -47,6 +50,33 @@ def test_deletion_of_a_start_task_is_in_the_change_feed(
     with database.reading() as session:
         entries = session.exec(select(ChangeEntry).where(ChangeEntry.row_id == task.id)).all()
     assert [(entry.owner_id, entry.kind, entry.status) for entry in entries] == [(user.id, "start_task", "deleting")]
+
+
+def test_starts_of_children_are_found_without_their_requests(
+    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    texts: list[str] = []
+    asked = {"parent_conversation_id": conversation.id, "initial_message": {"content": [{"text": "NUL: \0"}]}}
+    shown = StartRequest.model_validate(asked).shown()
+    quoted = f'"parent_conversation_id":"{conversation.id}"'
+    renamed = {start_tasks.SENT_TITLE: quoted} | shown | {"title": quoted}
+    unrelated = [{}, shown | {"parent_conversation_id": new_id()}, shown | {"parent_conversation_id": None}]
+    unrelated += [{start_tasks.SENT_TITLE: quoted} | request for request in unrelated[1:]]
+    children = [make_start_task(database, user, sandbox, request=request) for request in (shown, renamed)]
+    others = [make_start_task(database, user, sandbox, request=request) for request in unrelated]
+
+    def note(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
+        texts.append(text)
+
+    with database.transaction() as session:
+        event.listen(database.engine, "before_cursor_execute", note)
+        _, found = deletion._find_starts(session, {conversation.id}, user.id)
+        event.remove(database.engine, "before_cursor_execute", note)
+    assert found == {task.id for task in children}
+    assert [text for text in texts if re.search(r"(?<!\()start_task\.request", text)] == []
+    delete(database, user, conversation)
+    assert all(as_stored(database, task).cancelled_at for task in children)
+    assert not any(as_stored(database, task).cancelled_at for task in others)
 
 
 def test_statements_bind_a_limited_number_of_values(

@@ -11,9 +11,9 @@ from sqlalchemy import insert
 from sqlmodel import col, select
 
 from shared.db.database import Database
-from shared.models import Conversation, Event, StartTask
+from shared.models import Conversation, Event, Sandbox, SandboxTransition, StartTask
 from shared.sql.statements import prepare
-from shared.states import Stage
+from shared.states import Stage, Status
 from tests.bench.seeding import NEWEST, Seeded, seed
 from tests.factories import VAULT
 from tests.services.stores import Stores
@@ -72,7 +72,7 @@ class ExplainedStores:
 
 
 def add_starts_and_events(database: Database) -> None:
-    """A start task for each conversation, and events of some."""
+    """A start task for each conversation, events of some, and a history of each sandbox."""
     with database.transaction() as session:
         rows = session.exec(select(Conversation).order_by(col(Conversation.id))).all()
         starts: dict[str, Any] = {"stage": Stage.READY, "request": {}}
@@ -89,6 +89,12 @@ def add_starts_and_events(database: Database) -> None:
                 for row in rows
             ],
         )
+        moves = [
+            {"sandbox_id": sandbox_id, "to_status": Status.RUNNING, "at": NEWEST}
+            for sandbox_id in session.exec(select(Sandbox.id)).all()
+            for _ in range(3)
+        ]
+        session.execute(insert(SandboxTransition), moves)
         session.execute(
             insert(Event),
             [

@@ -16,6 +16,8 @@ from shared.conversations.lists import SORT_ORDERS, ConversationFilter
 from shared.conversations.start_tasks import StartTaskFilter
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.sql.pagination import Order, encode_page_id
 from shared.states import Stage
 from tests.bench.seeding import NEWEST
@@ -161,6 +163,15 @@ def test_sandboxes_of_a_status_are_searched_among_the_owner_s(store: Explained, 
     assert "ix_sandbox_listed" in store.plan, store.plan
 
 
+def test_history_of_a_sandbox_has_an_index(store: Explained, owner_id: str) -> None:
+    sandbox_id = store.seeded.sandboxes[owner_id][0]
+    with store.transaction() as session, plans_of_sessions(store) as plans:
+        assert len(sandbox_queries.transitions(session, sandbox_id)) == 3
+        sandbox_status._cut_history(session, sandbox_id)
+    assert len(plans) == 2
+    assert all("ix_sandbox_transition_sandbox_id" in plan for plan in plans), plans
+
+
 @pytest.mark.parametrize("stage", [None, Stage.READY])
 @pytest.mark.parametrize("name", sorted(start_tasks.SORT_ORDERS))
 def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, stage: Stage | None) -> None:
@@ -185,6 +196,20 @@ def test_start_tasks_of_a_rare_stage_are_searched_among_the_owners(store: Explai
     assert len(plans) == 2
     for plan in plans:
         assert "ix_start_task_owner_id_" in plan, plan
+
+
+def test_failed_starts_of_an_owner_have_an_index(store: Explained, owner_id: str) -> None:
+    with store.transaction() as session, plans_of_sessions(store) as plans:
+        start_tasks.limit_failed(session, owner_id)
+    [plan] = plans
+    assert_along(plan, "ix_start_task_owner_id_failed_at")
+
+
+def test_unfinished_starts_are_searched_among_the_owners(store: Explained, owner_id: str) -> None:
+    with store.reading() as session, plans_of_sessions(store) as plans:
+        assert conversation_lists.list_starting(session, owner_id) == []
+    assert len(plans) == 2
+    assert re.search("ix_start_task_(unfinished|owner_id_)", plans[0]), plans[0]
 
 
 @pytest.mark.parametrize("descending", [False, True], ids=["oldest", "newest"])

@@ -134,6 +134,35 @@ def test_move_and_its_history_are_one_write(database: Database, user: Person) ->
     assert history(database, sandbox) == []
 
 
+def test_history_has_a_limited_length(
+    database: Database, user: Person, other_user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_status, "MAX_TRANSITIONS", 4)
+    monkeypatch.setattr(sandbox_status, "CUT_EVERY", 3)
+    sandbox, other = make_sandbox(database, user), make_sandbox(database, other_user)
+    move(database, other, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+    for number in range(20):
+        kind = PauseKind.FROZEN if number % 2 == 0 else None
+        move(database, sandbox, ObservedState(Status.PAUSED if kind else Status.RUNNING, pause_kind=kind))
+    rows = history(database, sandbox)
+    assert 4 <= len(rows) <= 6
+    assert rows[-1].to_status == Status.RUNNING
+    assert [row.from_status for row in rows[1:]] == [row.to_status for row in rows[:-1]]
+    assert len(history(database, other)) == 1
+
+
+def test_newest_part_of_a_long_history_is_read(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_queries, "MAX_TRANSITIONS", 3)
+    sandbox = make_sandbox(database, user)
+    with database.transaction() as session:
+        for number in range(5):
+            session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.RUNNING, reason=str(number)))
+            session.flush()
+    assert [row.reason for row in history(database, sandbox)] == ["2", "3", "4"]
+
+
 def test_time_of_the_first_run_stays(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     assert as_stored(database, sandbox).ready_at is None

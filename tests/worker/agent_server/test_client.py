@@ -134,9 +134,25 @@ def test_error_text_contains_the_problem_without_the_secrets() -> None:
     )
 
 
+def test_client_without_known_secrets_shows_none_of_an_errors_text() -> None:
+    with pytest.raises(AgentServerRefused) as failure:
+        server_that(answering(422, json={"detail": "a secret"})).create_conversation({})
+    assert str(failure.value) == "the agent server refused to start the conversation: 422"
+
+
+def test_secret_of_lines_is_hidden_as_errors_quote_it() -> None:
+    secret = 'one "two"\n  three'
+    detail = f"{secret}; {json.dumps(secret)}"
+    server = server_that(answering(422, json={"detail": detail}), redact=redacting([secret]))
+    with pytest.raises(AgentServerRefused) as failure:
+        server.create_conversation({})
+    assert str(failure.value).endswith(': 422 ******; "******"')
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_temporary_status_means_unreachable(status: int) -> None:
-    server = server_that(answering(status, json={"detail": "Internal Server Error", "exception": f"no {KEY}"}))
+    problem = {"detail": "Internal Server Error", "exception": f"no {KEY}"}
+    server = server_that(answering(status, json=problem), redact=redacting([]))
     with pytest.raises(AgentServerUnreachable) as failure:
         server.create_conversation({})
     assert f"{status} Internal Server Error; no ******" in str(failure.value)

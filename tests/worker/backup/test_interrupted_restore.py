@@ -1,6 +1,7 @@
 """A restore of a sandbox's files that is interrupted or refused, beside an engine in memory."""
 
 import shutil
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
@@ -30,11 +31,11 @@ class EngineInFolders:
         return ContainerStatus(self.state)
 
     def find_folder(self, name: str) -> Path | None:
-        return self.root / name if (self.root / name).exists() else None
+        return self.root / name / "_data" if (self.root / name).exists() else None
 
     def make_folder(self, name: str, _labels: Mapping[str, str]) -> Path:
-        (self.root / name).mkdir(exist_ok=True)
-        return self.root / name
+        (self.root / name / "_data").mkdir(parents=True, exist_ok=True)
+        return self.root / name / "_data"
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.root / name, ignore_errors=True)
@@ -83,33 +84,80 @@ def test_interrupted_restore_leaves_nothing(
     assert engine.find_folder(NAME) is None
 
 
+def kill_restore(files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpack a part of the files, and end as a killed process does, which removes nothing."""
+
+    def unpack_half(_archive: Path, folder: Path) -> None:
+        (folder / "half").touch()
+        interrupt()
+
+    with monkeypatch.context() as killed:
+        killed.setattr(archives, "unpack", unpack_half)
+        killed.setattr(engine, "remove", interrupt)
+        killed.setattr(shutil, "rmtree", lambda *_arguments, **_options: None)
+        killed.setattr(Path, "rmdir", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            files.restore(NAME, DiskKind.PLAIN, archive, {})
+
+
 def test_killed_restore_begins_again(
     files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(archives, "unpack", interrupt)
-        killed.setattr(engine, "remove", interrupt)  # a killed process removes nothing
-        with pytest.raises(KeyboardInterrupt):
-            files.restore(NAME, DiskKind.PLAIN, archive, {})
-    (engine.root / NAME / "half").touch()
+    kill_restore(files, archive, engine, monkeypatch)
     assert not files.exist(NAME)
     with pytest.raises(ArchiveError, match="restore it again"):
         files.save(NAME, tmp_path, Limits())
     files.restore(NAME, DiskKind.PLAIN, archive, {})
     assert files.exist(NAME)
-    assert [path.name for path in (engine.root / NAME).iterdir()] == ["file"]
+    assert sorted(path.name for path in (engine.root / NAME).rglob("*")) == ["_data", "file"]
 
 
-def test_files_of_a_sandbox_that_was_started_meanwhile_stay(
-    files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch
+def test_files_of_a_sandbox_that_was_used_since_a_killed_restore_stay(
+    files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(archives, "unpack", interrupt)
-        killed.setattr(engine, "remove", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+    """Its container may be gone again: the files are newer than those of the backup, and are saved."""
+    kill_restore(files, archive, engine, monkeypatch)
+    newer = engine.root / NAME / "_data" / "newer"
+    newer.write_text("newer")
+    for engine.state in (ContainerState.EXITED, ContainerState.ABSENT):
+        assert files.exist(NAME)
+        with pytest.raises(ArchiveError, match="not touched"):
             files.restore(NAME, DiskKind.PLAIN, archive, {})
-    engine.state = ContainerState.EXITED
-    assert files.exist(NAME)
+        assert newer.read_text() == "newer"
+    files.save(NAME, tmp_path, Limits())
+    with tarfile.open(tmp_path / f"{NAME}.folder.tar") as saved:
+        assert [each.name for each in saved if each.isfile()] == ["./newer"]
+
+
+@pytest.mark.parametrize("kind", list(DiskKind))
+def test_files_that_appear_during_a_restore_stay(
+    kind: DiskKind, files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.backup.files.missing_for", lambda _root: "")
+    newer = engine.root / NAME / "_data" / "newer"
+    if kind == DiskKind.IMAGE:
+        newer = engine.root / "agent-workspace" / "installation" / f"{NAME}.img"
+
+    def unpack(_archive: Path, folder: Path) -> None:
+        (folder / f"{NAME}.img").write_text("older")
+        newer.write_text("newer")
+
+    monkeypatch.setattr(archives, "unpack", unpack)
+    with pytest.raises(ArchiveError, match="not touched"):
+        files.restore(NAME, kind, archive, {})
+    assert newer.read_text() == "newer"
+
+
+def test_restored_image_is_on_disk_before_it_counts(
+    files: NodeFiles, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, bool]] = []
+    monkeypatch.setattr("worker.backup.files.missing_for", lambda _root: "")
+    monkeypatch.setattr(archives, "unpack", lambda _archive, folder: (folder / f"{NAME}.img").touch())
+    monkeypatch.setattr("worker.backup.files._flush", lambda _folder: steps.append(("flush", files.exist(NAME))))
+    monkeypatch.setattr("worker.backup.files.sync_folder", lambda _folder: steps.append(("sync", files.exist(NAME))))
+    files.restore(NAME, DiskKind.IMAGE, archive, {})
+    assert steps == [("flush", False), ("sync", True)]
 
 
 @pytest.mark.parametrize("spoil", [link, add_folder, another_name])

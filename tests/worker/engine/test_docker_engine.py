@@ -138,6 +138,18 @@ def test_follow_reports_outside_changes(
     assert not follower.is_alive()
 
 
+def test_programs_that_need_too_much_memory_are_no_changes(
+    docker: DiskEngine, request_: ContainerRequest, installation: str
+) -> None:
+    """A sandbox could have its node check it as often as it likes."""
+    began = int(time.time())
+    name = started(docker, request_)
+    exit_codes = run(name, "for _ in 1 2 3; do dd if=/dev/zero of=/dev/null bs=200M count=1; echo $?; done")
+    assert exit_codes.split() == ["137"] * 3
+    assert docker.observe(name).state == ContainerState.RUNNING
+    assert count_events(installation, began) == {name: 1}, "only its start"
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_engine_that_does_not_answer() -> None:
     with pytest.raises(EngineUnavailable):

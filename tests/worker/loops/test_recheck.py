@@ -130,3 +130,29 @@ def test_check_does_not_delay_a_row_due_sooner(context: WorkerContext, user: Per
     sooner = row(context, Sandbox, sandbox_id).due_at
     recheck(replace(context), sandbox_id)
     assert row(context, Sandbox, sandbox_id).due_at == sooner
+
+
+def test_check_that_waits_for_a_thread_is_enqueued_once(context: WorkerContext, user: Person) -> None:
+    assert isinstance(context.status_checks, ManualExecutor)
+    for sandbox_id in (running(context, user), running(context, user)):
+        for _ in range(100):
+            recheck(context, sandbox_id)
+    assert len(context.status_checks.waiting) == 2
+    context.status_checks.run()
+    context.status_checks.run()
+    recheck(context, sandbox_id)
+    assert len(context.status_checks.waiting) == 1
+
+
+def test_waiting_check_sees_a_change_after_a_job_has_checked_the_row(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    assert isinstance(context.status_checks, ManualExecutor)
+    sandbox_id = running(context, user)
+    recheck(context, sandbox_id)
+    reconcile(context, sandbox_id)
+    put(engine, sandbox_id, ContainerState.EXITED)
+    recheck(context, sandbox_id)
+    context.status_checks.run()
+    assert row(context, Sandbox, sandbox_id).reason == Reason.EXIT_CODE
+    assert context.status_checks.waiting == []

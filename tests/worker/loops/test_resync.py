@@ -51,6 +51,7 @@ def checked(context: WorkerContext) -> set[str]:
     assert isinstance(context.status_checks, ManualExecutor)
     context.publisher.jobs.clear()
     context.status_checks.waiting.clear()
+    context.waiting_checks.clear()
     resync(context)
     assert all(isinstance(job, CheckSandbox) and job.node_id == NODE_ID for job in context.publisher.jobs)
     return {job.subject for job in context.publisher.jobs} | {args[1] for _, args in context.status_checks.waiting}

@@ -89,6 +89,7 @@ def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
         sweep(planned)
     assert len(plans) >= len(TABLES)
     assert [plan for plan in plans if scans_table(plan)] == []
+    assert [plan for plan in plans if "ix_start_task_failed_at" in plan]
 
 
 @stores

@@ -4,7 +4,18 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
 
-from worker.network.rules import Allowed, Change, Place, changed, element, read_allowed, ruleset, without_elements
+from worker.network.rules import (
+    FLOWS_PER_SECOND,
+    MAX_FLOWS,
+    Allowed,
+    Change,
+    Place,
+    changed,
+    element,
+    read_allowed,
+    ruleset,
+    without_elements,
+)
 
 PLACE = Place("br-aw0a1b2c3d", IPv4Network("10.9.0.0/24"))
 ALLOWED = Allowed(
@@ -56,6 +67,21 @@ def test_proxy_reaches_its_own_machine_for_names_only() -> None:
     assert "from_proxy" not in ruleset(PLACE, Allowed())
 
 
+def test_flows_are_counted_before_anything_is_accepted() -> None:
+    text = ruleset(PLACE, ALLOWED)
+    [counting] = [chain for chain in text.split("chain ") if chain.startswith("count_flows {")]
+    assert f"add @flows {{ ip saddr ct count over {MAX_FLOWS} }} goto refuse" in counting
+    rate = f"rate over {FLOWS_PER_SECOND}/second burst {MAX_FLOWS} packets"
+    assert f"add @starts {{ ip saddr limit {rate} }} goto refuse" in counting
+    [chain] = [chain for chain in text.split("chain ") if chain.startswith("from_sandboxes {")]
+    # Packets from other addresses, which are refused, could fill the sets.
+    before, _, after = chain.partition("ip saddr 10.9.0.0/24 ct state new jump count_flows")
+    assert after
+    assert [line.strip() for line in before.splitlines() if "accept" in line] == [
+        "ct direction reply ct state established accept"
+    ]
+
+
 def test_change_touches_its_elements_only() -> None:
     change = Change(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
     assert changed(PLACE, change).splitlines() == [
@@ -93,11 +119,14 @@ def test_rules_are_compared_without_handles_and_elements() -> None:
     rule: dict[str, Any] = {"rule": {"chain": "forward", "handle": 7, "expr": [{"drop": None}]}}
     fixed: dict[str, Any] = {"set": {"name": "denied", "handle": 1, "elem": ["127.0.0.0"]}}
     sandboxes: dict[str, Any] = {"set": {"name": "sandboxes", "handle": 2, "elem": ["10.9.0.2"]}}
-    found = without_elements([rule, fixed, sandboxes])
+    element = {"elem": {"val": "10.9.0.2", "ct count": {"val": 4096, "inv": True}}}
+    counted: dict[str, Any] = {"set": {"name": "flows", "handle": 3, "size": 65536, "elem": [element]}}
+    found = without_elements([rule, fixed, sandboxes, counted])
     assert found == [
         {"rule": {"chain": "forward", "expr": [{"drop": None}]}},
         {"set": {"name": "denied", "elem": ["127.0.0.0"]}},
         {"set": {"name": "sandboxes"}},
+        {"set": {"name": "flows", "size": 65536}},
     ]
     fixed["set"]["elem"] = []
-    assert without_elements([rule, fixed, sandboxes]) != found
+    assert without_elements([rule, fixed, sandboxes, counted]) != found

@@ -6,7 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import col, select
 
-from shared.conversations.pending_messages import MAX_PENDING
+from shared.conversations import pending_messages
+from shared.conversations.pending_messages import MAX_PENDING, MAX_REFUSED
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, PendingMessage, Sandbox
@@ -32,6 +33,14 @@ def waiting(client: TestClient, person: Person, conversation_id: str) -> list[st
     answer = client.get(path(conversation_id), headers=person.headers)
     assert answer.status_code == 200, answer.text
     return [message["content"][0]["text"] for message in answer.json()]
+
+
+def refuse_next(database: Database, conversation: Conversation) -> None:
+    """Record that the agent server rejects the next message, as the conversation's worker does."""
+    with database.transaction() as session:
+        message = pending_messages.find_next(session, conversation.id)
+        assert message
+        pending_messages.mark_refused(session, conversation, message, "422")
 
 
 class TestMessagesOfAConversation:
@@ -139,6 +148,51 @@ class TestLimit:
         assert waiting(client, user, conversation.id) == ["x"]
         assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
         assert waiting(client, user, other.id) == ["y"]
+
+
+class TestRefusedMessages:
+    def test_last_ones_are_kept(
+        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+    ) -> None:
+        other = make_conversation(database, user, sandbox)
+        say(client, user, other.id)
+        for number in range(MAX_REFUSED + 2):
+            assert say(client, user, conversation.id, str(number)).status_code == 201
+            refuse_next(database, conversation)
+        refuse_next(database, other)
+        assert say(client, user, conversation.id, "waits").status_code == 201
+        kept = [str(number) for number in range(2, MAX_REFUSED + 2)]
+        assert waiting(client, user, conversation.id) == [*kept, "waits"]
+        assert waiting(client, user, other.id) == ["x"]
+
+    def test_list_has_a_limited_size(
+        self,
+        client: TestClient,
+        user: Person,
+        conversation: Conversation,
+        database: Database,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(pending_messages, "MAX_PAGE_BYTES", 2500)
+        for letter in "abcd":
+            assert say(client, user, conversation.id, letter * 1000).status_code == 201
+        refuse_next(database, conversation)
+        assert [text[0] for text in waiting(client, user, conversation.id)] == ["c", "d"]
+        assert say(client, user, conversation.id, "e" * 3000).status_code == 201
+        assert [text[0] for text in waiting(client, user, conversation.id)] == ["e"]
+
+    def test_list_reads_a_limited_number(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        row: dict[str, Any] = {
+            "conversation_id": conversation.id,
+            "content": [{"type": "text", "text": "old"}],
+            "refusal": "422",
+        }
+        with database.transaction() as session:
+            session.add_all(PendingMessage(**row) for _ in range(50))
+        say(client, user, conversation.id, "waits")
+        assert waiting(client, user, conversation.id) == ["old"] * 19 + ["waits"]
 
 
 class TestErrors:

@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.web.admin.conftest import ORIGIN, sign_in
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
-from tests.services.hostile_server import answering, hostile
+from tests.services.hostile_server import MODES, answering, hostile
 
 
 class Task:
@@ -50,6 +50,15 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
 
 def test_missing_flower_is_reported_on_a_page(browser: TestClient) -> None:
     answer = browser.get("/admin/flower/tasks")
+    assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
+
+
+def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, operator: Person) -> None:
+    with hostile(MODES["moved to no host"]) as server:
+        settings = context.settings.model_copy(update={"flower_url": server.url})
+        with TestClient(create_app(replace(context, settings=settings)), headers=ORIGIN) as browser:
+            sign_in(browser, operator)
+            answer = browser.get("/admin/flower/tasks")
     assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
 
 

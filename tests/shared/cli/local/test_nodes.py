@@ -119,6 +119,10 @@ def test_container_that_is_not_unknown_there_is_not_removed(migrated: Cli, datab
     assert approved(database) == []
 
 
+def test_unknown_containers_of_no_node_are_not_removed(migrated: Cli) -> None:
+    assert_complains(migrated("nodes", "remove-unknown", "typo", "--yes"), "no node with id 'typo'", status=3)
+
+
 def approved(database: Database) -> list[str]:
     with database.reading() as session:
         return [row.name for row in quarantine.find(session) if row.approved_at is not None]

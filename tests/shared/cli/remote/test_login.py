@@ -53,6 +53,21 @@ def test_machine_gets_a_key_by_the_device_flow_and_revokes_it(
     assert served("keys", "list", "--own").status == 4
 
 
+@pytest.mark.parametrize(("code", "status", "left"), [(503, 1, ["stored"]), (403, 4, ["stored"]), (401, 0, [])])
+def test_logout_forgets_no_key_that_it_could_not_revoke(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, code: int, status: int, left: list[str]
+) -> None:
+    """It is the only copy, and stays valid. One that the service does not accept any more is forgotten."""
+    answers = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
+    run = scripted(lambda _request: answers.pop(0))
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
+    assert run("login", URL, "--with-key", "--name", "stored").status == 0
+    monkeypatch.delenv("AGENT_WORKSPACE_URL")
+    ended = run("logout")
+    assert (ended.status, [row[0] for row in rows(run("context", "list"))]) == (status, left)
+    assert ("context remove stored" in ended.err) == bool(left)
+
+
 @pytest.mark.parametrize(("error", "status"), [("access_denied", 4), ("expired_token", 5)])
 def test_device_that_is_not_approved_gets_no_key(scripted: Callable[[Handler], Cli], error: str, status: int) -> None:
     codes = {"device_code": "d", "user_code": "U", "verification_uri_complete": URL, "interval": 5, "expires_in": 9}
@@ -139,6 +154,12 @@ def test_redirect_is_an_error_and_leaves_nothing_behind(
     answer = scripted(redirect)(*command)
     assert (answer.status, "redirects to https://elsewhere.test: log in" in answer.err) == (1, True), answer
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["foo:bar", "http://xn--/"])
+def test_redirect_to_no_host_is_one_line(scripted: Callable[[Handler], Cli], place: str) -> None:
+    answer = scripted(lambda _request: httpx.Response(307, headers={"Location": place}))("sandboxes", "list")
+    assert (answer.status, answer.err.count("\n"), f"cannot reach {URL}" in answer.err) == (1, 1, True), answer
 
 
 def test_service_that_cannot_be_used_is_one_line(

@@ -110,6 +110,16 @@ class TestFailure:
         start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "ConnectError")
 
+    def test_server_that_redirects_to_no_host(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        """The fake's client reads the address, and so raises what the worker's own client does not."""
+        server.refuse = {"create_conversation": httpx.Response(307, headers={"Location": "foo:bar"})}
+        task_id = ask(context, user, sandbox_id)
+        for _ in range(context.settings.max_attempts):
+            start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "InvalidURL")
+
     def test_server_that_answers_after_a_while(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:

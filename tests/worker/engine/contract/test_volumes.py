@@ -1,4 +1,7 @@
-"""Volumes without labels: Docker creates one for a container whose volume is missing, and never adds labels later."""
+"""Volumes without labels, and volumes that another container has.
+
+Docker creates a volume for a container whose volume is missing, and never adds labels later.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +11,7 @@ import pytest
 
 from tests.fakes.engine import FakeEngine
 from tests.fixtures.containers import started, state
+from tests.services.engine import TINY_IMAGE
 from worker.engine.protocol import ContainerRequest, ContainerState, Engine
 
 
@@ -20,6 +24,29 @@ def unlabelled(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
         subprocess.run(["docker", "volume", "create", name], check=True, capture_output=True)
     yield name
     engine.remove(name)
+
+
+@pytest.fixture
+def shared(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
+    """The name of a container whose volume another container has, too."""
+    name, other = started(engine, request_), f"{request_.name}-other"
+    if isinstance(engine, FakeEngine):
+        engine.shared_volumes.add(name)
+        yield name
+        engine.shared_volumes.clear()
+    else:
+        command = ["docker", "create", "--name", other, "--volume", f"{name}:/workspace", TINY_IMAGE]
+        subprocess.run(command, check=True, capture_output=True)
+        yield name
+        subprocess.run(["docker", "rm", other], check=True, capture_output=True)
+    engine.remove(name)
+    assert not engine.observe(name).has_volume
+
+
+def test_volume_that_another_container_has_stays_without_an_error(engine: Engine, shared: str) -> None:
+    engine.remove(shared)
+    left = engine.observe(shared)
+    assert (left.state, left.has_volume) == (ContainerState.ABSENT, True)
 
 
 def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:

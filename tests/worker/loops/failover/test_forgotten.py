@@ -82,6 +82,23 @@ class TestTombstonedNode:
         assert (found.status, found.node_id) == (Status.RUNNING, "node-b")
         assert row(other, Sandbox, deleted).status == Status.DELETED
 
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_sandbox_that_was_paused_is_paused_again(
+        self, context: WorkerContext, other: WorkerContext, user: Person, desired: Desired
+    ) -> None:
+        sandbox_id = running(context, user)
+        set_desired(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+        paused = row(context, Sandbox, sandbox_id)
+        lose_and_tombstone(other)
+        assert row(context, Sandbox, sandbox_id).reason == Reason.NODE_LOST
+        send_heartbeat(context)
+        resync(context)
+        deliver(context)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.reason, found.pause_kind) == (Status.PAUSED, None, paused.pause_kind)
+        assert_at_rest(found)
+
     def test_node_that_is_back_removes_stale_containers(
         self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:

@@ -20,6 +20,14 @@ from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
+# By the state of a container on a node that is back: what its sandbox is then.
+FOUND = [
+    (ContainerState.EXITED, Status.ERROR, Reason.EXIT_CODE),
+    (ContainerState.DEAD, Status.ERROR, Reason.EXIT_CODE),
+    (ContainerState.ABSENT, Status.ERROR, Reason.CONTAINER_MISSING),
+    (ContainerState.PAUSED, Status.PAUSED, Reason.PAUSED_OUTSIDE),
+]
+
 
 class TestResumeElsewhere:
     @pytest.fixture
@@ -129,3 +137,36 @@ def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
     deliver(context)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.RUNNING, None)
+
+
+@pytest.mark.parametrize(("state", "status", "reason"), FOUND)
+def test_sandbox_that_stopped_with_its_node_says_so_and_is_resumed_on_its_files(
+    context: WorkerContext,
+    other: WorkerContext,
+    user: Person,
+    engine: FakeEngine,
+    state: ContainerState,
+    status: Status,
+    reason: Reason,
+) -> None:
+    sandbox_id = running(context, user)
+    name = container_name(sandbox_id)
+    engine.servers[name].files["/workspace/notes"] = b"kept"
+    lose(other)
+    engine.containers[name].state = state
+    if state == ContainerState.ABSENT:
+        del engine.containers[name]
+    send_heartbeat(context)
+    resync(context)
+    deliver(context)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (status, reason)
+    assert "another node" not in (found.detail or "")
+    assert_at_rest(found)
+    resync(context)
+    assert_at_rest(row(context, Sandbox, sandbox_id))
+    set_desired(context, sandbox_id, Desired.RUNNING)
+    reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, found.node_id) == (Status.RUNNING, None, NODE_ID)
+    assert engine.servers[name].files["/workspace/notes"] == b"kept"

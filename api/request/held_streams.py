@@ -1,0 +1,22 @@
+"""A stream's place in the limits of streams: held from before its route runs until its response has ended."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import Depends
+
+from api.request.authentication import CurrentCaller
+from api.request.context import ContextDep
+
+
+async def hold_stream(context: ContextDep, caller: CurrentCaller) -> AsyncIterator[None]:
+    """Count the caller's stream. It counts at once, because many requests may begin at a time.
+
+    Raises:
+        TooManyRequests: the caller has too many streams.
+        TemporarilyUnavailable: all users together have.
+    """
+    with context.limits.streams.hold(caller.id):
+        yield
+
+
+HELD_STREAM = Depends(hold_stream)

@@ -1,0 +1,62 @@
+"""A websocket's connection to a sandbox: it follows no redirect, and says how many bytes it keeps in memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.frames import Frame, Opcode
+
+# The memory of a received frame, besides its content.
+FRAME_BYTES = 200
+# Frames that wait to be read, beyond which the connection is not read. The frames of one read come on top.
+MAX_QUEUE = 1
+# Pings whose answers the sandbox has not read. They are answered without a limit of the library.
+MAX_PINGS = 1000
+
+
+class CountedConnection(ClientConnection):
+    """A connection that reports its bytes each time they change."""
+
+    _pings = 0
+    _report: Callable[[int], None] | None = None
+
+    def watch(self, report: Callable[[int], None]) -> None:
+        """Call a function with the number of bytes each time it changes."""
+        self._report = report
+        self._count_bytes()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what was received, and disconnect a sandbox that pings and does not read the answers."""
+        if not self.transport.get_write_buffer_size():
+            self._pings = 0
+        super().data_received(data)
+        self._count_bytes()
+        if self._pings > MAX_PINGS:
+            self.transport.abort()
+
+    def process_event(self, event: Any) -> None:
+        """Count pings."""
+        super().process_event(event)
+        self._pings += isinstance(event, Frame) and event.opcode is Opcode.PING
+
+    async def recv(self, decode: bool | None = None) -> Any:
+        """Return the next message, which counts no longer once there is none behind it."""
+        message = await super().recv(decode)
+        if not self.recv_messages.frames:
+            self._count_bytes()
+        return message
+
+    def _count_bytes(self) -> None:
+        if self._report is None:
+            return
+        frames = self.recv_messages.frames.queue
+        received = sum(len(frame.data) + FRAME_BYTES for frame in frames) + len(self.protocol.reader.buffer)
+        self._report(received + (self.protocol.current_size or 0) + self.transport.get_write_buffer_size())
+
+
+class SandboxConnect(connect):
+    """A connection without redirects: they could lead this service, which reaches more than sandboxes do, elsewhere."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Return the exception for the library to raise, and never another address."""
+        return exc

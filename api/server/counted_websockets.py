@@ -1,0 +1,130 @@
+"""Websockets that say how many bytes they keep in memory, and that are closed if their client does not read."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from api.server.websockets import LimitedWebSocket
+
+# In a websocket's scope, under `extensions`.
+BUFFERS = "agent_workspace.buffers"
+# How long a client may read nothing of messages that are larger than the buffers.
+READ_SECONDS = 60.0
+
+Report = Callable[[int], None]
+
+
+async def _no_wait() -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """What a websocket tells about its buffers. Without a counting server it tells nothing.
+
+    Args:
+        watch: calls a function with the number of bytes that were received and that the application has not got yet,
+            each time it changes.
+        drained: waits until the client has read what was sent.
+    """
+
+    watch: Callable[[Report], None] = lambda _report: None
+    drained: Callable[[], Awaitable[Any]] = _no_wait
+
+
+def find_buffers(scope: Any) -> Buffers:
+    """Return the buffers of a websocket."""
+    found: Buffers = scope.get("extensions", {}).get(BUFFERS, Buffers())
+    return found
+
+
+class _CountedQueue(asyncio.Queue[Any]):
+    """A queue of messages that counts their bytes."""
+
+    size = 0
+
+    def _put(self, item: Any) -> None:
+        self.size += _size_of(item)
+        super()._put(item)
+
+    def _get(self) -> Any:
+        item = super()._get()
+        self.size -= _size_of(item)
+        return item
+
+
+def _size_of(message: Any) -> int:
+    return sys.getsizeof(message) + sys.getsizeof(message.get("text") or message.get("bytes"))
+
+
+class CountedWebSocket(LimitedWebSocket):
+    """A websocket that counts what it keeps in memory, and has a deadline for a client that does not read."""
+
+    queue: _CountedQueue
+    read_seconds = READ_SECONDS
+    _read_deadline: asyncio.TimerHandle | None = None
+    _report: Report | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.queue = _CountedQueue()
+
+    def handle_connect(self, event: Any) -> None:
+        """Start, and add the buffers to the scope."""
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: Any = self.scope["extensions"]
+            extensions[BUFFERS] = Buffers(self._watch, self.writable.wait)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what was received."""
+        super().data_received(data)
+        self._count_bytes()
+
+    async def receive(self) -> Any:
+        """Return the next message, which counts no longer."""
+        message = await super().receive()
+        self._count_bytes()
+        return message
+
+    def pause_writing(self) -> None:
+        """Start the deadline of a client that does not read."""
+        super().pause_writing()
+        self._start_read_deadline()
+
+    def resume_writing(self) -> None:
+        """Cancel the deadline: the client reads."""
+        super().resume_writing()
+        self._cancel_read_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the deadline."""
+        self._cancel_read_deadline()
+        super().connection_lost(exc)
+
+    def _watch(self, report: Report) -> None:
+        self._report = report
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        if self._report is None:
+            return
+        unparsed = len(self.conn.reader.buffer) + len(self._delayed)
+        self._report(self.queue.size + unparsed + (self.conn.current_size or 0))
+
+    def _start_read_deadline(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._read_deadline = self.loop.call_later(self.read_seconds, self._check_reader, left)
+
+    def _check_reader(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() < left:
+            self._start_read_deadline()
+        else:
+            self.transport.abort()
+
+    def _cancel_read_deadline(self) -> None:
+        if self._read_deadline is not None:
+            self._read_deadline.cancel()
+            self._read_deadline = None

@@ -1,0 +1,137 @@
+"""Websockets of uvicorn with the limits that uvicorn does not have.
+
+A websocket of an unauthenticated caller starts with a short message in few frames, which contains the key. Each frame
+costs the event loop time and memory, however small it is, and thousands fit into one read: a message has a limited
+number of tiny fragments, and tiny frames beyond a burst are delayed.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import ProtocolError
+from websockets.frames import CTRL_OPCODES, Frame
+
+from api.server.connections import LONG_MESSAGES, MAX_AUTH_BYTES
+
+# Up to the end of the first message, pings included.
+MAX_AUTH_FRAMES = 16
+# A frame of fewer bytes is tiny.
+TINY_BYTES = 512
+MAX_TINY_FRAGMENTS = 1024
+# Tiny frames of one websocket: a burst, and then as many in a second as no terminal needs.
+BURST_FRAMES = 1024
+FRAMES_PER_SECOND = 5000
+# While the application or the client does not read: how often to look.
+PAUSE_SECONDS = 0.05
+# Parsed at a time: at most 682 frames.
+PIECE_BYTES = 4096
+BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class LimitedWebSocket(WebSocketsSansIOProtocol):
+    """A websocket with limits on tiny frames and on the first message. The latter is lifted if the request has the key.
+
+    While the timer runs, reading is paused, and `_delayed` has what is not parsed yet. `read_paused` is false then:
+    uvicorn would resume reading.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._delayed = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._frames = self._tiny_frames = self._tiny_fragments = 0
+        # When the tiny frames so far would have come at an even pace, by the event loop's clock.
+        self._even_at = 0.0
+        self.conn.max_message_size = MAX_AUTH_BYTES
+        # The limit must be lifted per frame: the next frame may be in the same packet, and is parsed immediately.
+        self._receive_frame = self.conn.recv_frame
+        self.conn.recv_frame = self._count_first  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the data, unless it is to be delayed. Reject a handshake that cannot be parsed."""
+        if self._timer is not None:
+            self._delayed += data
+            return
+        self._parse(data)
+        if not self.handshake_initiated:
+            self.transport.write(b"".join(self.conn.data_to_send()) or BAD_HANDSHAKE)
+            self.transport.close()
+
+    def keepalive_timeout(self) -> None:
+        """Abort the connection if the client does not read either: it would stay open until the client reads."""
+        super().keepalive_timeout()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def handle_connect(self, event: Any) -> None:
+        """Start, and add a callback to the scope with which the application lifts the limit."""
+        super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: Any = self.scope["extensions"]
+            extensions[LONG_MESSAGES] = {"allow": self._allow_long_messages}
+
+    def _parse(self, data: bytes) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            super().data_received(data[start : start + PIECE_BYTES])
+            seconds = self._find_delay()
+            if self.transport.is_closing():
+                return
+            if seconds > 0:
+                self._delay(data[start + PIECE_BYTES :], seconds)
+                return
+
+    def _find_delay(self) -> float:
+        if not self._tiny_frames:
+            return 0.0
+        now = self.loop.time()
+        self._even_at = max(self._even_at, now) + self._tiny_frames / FRAMES_PER_SECOND
+        self._tiny_frames = 0
+        return self._even_at - now - BURST_FRAMES / FRAMES_PER_SECOND
+
+    def _delay(self, data: bytes, seconds: float) -> None:
+        self._delayed = data
+        self.read_paused = False
+        self.transport.pause_reading()
+        self._timer = self.loop.call_later(seconds, self._parse_delayed)
+
+    def _parse_delayed(self) -> None:
+        data, self._delayed, self._timer = self._delayed, b"", None
+        if self.transport.is_closing():
+            return
+        is_read = self.close_sent or self.queue.empty()
+        if not (is_read and self.writable.is_set()):
+            self._delay(data, PAUSE_SECONDS)
+            return
+        self._parse(data)
+        if not (self._timer or self.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    def _count_first(self, frame: Frame) -> None:
+        self._frames += 1
+        if self._frames > MAX_AUTH_FRAMES:
+            raise ProtocolError("too many frames before the first message")
+        self._receive_frame(frame)
+        if frame.fin and frame.opcode not in CTRL_OPCODES:
+            self._allow_long_messages()
+
+    def _count(self, frame: Frame) -> None:
+        self._receive_frame(frame)
+        is_tiny = len(frame.data) < TINY_BYTES
+        self._tiny_frames += is_tiny
+        if not frame.fin:
+            self._tiny_fragments += is_tiny
+            if self._tiny_fragments > MAX_TINY_FRAGMENTS:
+                raise ProtocolError("too many tiny fragments")
+        elif frame.opcode not in CTRL_OPCODES:
+            self._tiny_fragments = 0
+
+    def _allow_long_messages(self) -> None:
+        self.conn.recv_frame = self._count  # type: ignore[method-assign]
+        self.conn.max_message_size = self.config.ws_max_size

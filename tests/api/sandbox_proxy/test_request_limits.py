@@ -1,0 +1,113 @@
+"""Limits of open requests: a program that does not respond keeps them open, and they must not use up a process."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
+from tests.factories import Person, make_sandbox, session_key_of
+from tests.waiting import eventually
+
+LIMIT = 3
+WAYS = ("session key", "owner's key", "cloud-proxy")
+
+
+@dataclass
+class Silent:
+    """A sandbox whose program accepts connections and does not respond."""
+
+    sandbox: Sandbox
+    listener: socket.socket
+    accepted: list[socket.socket] = field(default_factory=list)
+
+    def begin(self, stack: ExitStack, api: httpx.Client, count: int = 1) -> None:
+        """Send requests until the program has them. They are open until the stack is closed."""
+        key = session_key_of(self.sandbox)
+        head = f"GET /sandbox/{self.sandbox.id}/x HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {key}\r\n\r\n"
+        for _ in range(count):
+            client = socket.create_connection((api.base_url.host, api.base_url.port or 80))
+            stack.enter_context(client).sendall(head.encode())
+            self.accepted.append(self.listener.accept()[0])
+
+
+@pytest.fixture
+def silent(database: Database, user: Person) -> Iterator[Silent]:
+    """A silent sandbox of the user."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener.settimeout(20)
+        silent = Silent(make_sandbox(database, user, exposed_urls=urls_of(listener.getsockname()[1])), listener)
+        yield silent
+        for connection in silent.accepted:
+            connection.close()
+
+
+def urls_of(port: int) -> list[dict[str, Any]]:
+    return [{"name": "AGENT_SERVER", "url": f"http://127.0.0.1:{port}", "port": 8000}]
+
+
+def ask(api: httpx.Client, sandbox: Sandbox, person: Person, way: str = WAYS[0]) -> int:
+    """Send a request with the sandbox's key, its owner's, or both; return the status."""
+    if way == "cloud-proxy":
+        envelope = {"host": f"http://any/sandbox/{sandbox.id}", "path": "/api/x", "headers": key_of(sandbox)}
+        return api.post("/api/cloud-proxy", json=envelope, headers=person.headers).status_code
+    headers = key_of(sandbox) if way == "session key" else person.headers
+    return api.get(f"/sandbox/{sandbox.id}/api/x", headers=headers).status_code
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_open_requests_of_one_user_have_a_limit(
+    serve: Serve, database: Database, user: Person, other_user: Person, agent: Agent, silent: Silent, way: str
+) -> None:
+    own, theirs = (make_sandbox(database, person, exposed_urls=agent.urls) for person in (user, other_user))
+    with serve(user_proxied=LIMIT) as api:
+        with ExitStack() as clients:
+            silent.begin(clients, api, LIMIT)
+            assert ask(api, own, user, way) == 429
+            assert ask(api, theirs, other_user, way) != 429
+        # Clients that have disconnected hold nothing.
+        assert eventually(lambda: ask(api, own, user, way) != 429)
+
+
+def test_open_requests_of_all_users_have_a_limit(
+    serve: Serve, database: Database, other_user: Person, agent: Agent, silent: Silent
+) -> None:
+    theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
+    with serve(max_proxied=1) as api:
+        with ExitStack() as clients:
+            silent.begin(clients, api)
+            assert ask(api, theirs, other_user) == 503
+        assert eventually(lambda: ask(api, theirs, other_user) != 503)
+
+
+def test_request_at_the_client_port_counts_for_the_sandbox_s_owner(
+    serve: Serve, silent: Silent, running: Sandbox
+) -> None:
+    with serve(at_port=3002, client_port=3002, user_proxied=1) as api, ExitStack() as clients:
+        silent.begin(clients, api)
+        assert api.get("/api/x", headers=key_of(running)).status_code == 429
+
+
+def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, user: Person, running: Sandbox) -> None:
+    unreachable, without_server = (make_sandbox(database, user, exposed_urls=urls) for urls in (urls_of(9), []))
+    ends = [(running, "api/x"), (running, "broken"), (running, "moved"), (unreachable, "x"), (without_server, "x")]
+    with serve(user_proxied=1) as api:
+        for sandbox, path in ends:
+            with suppress(httpx.RemoteProtocolError):
+                assert api.get(f"/sandbox/{sandbox.id}/{path}", headers=key_of(sandbox)).status_code != 429
+            assert eventually(lambda: ask(api, running, user) == 200)
+
+
+def test_response_counts_until_its_reader_leaves(serve: Serve, user: Person, agent: Agent, running: Sandbox) -> None:
+    agent.server.pieces = 1
+    with serve(user_proxied=1) as api:
+        with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as response:
+            assert (response.status_code, ask(api, running, user)) == (200, 429)
+        assert eventually(lambda: ask(api, running, user) == 200)

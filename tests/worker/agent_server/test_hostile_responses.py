@@ -1,0 +1,60 @@
+"""Each response that no honest server sends is one of the client's own errors."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from shared.agent_server.errors import AgentServerError, AgentServerRefused, WrongServer
+from tests.factories import DOOR
+from tests.services.hostile_responses import RESPONSES, sending
+from tests.services.hostile_server import hostile
+from worker.agent_server.client import AgentServer
+from worker.agent_server.transport import find_door_trouble, open_client
+
+TALK = "1" * 32
+REQUESTS: dict[str, Callable[[AgentServer], Any]] = {
+    "list": lambda server: server.find_running(),
+    "send": lambda server: server.send_message(TALK, {}),
+    "initialize": lambda server: server.initialize("key", {}),
+}
+MOVED = [name for name in RESPONSES if name.startswith("moved")]
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_request_ends_with_an_error_of_the_client(response: str) -> None:
+    with hostile(sending(response)) as server, open_client(DOOR) as client:
+        asked = AgentServer(server.url, "key", client)
+        with pytest.raises(AgentServerError):
+            asked.find_running()
+        with pytest.raises(AgentServerError):
+            asked.get_conversation(TALK)
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_probe_ends_with_a_result(response: str) -> None:
+    with hostile(sending(response)) as server, open_client(DOOR) as client:
+        asked = AgentServer(server.url, "key", client)
+        with suppress(WrongServer):
+            assert asked.answers() in (True, False)
+        assert asked.is_dormant() in (None, False)
+        assert asked.is_open() in (None, False, True)
+        asked.warm_up()
+
+
+@pytest.mark.parametrize("response", MOVED)
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_redirect_is_a_refusal(response: str, request_name: str) -> None:
+    with (
+        hostile(sending(response)) as server,
+        open_client(DOOR) as client,
+        pytest.raises(AgentServerRefused, match=r"30\d"),
+    ):
+        REQUESTS[request_name](AgentServer(server.url, "key", client))
+
+
+@pytest.mark.parametrize("response", MOVED)
+def test_redirect_is_another_servers_than_the_doors(response: str) -> None:
+    with hostile(sending(response)) as server, open_client(DOOR) as client:
+        assert "another server" in (find_door_trouble(client, server.url) or "")

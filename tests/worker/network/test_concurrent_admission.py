@@ -1,0 +1,76 @@
+"""Admissions and withdrawals while a resync, or another sandbox's withdrawal, is under way."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.models import Sandbox
+from tests.factories import Person
+from tests.worker.network.scene import Scene
+from tests.worker.scenes import row, running
+from worker.engine.protocol import ContainerState, ContainerStatus
+from worker.sandboxes.container_spec import container_name
+
+GONE = ContainerStatus(ContainerState.ABSENT)
+
+
+def first(act: Callable[[], object]) -> Callable[[], object]:
+    """A function that acts in its first call only."""
+    acts = [act]
+    return lambda: acts.pop()() if acts else None
+
+
+def before(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object]) -> None:
+    """Call `act` before each call of a method."""
+    method = getattr(target, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        act()
+        return method(*args, **options)
+
+    monkeypatch.setattr(target, name, call)
+
+
+def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
+    scene: Scene, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolation = scene.isolation
+    isolation.refresh()
+    sandbox = row(scene.context, Sandbox, running(scene.context, user))
+    observed = scene.engine.observe(container_name(sandbox.id))
+    isolation.withdraw(sandbox, observed)
+    reads, compared = threading.Event(), threading.Event()
+    admission = threading.Thread(target=isolation.admit, args=(sandbox, observed))
+
+    def list_before_the_start(_installation: str) -> list[Any]:
+        admission.start()
+        assert reads.wait(10)
+        return []
+
+    def wait_for_the_resync() -> None:
+        reads.set()
+        assert compared.wait(10)
+
+    monkeypatch.setattr(scene.engine, "list_containers", list_before_the_start)
+    before(monkeypatch, isolation._access, "read_one", first(wait_for_the_resync))
+    before(monkeypatch, isolation._parts.proxy, "compare", compared.set)
+    isolation.refresh()
+    admission.join(10)
+    assert scene.rules.sandboxes == {observed.address}
+    isolation.withdraw(sandbox, GONE)
+    assert scene.rules.sandboxes == frozenset(), "its address is known"
+
+
+def test_withdrawal_leaves_the_rules_of_the_next_sandbox_at_the_address(
+    scene: Scene, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolation = scene.isolation
+    isolation.refresh()
+    former, latter = (row(scene.context, Sandbox, running(scene.context, user)) for _ in range(2))
+    observed = scene.engine.observe(container_name(former.id))
+    isolation.withdraw(latter, scene.engine.observe(container_name(latter.id)))
+    before(monkeypatch, isolation._access, "read_one", first(lambda: isolation.admit(latter, observed)))
+    isolation.withdraw(former, GONE)
+    assert scene.rules.sandboxes == {observed.address}
