@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
+from sqlmodel import select
 
 from api.schemas.v1.start_tasks import StartRequest
 from shared.clock import now
 from shared.conversations import deletion, start_tasks
 from shared.db.database import Database
 from shared.ids import new_id
-from shared.models import Conversation, Sandbox, StartTask
+from shared.models import ChangeEntry, Conversation, Sandbox, StartTask
 from shared.queue.jobs import Job
 from shared.states import Desired, Stage
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
@@ -39,6 +40,16 @@ def test_sandbox_stays_for_no_start_that_has_ended_or_is_elsewhere(
     make_start_task(database, other_user, make_sandbox(database, other_user))
     delete(database, user, conversation)
     assert as_stored(database, sandbox).desired == Desired.DELETED
+
+
+def test_deletion_of_a_start_task_is_in_the_change_feed(
+    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
+    delete(database, user, conversation)
+    with database.reading() as session:
+        entries = session.exec(select(ChangeEntry).where(ChangeEntry.row_id == task.id)).all()
+    assert [(entry.owner_id, entry.kind, entry.status) for entry in entries] == [(user.id, "start_task", "deleting")]
 
 
 def test_starts_of_children_are_found_without_their_requests(

@@ -91,11 +91,6 @@ class TestDeletion:
         assert delete(client, user, conversation.id) == 200
         assert listed(client, user, "/start-tasks/search")["items"] == []
         assert listed(client, user, "/start-tasks", ids=[task.id]) == [None]
-        with database.reading() as session:
-            entries = session.exec(select(ChangeEntry).where(ChangeEntry.row_id == task.id)).all()
-        assert [(entry.owner_id, entry.kind, entry.status) for entry in entries] == [
-            (user.id, "start_task", "deleting")
-        ]
 
     def test_deletion_is_in_the_change_log(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
