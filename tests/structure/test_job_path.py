@@ -18,8 +18,8 @@ from worker.context import WorkerContext
 from worker.tasks import register_tasks
 
 MAX_FILES_OF_SANDBOX_START = 30
-MAX_FILES_OF_CONVERSATION_START = 37
-MAX_FILES_FROM_REQUEST_TO_READY = 61
+MAX_FILES_OF_CONVERSATION_START = 36
+MAX_FILES_FROM_REQUEST_TO_READY = 60
 # `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 

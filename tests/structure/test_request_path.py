@@ -15,7 +15,7 @@ from tests.factories import Person
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
-MAX_FILES = {SANDBOXES: 29, CONVERSATIONS: 33}
+MAX_FILES = {SANDBOXES: 28, CONVERSATIONS: 32}
 MAX_COMMON_FILES = 14
 
 pytestmark = [

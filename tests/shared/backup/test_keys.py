@@ -50,7 +50,8 @@ def test_backup_that_names_its_first_key_only_is_restored(settings: Settings, cl
     values = json.loads(path.read_text())
     del values["key_tokens"]
     path.write_text(json.dumps(values))
-    store.restore(with_keys(clean, SECRET_KEY), tmp_path / "backup", None)
+    restored = store.restore(with_keys(clean, SECRET_KEY), tmp_path / "backup", None)
+    assert restored == manifest.read(tmp_path / "backup")
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
