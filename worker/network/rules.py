@@ -201,14 +201,14 @@ table inet BRIDGE {
   set local { type ipv4_addr; flags interval; elements = { LOCAL } }
   set denied { type ipv4_addr; flags interval; elements = { DENIED } }
   set flows { type ipv4_addr; size 65536; flags dynamic; }
-  set starts { type ipv4_addr; size 65536; flags dynamic; }
+  set starts { type ipv4_addr; size 65536; flags dynamic; timeout 1m; }
   chain refuse {
     meta l4proto tcp reject with tcp reset
     reject with icmpx admin-prohibited
   }
   chain count_flows {
     add @flows { ip saddr ct count over MAX_FLOWS } goto refuse
-    add @starts { ip saddr limit rate over PER_SECOND/second burst MAX_FLOWS packets } goto refuse
+    update @starts { ip saddr limit rate over PER_SECOND/second burst MAX_FLOWS packets } goto refuse
   }
   chain from_sandboxes {
     ct state invalid drop

@@ -72,7 +72,7 @@ def test_flows_are_counted_before_anything_is_accepted() -> None:
     [counting] = [chain for chain in text.split("chain ") if chain.startswith("count_flows {")]
     assert f"add @flows {{ ip saddr ct count over {MAX_FLOWS} }} goto refuse" in counting
     rate = f"rate over {FLOWS_PER_SECOND}/second burst {MAX_FLOWS} packets"
-    assert f"add @starts {{ ip saddr limit {rate} }} goto refuse" in counting
+    assert f"update @starts {{ ip saddr limit {rate} }} goto refuse" in counting
     [chain] = [chain for chain in text.split("chain ") if chain.startswith("from_sandboxes {")]
     # Packets from other addresses, which are refused, could fill the sets.
     before, _, after = chain.partition("ip saddr 10.9.0.0/24 ct state new jump count_flows")
