@@ -28,7 +28,8 @@ def test_restore_needs_all_keys_of_the_backup(
         store.restore(with_keys(clean, new_secret_key(), SECRET_KEY, former[0]), tmp_path / "backup", passphrase)
     assert not any(key in str(refusal.value) for key in (SECRET_KEY, *former))
     assert not clean.var_dir.exists()
-    store.restore(with_keys(clean, *former, SECRET_KEY), tmp_path / "backup", passphrase)
+    restored = store.restore(with_keys(clean, *former, SECRET_KEY), tmp_path / "backup", passphrase)
+    assert len(restored.key_tokens) == 3
 
 
 def test_secret_key_file_with_one_of_the_keys_does_not_hide_the_others(
@@ -51,7 +52,7 @@ def test_backup_that_names_its_first_key_only_is_restored(settings: Settings, cl
     del values["key_tokens"]
     path.write_text(json.dumps(values))
     restored = store.restore(with_keys(clean, SECRET_KEY), tmp_path / "backup", None)
-    assert restored == manifest.read(tmp_path / "backup")
+    assert restored.key_tokens == []
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
