@@ -150,7 +150,10 @@ def test_token_is_required(door: Running, token: str) -> None:
         assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize(("token", "responses"), [("wrong", [403]), (VAULT.derive(PURPOSE), [200, 200])])
+@pytest.mark.parametrize(
+    ("token", "responses"),
+    [pytest.param("wrong", [403], id="wrong"), pytest.param(VAULT.derive(PURPOSE), [200, 200], id="right")],
+)
 def test_refused_client_keeps_no_connection(door: Running, token: str, responses: list[int]) -> None:
     with hostile(answering({}), f"{door.prefix}.5") as server:
         connection, found = HTTPConnection("127.0.0.1", door.port, timeout=10), []
