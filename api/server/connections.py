@@ -13,6 +13,7 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
+from api.server.read_deadlines import ReadDeadline
 from api.server.slow_connections import SlowConnections
 from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
@@ -27,18 +28,16 @@ def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
     return type("LimitedHttp", (LimitedHttp,), {"limits": limits, "slow": SlowConnections()})
 
 
-class LimitedHttp(HttpToolsProtocol):
+class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     """An HTTP connection that is closed when its client is too slow, or the head of a request is too large.
 
     Where the request has begun and its response has not, the client gets a 408 before that (RFC 9110, 15.5.9).
     """
 
-    limits = ConnectionLimits()
     # Shared by the connections of one server.
     slow: SlowConnections["LimitedHttp"] = SlowConnections()
     _deadline: asyncio.TimerHandle | None = None
     _body_check: asyncio.TimerHandle | None = None
-    _read_deadline: asyncio.TimerHandle | None = None
     # Of a head; within a body, of chunk extensions and trailers since its last byte.
     _head_bytes = 0
     _body_bytes = 0
@@ -96,7 +95,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.transport.close()
         else:
             super().send_400_response(msg)
-        self._start_read_deadline()
+        self.start_read_deadline()
 
     def on_message_begin(self) -> None:
         """Start the deadline of a request's head.
@@ -168,7 +167,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._release_request()
         if self.transport.is_closing():
-            self._start_read_deadline()
+            self.start_read_deadline()
         self._note_idle()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -177,17 +176,9 @@ class LimitedHttp(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
-    def pause_writing(self) -> None:
-        """Start the deadline of a client that does not read."""
-        super().pause_writing()
-        self._start_read_deadline()
-
     def resume_writing(self) -> None:
-        """Cancel the deadline: the client reads. The last bytes before the end have another one."""
+        """Note that the client has read what it got."""
         super().resume_writing()
-        self._cancel_read_deadline()
-        if self.transport.is_closing():
-            self._start_read_deadline()
         self._note_idle()
 
     @property
@@ -270,19 +261,10 @@ class LimitedHttp(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _start_read_deadline(self) -> None:
-        if self._read_deadline is None:
-            self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
-
-    def _cancel_read_deadline(self) -> None:
-        if self._read_deadline is not None:
-            self._read_deadline.cancel()
-            self._read_deadline = None
-
     def _forget(self) -> None:
         self._cancel_deadline()
         self._end_body_check()
-        self._cancel_read_deadline()
+        self.cancel_read_deadline()
         self.slow.remove(self)
 
 

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from api.server.read_deadlines import ReadDeadline
 from api.server.websockets import LimitedWebSocket
 
 # In a websocket's scope, under `extensions`.
 BUFFERS = "agent_workspace.buffers"
-# How long a client may read nothing of messages that are larger than the buffers.
-READ_SECONDS = 60.0
 
 Report = Callable[[int], None]
 
@@ -59,12 +58,10 @@ def _size_of(message: Any) -> int:
     return sys.getsizeof(message) + sys.getsizeof(message.get("text") or message.get("bytes"))
 
 
-class CountedWebSocket(LimitedWebSocket):
+class CountedWebSocket(ReadDeadline, LimitedWebSocket):
     """A websocket that counts what it keeps in memory, and has a deadline for a client that does not read."""
 
     queue: _CountedQueue
-    read_seconds = READ_SECONDS
-    _read_deadline: asyncio.TimerHandle | None = None
     _report: Report | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -89,21 +86,6 @@ class CountedWebSocket(LimitedWebSocket):
         self._count_bytes()
         return message
 
-    def pause_writing(self) -> None:
-        """Start the deadline of a client that does not read."""
-        super().pause_writing()
-        self._start_read_deadline()
-
-    def resume_writing(self) -> None:
-        """Cancel the deadline: the client reads."""
-        super().resume_writing()
-        self._cancel_read_deadline()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the deadline."""
-        self._cancel_read_deadline()
-        super().connection_lost(exc)
-
     def _watch(self, report: Report) -> None:
         self._report = report
         self._count_bytes()
@@ -113,18 +95,3 @@ class CountedWebSocket(LimitedWebSocket):
             return
         unparsed = len(self.conn.reader.buffer) + len(self._delayed)
         self._report(self.queue.size + unparsed + (self.conn.current_size or 0))
-
-    def _start_read_deadline(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        self._read_deadline = self.loop.call_later(self.read_seconds, self._check_reader, left)
-
-    def _check_reader(self, left: int) -> None:
-        if self.transport.get_write_buffer_size() < left:
-            self._start_read_deadline()
-        else:
-            self.transport.abort()
-
-    def _cancel_read_deadline(self) -> None:
-        if self._read_deadline is not None:
-            self._read_deadline.cancel()
-            self._read_deadline = None

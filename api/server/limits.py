@@ -19,5 +19,6 @@ class ConnectionLimits:
     # The min bytes of a body per second, in each period. 0: any.
     body_bytes_per_second: int = 512
     body_period: float = 10.0
-    # How long a client may read nothing of a response that is larger than the buffers.
-    read_seconds: float = 60.0
+    # The min bytes per second, in each period, that a client reads of what is larger than the buffers.
+    read_bytes_per_second: int = 512
+    read_period: float = 60.0

@@ -24,13 +24,14 @@ FLOOD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of all paces; they take no time."""
+    """The pauses of all paces; they take no time, as all the rest: a slow machine's flood would be slow."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     monkeypatch.setattr("api.sandbox_proxy.pace.sleep", sleep)
+    monkeypatch.setattr("api.sandbox_proxy.pace.get_running_loop", lambda: SimpleNamespace(time=lambda: 0.0))
     return slept
 
 

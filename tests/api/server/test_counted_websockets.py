@@ -9,6 +9,7 @@ import pytest
 from websockets.sync.client import connect
 
 from api.server.counted_websockets import CountedWebSocket, find_buffers
+from api.server.limits import ConnectionLimits
 from tests.services.asgi import serving
 from tests.waiting import eventually
 
@@ -47,7 +48,7 @@ def application() -> Application:
 @pytest.fixture
 def url(application: Application) -> Iterator[str]:
     """A server with little patience."""
-    impatient = type("Impatient", (CountedWebSocket,), {"read_seconds": 0.5})
+    impatient = type("Impatient", (CountedWebSocket,), {"limits": ConnectionLimits(read_period=0.5)})
     with serving(application, lifespan="off", ws=impatient, ws_per_message_deflate=False) as url:
         yield url
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -18,6 +19,7 @@ from tests.waiting import eventually
 Address = tuple[str, int]
 # More slow clients than connections that the process may have.
 CLIENTS, MAX_CONNECTIONS = 300, 60
+LARGE_BYTES = 32 * 1024 * 1024
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow:"
 BODY = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 10
 WEBHOOK = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
@@ -30,7 +32,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     message = {"more_body": True}
     while message.get("more_body"):
         message = await receive()
-    size = 32 * 1024 * 1024 if scope["path"] == "/large" else 2
+    size = LARGE_BYTES if scope["path"] == "/large" else 2
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
     await send({"type": "http.response.body", "body": b"o" * size})
 
@@ -118,11 +120,25 @@ def test_body_within_the_rate_is_received() -> None:
 
 
 def test_client_that_does_not_read_loses_its_connection() -> None:
-    limits = ConnectionLimits(read_seconds=0.1)
+    limits = ConnectionLimits(read_period=0.1)
     with limited(limits) as address, socket.create_connection(address, timeout=30) as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         # The client begins to read after the server has given up.
         assert eventually(lambda: is_reset(connection))
+
+
+def test_client_that_reads_slowly_gets_the_whole_response() -> None:
+    with (
+        limited(ConnectionLimits(read_period=0.2)) as address,
+        socket.create_connection(address, timeout=30) as connection,
+    ):
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        received = 0
+        # Each part is read within a period, and all of them within several.
+        while part := connection.recv(2 * 1024 * 1024, socket.MSG_WAITALL):
+            received += len(part)
+            time.sleep(0.05)
+        assert received > LARGE_BYTES
 
 
 class Sender:
@@ -165,7 +181,7 @@ def test_client_that_does_not_read_the_end_of_a_response_loses_its_connection(
             await send({"type": "http.response.body", "body": b""})
             served.append(protocol)
 
-    own = LIMITED | {"http": limited_http(ConnectionLimits(read_seconds=0.2)), "timeout_keep_alive": 0.2}
+    own = LIMITED | {"http": limited_http(ConnectionLimits(read_period=0.2)), "timeout_keep_alive": 0.2}
     with (
         serving(partly_unread, lifespan="off", **own) as url,
         socket.create_connection(address_of(url), timeout=30) as connection,
