@@ -16,31 +16,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import connection, forkserver
 from pathlib import Path
 
-IMPORTED_BEFOREHAND = [
-    "alembic",
-    "api.app",
-    "celery.apps.worker",
-    "celery.concurrency.thread",
-    "celery.events.dispatcher",
-    "cryptography.fernet",
-    "docker",
-    "fastapi.staticfiles",
-    "fastapi_offline",
-    "h11",
-    "httpx",
-    "kombu.transport.redis",
-    "psycopg",
-    "pydantic_settings",
-    "pytest",
-    "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite.pysqlite",
-    "sqlmodel",
-    "structlog",
-    "uvicorn.protocols.http.httptools_impl",
-    "websockets.asyncio.client",
-    "websockets.asyncio.server",
-    "worker.tasks",
-]
+IMPORTED_BEFOREHAND = ["tests.services.imported_beforehand", "pytest"]
 PR_SET_PDEATHSIG = 1
 # A child's exit status can be read only once, so one thread at a time polls a child, or starts one, which polls all.
 _ALONE = threading.Lock()
