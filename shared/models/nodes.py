@@ -86,7 +86,7 @@ class NodeSpecBackoff(SQLModel, table=True):
     # The engine's last error.
     detail: str | None = None
     # Backoff: no new sandboxes of the spec until then.
-    backoff_until: datetime | None = Field(default=None, sa_type=UtcDateTime, sa_column_kwargs={"name": "rests_until"})
+    backoff_until: datetime | None = Field(default=None, sa_type=UtcDateTime, sa_column_kwargs=BACKOFF_UNTIL)
     # One more sandbox was placed as a test.
     is_half_open: bool = Field(default=False, sa_column_kwargs=IS_HALF_OPEN)
 

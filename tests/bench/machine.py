@@ -5,8 +5,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-TICKS = os.sysconf("SC_CLK_TCK")
-
 
 def describe() -> dict[str, Any]:
     """Describe the machine, without which figures cannot be compared."""
@@ -25,9 +23,3 @@ def describe() -> dict[str, Any]:
 def memory_bytes(pid: int) -> int:
     """The resident memory of a process, including shared pages."""
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu_seconds(pid: int) -> float:
-    """The processor time of a process so far, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS

@@ -24,7 +24,7 @@ def release(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Pat
         yield code
 
 
-@pytest.mark.nightly  # `test_earlier_code` covers the update for each change
+@pytest.mark.nightly  # tests of migrations cover rows and earlier statements for each change
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_rollout_and_rollback_under_load_fail_no_request(release: Code, engine: PrivateEngine) -> None:
     with release.client() as client:

@@ -135,7 +135,7 @@ def test_messages_that_the_application_does_not_read_are_not_parsed() -> None:
             await receive()
             await send({"type": "websocket.accept"})
             await receive()
-            await asyncio.sleep(0.3)
+            await pass_a_check(receive.__self__)
             waiting.append(receive.__self__.queue.qsize())
             await send({"type": "websocket.close"})
 
@@ -147,6 +147,12 @@ def test_messages_that_the_application_does_not_read_are_not_parsed() -> None:
         websocket.socket.sendall(TEXT * MANY)
         assert close_code(websocket) == 1000
     assert 0 < waiting[0] < 1000
+
+
+async def pass_a_check(websocket: Any) -> None:
+    """Wait until what came is delayed, and once more after the next look at the application."""
+    first = await asyncio.to_thread(eventually, lambda: websocket._timer)
+    await asyncio.to_thread(eventually, lambda: websocket._timer is not first)
 
 
 def test_handshake_that_the_library_rejects_is_answered() -> None:

@@ -210,11 +210,6 @@ class Runner:
             assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations(shown=True)
             pause(began, POLL_SECONDS)
 
-    def _agrees(self, *, closely: bool) -> bool:
-        if is_busy(self.service.database) or self._seen_violations(shown=True):
-            return False
-        return not (closely and self.violations(shown=True))
-
     def is_at_rest(self) -> bool:
         """Whether no row is due or leased and the promise is kept, as far as a poll shows."""
         return not is_busy(self.service.database) and not self._seen_violations()

@@ -130,16 +130,6 @@ def write_into_process_1(text: str) -> Outcome:
     return True, "written"
 
 
-def executable_memory() -> Outcome:
-    """Execute a program that is not on a disk."""
-    descriptor = os.memfd_create("program")
-    os.write(descriptor, b"#!/bin/sh\nexit 7\n")
-    child = os.fork()
-    if child == 0:
-        os.execve(f"/proc/self/fd/{descriptor}", ["program"], {})
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, "executed"
-
-
 def _walk(root: str, device: int | None) -> Iterator[str]:
     for folder, folders, files in os.walk(root):
         if device is not None:

@@ -65,7 +65,7 @@ class Workload:
     @property
     def acknowledged(self) -> int:
         """The number of writes with a success response."""
-        reads = {f"{act} {Outcome.OK}" for act in ("list", "wake", "pool claim")}
+        reads = {f"{act} {Outcome.OK}" for act in NO_WRITES}
         return sum(
             count for name, count in self.counts.items() if name.endswith(f" {Outcome.OK}") and name not in reads
         )

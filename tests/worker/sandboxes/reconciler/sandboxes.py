@@ -91,4 +91,5 @@ def assert_legal(context: WorkerContext, sandbox_id: str) -> None:
     """Every transition in the history is in the table of legal moves."""
     with context.database.reading() as session:
         moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
+    assert moves
     assert all(move.from_status is None or move.to_status in MOVES[Status(move.from_status)] for move in moves)
