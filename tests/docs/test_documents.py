@@ -102,3 +102,12 @@ def test_tree_is_the_repositorys() -> None:
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
     parts = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")}
     assert parts <= named
+
+
+def test_every_decision_is_listed_by_number_and_by_area() -> None:
+    index = (DOCS / "decisions" / "README.md").read_text()
+    files = {int(path.name[:4]): path.name for path in (DOCS / "decisions").glob("[0-9]*.md")}
+    listed = re.findall(r"^(\d+)\. \[[^\]]+\]\(([^)]+)\)", index, re.MULTILINE)
+    assert {int(number): name for number, name in listed} == files
+    areas = re.findall(r"^\| [A-Z][^|]+ \| ([\d, ]+) \|$", index, re.MULTILINE)
+    assert {int(number) for area in areas for number in area.split(",")} == set(files)
