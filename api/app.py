@@ -15,7 +15,7 @@ from api import paths
 from api.errors.handlers import install_error_handlers
 from api.limits.keyless import KeylessLimits
 from api.lists import ResponseCache, ResponseCacheMiddleware
-from api.middleware.cors import Cors
+from api.middleware.cors import allow_origins
 from api.middleware.request_body import BodyLimitMiddleware
 from api.middleware.responses import ResponseRules
 from api.middleware.trailing_slash import SlashRedirect
@@ -119,8 +119,7 @@ def create_app(context: Context) -> FastAPI:
     app.add_middleware(ResponseCacheMiddleware, paths=LIST_PATHS, cache=app.state.response_cache)
     app.add_middleware(KeylessLimits, limits=context.limits, keyless_paths=KEYLESS_PATHS)
     if limits.cors_origin_list:
-        # Before authentication: a preflight request has no key.
-        app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
+        allow_origins(app, limits.cors_origin_list)
     return app
 
 

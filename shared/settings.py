@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         "WAKE_MOST_HELD", "WAKE_MAX_WAITING", 1000, ge=0, description="Max waiting requests in each API process"
     )
     cors_origins: str = Field(
-        "", description="Origins of websites that may call the API from a browser, comma-separated; empty: none"
+        "", pattern="^[^*]*$", description="Origins whose pages may call the API, comma-separated; empty: none"
     )
     git_hosts: str = Field(
         "", description="Git hosts that may be private or without https, comma-separated, optionally with a port"
