@@ -1,11 +1,8 @@
 """Flower as `make run` starts it: its addresses, its content and its end."""
 
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +13,10 @@ import pytest
 
 from tests.integration.secret_search import Place, assert_hidden, family
 from tests.services import http
-from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
+from tests.services.supervised import SupervisedService, running_supervised
 from tests.waiting import eventually
 
 # An image that `make run` does not build by itself.
@@ -29,88 +26,53 @@ LISTENING = "0A"  # the state in /proc/net/tcp
 CANARIES = {"model key": "canary-model-key-of-flower", "custom secret": "canary-custom-secret-of-flower"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Installation:
-    """The service under its supervisor."""
+    """The service under its supervisor, with Flower."""
 
-    supervisor: subprocess.Popen[bytes]
-    url: str
+    service: SupervisedService
     flower_port: int
-    var: Path
 
     @property
     def flower(self) -> str:
         return f"http://127.0.0.1:{self.flower_port}/admin/flower"
 
     @property
-    def key(self) -> str:
-        return (self.var / "admin.key").read_text().strip()
-
-    def client(self) -> httpx.Client:
-        return http.open_client(self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
-
-    def is_ready(self) -> bool:
-        assert self.supervisor.poll() is None, (self.var / "output").read_text()
-        return answers(f"{self.url}/ready") and (self.var / "flower.password").exists() and self.answers_as_flower()
-
-    def answers_as_flower(self) -> bool:
-        return answers(f"{self.flower}/", auth=self.login)
-
-    @property
     def login(self) -> tuple[str, str]:
-        return "flower", (self.var / "flower.password").read_text().strip()
+        return "flower", (self.service.var / "flower.password").read_text().strip()
+
+    def is_shown(self) -> bool:
+        """Whether Flower responds."""
+        try:
+            return (self.service.var / "flower.password").exists() and self.page("").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def page(self, path: str, **options: Any) -> httpx.Response:
         """One of Flower's pages."""
-        return http.get(f"{self.flower}/{path}", auth=self.login, **options)
+        return http.get(f"{self.flower}/{path}", auth=self.login, timeout=5, **options)
 
     def log(self) -> str:
-        return (self.var / "output").read_text()
-
-
-def answers(url: str, **options: Any) -> bool:
-    try:
-        return http.get(url, timeout=5, **options).status_code == 200
-    except httpx.TransportError:
-        return False
+        return self.service.log.read_text()
 
 
 @pytest.fixture
 def installation(engine: PrivateEngine) -> Iterator[Installation]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with short_directory("flower") as directory, Port() as port, Port() as flower_port, Port() as door_port:
-        environment = os.environ | {
-            "AW_VAR_DIR": str(directory),
-            "AW_PORT": str(port),
-            "AW_FLOWER_PORT": str(flower_port),
-            "AW_CLIENT_PORT": "0",
-            "AW_DOOR_PORT": str(door_port),
-            "AW_NETWORK_ISOLATION": "off",
-            "AW_DOCKER_HOST": engine.host,
-            "AW_NODE_ADDRESS": engine.address,
-            "AW_SANDBOX_ADDRESSES": engine.network,
-            "AW_SANDBOX_DISK_BYTES": "0",
-            "AW_MIN_FREE_DISK_BYTES": "0",
-            "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
-        }
-        command = [sys.executable, "-m", "deploy.service"]
-        with (directory / "output").open("ab") as output:
-            supervisor = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
-        found = Installation(supervisor, f"http://127.0.0.1:{port}", flower_port, directory)
-        try:
-            eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
-            yield found
-        finally:
-            supervisor.send_signal(signal.SIGTERM)
-            supervisor.wait(90)
-            sys.stdout.write(found.log())  # shown with a failure
+    with (
+        Port() as port,
+        running_supervised(engine, "flower=1", AW_FLOWER_PORT=str(port), AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as service,
+    ):
+        found = Installation(service, port)
+        eventually(found.is_shown, interval_seconds=0.2)
+        yield found
 
 
 @pytest.mark.nightly  # `tests/deploy/service/test_flower.py` starts Flower for each change
 def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Installation) -> None:
     # Other processes may use the port on other addresses of the machine; Flower's processes must not.
     assert addresses_of(installation) == {("127.0.0.1", installation.flower_port)}
-    with installation.client() as client:
+    with installation.service.client() as client:
         settings = {
             "llm_model": "openai/none",
             "llm_api_key": CANARIES["model key"],
@@ -125,12 +87,12 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
         assert client.delete(f"{SANDBOXES}/{sandbox_id}", params={"wait": 60}).is_success
     wanted = {"conversations.start", *(f"sandboxes.{verb}" for verb in ("start", "pause", "resume", "delete"))}
     shown = eventually(lambda: tasks_of(installation, wanted))
-    secrets = CANARIES | {"API key": installation.key, "session key": session_key}
+    secrets = CANARIES | {"API key": installation.service.key, "session key": session_key}
     assert started["status"] == "ERROR"  # the tiny image does not support conversations: a failed job is shown too
     assert_hidden(secrets, Place("Flower", shown, control=sandbox_id))
 
-    installation.supervisor.send_signal(signal.SIGTERM)
-    assert installation.supervisor.wait(90) == 0
+    installation.service.process.send_signal(signal.SIGTERM)
+    assert installation.service.process.wait(90) == 0
     assert installation.login[1] not in installation.log()
     assert re.search(r"stopped: flower\.1 \((exit status 0|terminated by SIGTERM)\)", installation.log())
     with socket.socket() as probe:

@@ -23,16 +23,25 @@ from tests.waiting import eventually
 class SupervisedService:
     """A running supervisor; `environment` is that of its processes and of commands for it."""
 
-    pid: int
+    process: subprocess.Popen[bytes]
     url: str
     var: Path
     environment: dict[str, str]
     log: Path
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's pid."""
+        return self.process.pid
+
+    @property
+    def key(self) -> str:
+        """The first user's key."""
+        return (self.var / "admin.key").read_text().strip()
+
     def client(self) -> httpx.Client:
         """The first user's client."""
-        key = (self.var / "admin.key").read_text().strip()
-        return http.open_client(self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        return http.open_client(self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
 
     def spawned(self, process: str) -> int:
         """The number of times that a process was started."""
@@ -80,7 +89,7 @@ def running_supervised(
         command = [*launcher, sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]
         with log.open("ab") as output:
             service = subprocess.Popen(command, cwd=repository, env=environment, stdout=output, stderr=output)
-        found = SupervisedService(service.pid, f"http://127.0.0.1:{port}", directory, environment, log)
+        found = SupervisedService(service, f"http://127.0.0.1:{port}", directory, environment, log)
         try:
             eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
             yield found
