@@ -13,8 +13,9 @@ from tests.structure.test_structure import PARTS, files_of, name
 # The calls whose keywords are columns to write.
 WRITING_CALLS = {"Sandbox", "add_sandbox", "Conversation", "values", "write"}
 # Their columns of this name belong to a node, to a device login, to a change entry, and to a list's filter; or are no
-# columns: a command, and what commands print.
+# columns: a command, what commands print, and a condition.
 OTHERS = {
+    "generation": {"shared/sandboxes/status.py"},
     "status": {
         "shared/nodes/registry.py",
         "shared/users/device_authorizations.py",
@@ -23,7 +24,7 @@ OTHERS = {
         "shared/cli/app.py",
         "shared/cli/local/status_operations.py",
         "shared/cli/remote/sandboxes.py",
-    }
+    },
 }
 
 
@@ -31,6 +32,7 @@ OTHERS = {
     ("column", "modules"),
     [
         ("status", {"shared/sandboxes/status.py"}),
+        ("generation", {"shared/sandboxes/desired_state.py"}),
         ("observed_generation", {"shared/sandboxes/status.py"}),
         ("execution_status", {"shared/conversations/webhook_reports.py"}),
         ("desired", {"shared/sandboxes/desired_state.py", "shared/warm_pool/start.py"}),  # a new row has one
