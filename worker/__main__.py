@@ -48,6 +48,7 @@ from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
 from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
+from worker.loops.stale_containers import find_unreaped
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_place
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
@@ -93,7 +94,7 @@ def main() -> None:
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor = open_monitor(context)
-    context.impairment_checks.append(monitor.find_cut_off)
+    context.impairment_checks.extend([monitor.find_cut_off, partial(find_unreaped, context)])
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()

@@ -205,6 +205,8 @@ class WorkerContext:
     pulls: SharedCalls
     # Ids of the sandboxes whose status checks wait for a thread.
     waiting_checks: set[str] = field(default_factory=set)
+    # Ids of the sandboxes that moved to other nodes, and whose containers the engine did not remove.
+    unreaped: set[str] = field(default_factory=set)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=NoIsolation)
     # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.

@@ -1,4 +1,4 @@
-"""Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
+"""Resync of store and engine: rows that differ are checked, containers of deleted or moved sandboxes are removed."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,6 +12,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
 from worker.loops.quarantine import quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
+from worker.loops.stale_containers import reap_stale
 from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name, is_outdated
 
@@ -48,6 +49,8 @@ def resync(context: WorkerContext) -> None:
     owned = {container_name(row.id) for row in rows}
     _handle_unowned(context, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_own_name(name)})
     _reap(context, {name for name in unlabelled - owned if _is_own_name(name)})
+    # Each time: a worker that stalled during an action may create such a container later.
+    reap_stale(context, {*listed, *volumes, *unlabelled} - owned)
 
 
 def _is_due_or_leased(row: ResyncRow) -> bool:
