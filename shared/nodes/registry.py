@@ -120,6 +120,12 @@ def is_stale(session: Session, node_id: str, sandbox_id: str) -> bool:
     return session.exec(_moved_from(node_id).where(StaleContainer.sandbox_id == sandbox_id)).first() is not None
 
 
+def has_heartbeat(session: Session, node_id: str) -> bool:
+    """Whether a worker of the node has sent a heartbeat within `HEARTBEAT_LIMIT`."""
+    node = session.get(Node, node_id)
+    return node is not None and node.heartbeat_at > oldest_heartbeat()
+
+
 def is_lost(session: Session, node_id: str) -> bool:
     """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
     node = session.get(Node, node_id)

@@ -3,6 +3,7 @@
 import structlog
 
 from shared import clock
+from shared.db.database import Session
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineError
@@ -35,6 +36,8 @@ def send_heartbeat(context: WorkerContext) -> None:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
         problem = f"the engine does not respond: {error}"
     with context.database.transaction() as session:
+        if problem and _is_other_workers(context, session):
+            return
         replaced = node_registry.record_heartbeat(
             session,
             settings.node,
@@ -47,8 +50,18 @@ def send_heartbeat(context: WorkerContext) -> None:
             engine_id=engine_id,
             reaped=reaped,
         )
+    if engine_id is not None:
+        context.engine_checked.set()
     if replaced:
         log.warning("engine_replaced", node=settings.node, before=replaced, now=engine_id)
+
+
+def _is_other_workers(context: WorkerContext, session: Session) -> bool:
+    """Whether another worker sends heartbeats for the node, while this one has never reached the node's engine.
+
+    The address of the engine may be wrong in this worker's settings: the node has no problem then.
+    """
+    return not context.engine_checked.is_set() and node_registry.has_heartbeat(session, context.settings.node)
 
 
 def _report_clock(context: WorkerContext, problem: str) -> None:

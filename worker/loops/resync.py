@@ -28,7 +28,12 @@ EXPECTED = {
 
 
 def resync(context: WorkerContext) -> None:
-    """Compare store and engine. The engine is listed first: a container's row is always older than the container."""
+    """Compare store and engine. The engine is listed first: a container's row is always older than the container.
+
+    Nothing is compared before a heartbeat has found that the engine is this node's.
+    """
+    if not context.engine_checked.is_set():
+        return
     listed = {item.name: item for item in context.engine.list_containers(context.installation)}
     volumes = set(context.engine.list_volumes(context.installation))
     unlabelled = set(context.engine.list_unlabelled_volumes())
