@@ -14,6 +14,7 @@ from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
+from shared.sql import locks
 from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
 
@@ -21,6 +22,9 @@ from shared.states import NodeStatus, Status
 def installation_id(session: Session) -> str:
     """Return this installation's id, which is generated on the first call."""
     row = session.exec(select(Installation)).first()
+    if row is None:
+        locks.lock_installation(session)  # another process may start for the first time, too
+        row = session.exec(select(Installation)).first()
     if row is None:
         row = Installation()
         session.add(row)

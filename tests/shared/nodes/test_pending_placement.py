@@ -216,6 +216,11 @@ def test_installation_keeps_its_id(database: Database) -> None:
         assert node_registry.installation_id(session) == first
 
 
+def test_two_processes_that_start_first_agree_on_the_installation(database: Database) -> None:
+    first, second = overlap(database, node_registry.installation_id, node_registry.installation_id)
+    assert first == second
+
+
 def test_new_sandbox_is_desired_running(database: Database, user: Person, spec: SandboxSpec) -> None:
     sandbox = create(database, user, spec)
     assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
