@@ -10,7 +10,7 @@ from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
-from worker.loops.quarantine import quarantine_unknown
+from worker.loops.quarantine import pause_running, quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.stale_containers import reap_stale
 from worker.loops.warm_pool import remove_outdated
@@ -52,10 +52,11 @@ def resync(context: WorkerContext) -> None:
             recheck(context, row.id)
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
-    _handle_unowned(context, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_own_name(name)})
-    _reap(context, {name for name in unlabelled - owned if _is_own_name(name)})
     # Each time: a worker that stalled during an action may create such a container later.
-    reap_stale(context, {*listed, *volumes, *unlabelled} - owned)
+    moved = set(map(container_name, reap_stale(context, {*listed, *volumes, *unlabelled} - owned)))
+    unowned = {name for name in {*listed, *volumes} - owned - moved if _is_own_name(name)}
+    _handle_unowned(context, {name: listed.get(name) for name in unowned})
+    _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
 
 
 def _is_due_or_leased(row: ResyncRow) -> bool:
@@ -84,20 +85,21 @@ def _is_own_name(name: str) -> bool:
 def _handle_unowned(context: WorkerContext, found: Mapping[str, ContainerSummary | None]) -> None:
     """Remove the containers of deleted sandboxes, and quarantine those that no row explains.
 
-    Containers of another node's rows are left alone: the worker of this engine may have been renamed.
+    Containers of another node's rows are paused and kept: a database from before a failover was restored.
     """
     explained = _reap(context, found)
     quarantine_unknown(context, {name: item for name, item in found.items() if name not in explained})
+    pause_running(context, (found[name] for name, status in explained.items() if status != Status.DELETED))
 
 
-def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
-    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows."""
+def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
+    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows, and statuses."""
     with context.database.reading() as session:
         statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
             _remove(context, sandbox_id)
-    return set(map(container_name, statuses))
+    return {container_name(sandbox_id): status for sandbox_id, status in statuses.items()}
 
 
 def _remove(context: WorkerContext, sandbox_id: str) -> None:
