@@ -10,6 +10,8 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.urls import in_url
+
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
 
@@ -96,9 +98,7 @@ class Settings(BaseSettings):
         3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
     )
     client_url: str = Field("", description="URL of the client port; empty: from the host of a request, and the port")
-    sandbox_api_url: str = Field(
-        "", description="The API's URL for the doors of nodes; empty: this machine's, from host and port"
-    )
+    sandbox_api_url: str = Field("", description="The API's URL for nodes' doors; empty: this machine's host and port")
     door_ca: str = Field("", description="Certificate authority of the nodes' doors, a file; empty: they have no TLS")
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
@@ -240,14 +240,13 @@ class Settings(BaseSettings):
     @cached_property
     def public_url(self) -> str:
         """The service's URL for people, without a trailing slash."""
-        return (self.web_url or f"http://{self.host}:{self.port}").rstrip("/")
+        return (self.web_url or f"http://{in_url(self.host)}:{self.port}").rstrip("/")
 
     @cached_property
     def api_url(self) -> str:
         """The API's URL for a node's door, without a trailing slash."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
-        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-        return (self.sandbox_api_url or f"http://{host}:{self.port}").rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return (self.sandbox_api_url or f"http://{in_url(host)}:{self.port}").rstrip("/")
 
     @cached_property
     def git_host_list(self) -> frozenset[str]:

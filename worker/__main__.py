@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -48,6 +49,7 @@ from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
 from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
+from worker.loops.stale_containers import find_unreaped
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_place
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
@@ -61,8 +63,9 @@ log = structlog.get_logger()
 
 # Pause between the end of an event stream and the next subscription.
 RECONNECT_SECONDS = 1.0
-# Database connections beside those of jobs: leases are renewed even while every job waits for a lock.
-PERIODIC_TASK_CONNECTIONS = 12
+# Database connections beside those for jobs. Some are for heartbeats and lease renewal alone: there are more runs than
+# connections, and all of them may wait for locks.
+PERIODIC_TASK_CONNECTIONS, RESERVED_CONNECTIONS = 10, 2
 
 
 def main() -> None:
@@ -93,7 +96,7 @@ def main() -> None:
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor = open_monitor(context)
-    context.impairment_checks.append(monitor.find_cut_off)
+    context.impairment_checks.extend([monitor.find_cut_off, partial(find_unreaped, context)])
     periodic_tasks = make_periodic_tasks(context, monitor)
     for task in periodic_tasks:
         task.start()
@@ -141,6 +144,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
+    reserve = Database(shared.database, pool_size=RESERVED_CONNECTIONS)
     await_schema(database, settings.database_wait_seconds)
     unfinished_restore.require_finished(database)
     with database.transaction() as session:
@@ -157,7 +161,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         vault=vault,
         engine=engine,
         publisher=Publisher(celery),
-        renewer=LeaseRenewer(database, owner, settings.lease_seconds),
+        renewer=LeaseRenewer(reserve, owner, settings.lease_seconds),
         http=http,
         status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
@@ -211,7 +215,7 @@ def make_network(
 def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings, detector = context.settings, NodeFailureDetector(context)
-    send = partial(send_heartbeat_or_exit, context, detector)
+    send = partial(send_heartbeat_or_exit, replace(context, database=context.renewer.database), detector)
     heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, send)
     return [
         PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),

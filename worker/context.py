@@ -203,8 +203,12 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
+    # Set once the engine has responded, and is this node's. Until then nothing acts on the node's sandboxes.
+    engine_checked: threading.Event = field(default_factory=threading.Event)
     # Ids of the sandboxes whose status checks wait for a thread.
     waiting_checks: set[str] = field(default_factory=set)
+    # Ids of the sandboxes that moved to other nodes, and whose containers the engine did not remove.
+    unreaped: set[str] = field(default_factory=set)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=NoIsolation)
     # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.

@@ -29,10 +29,14 @@ class LeaseRenewer:
     """Renewer of all held leases. One thread renews each of them three times per lease duration, table by table."""
 
     def __init__(self, database: Database, owner: str, seconds: float) -> None:
-        """Renew leases of `seconds` for `owner`, a name that no other process has."""
+        """Renew leases of `seconds` for `owner`, a name that no other process has.
+
+        Args:
+            database: has connections that no job uses, however many jobs wait for locks.
+        """
         self.owner = owner
         self.seconds = seconds
-        self._database = database
+        self.database = database
         self._held: dict[tuple[type[Any], str], int] = {}
         # Time of the last progress of each holder, and when it makes none any more, by the process's monotonic clock.
         self._progress: dict[tuple[type[Any], str], float] = {}
@@ -77,7 +81,7 @@ class LeaseRenewer:
 
     def _renew(self, table: type[Any], fences: dict[str, int]) -> None:
         try:
-            with self._database.transaction() as session:
+            with self.database.transaction() as session:
                 lapsed = renewals.renew(session, table, fences, self.seconds)
         except StoreError as error:
             log.warning("leases_not_renewed", table=table.__tablename__, error=type(error).__name__)

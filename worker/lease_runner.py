@@ -17,6 +17,7 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
+from shared.models import Sandbox
 from shared.observability import metrics
 from shared.observability.correlation import request_id
 from worker.context import Lane, LaneJob, WorkerContext
@@ -105,6 +106,8 @@ def _publish(context: WorkerContext, waiting: LaneJob) -> None:
 def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observed: bool) -> Row | None:
     if clock.is_wrong():
         return None  # the row stays due for a worker whose clock is right
+    if table is Sandbox and not context.engine_checked.is_set():
+        return None  # what the engine has may be another node's
     renewer, node_id = context.renewer, context.settings.node
     claimant = (row_id, renewer.owner, renewer.seconds)
     return leases.claim_and_commit(context.database, table, *claimant, node_id=node_id, only_observed=only_observed)

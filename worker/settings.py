@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
+from shared.urls import in_url
 
 
 class WorkerSettings(BaseSettings):
@@ -120,7 +121,7 @@ class WorkerSettings(BaseSettings):
     def door_url(self) -> str:
         """The URL of this node's door for the API and the workers."""
         scheme = "https" if self.door_certificate else "http"
-        return f"{scheme}://{self.advertised_host}:{self.door_port}"
+        return f"{scheme}://{in_url(self.advertised_host)}:{self.door_port}"
 
     @cached_property
     def service_url(self) -> str:

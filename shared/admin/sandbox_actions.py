@@ -12,7 +12,7 @@ from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
 from shared.sandboxes import desired_state
 from shared.sql.statements import get_locked
-from shared.states import PAUSING, Desired, Status
+from shared.states import PAUSING, Desired, Reason, Status
 from shared.users import audit
 from shared.users.audit import Actor
 from shared.warm_pool import pool as warm_pool
@@ -34,15 +34,16 @@ def actions_for(sandbox: Sandbox) -> list[SandboxAction]:
         return [SandboxAction.RETRY]
     if sandbox.owner_id is None:
         return [SandboxAction.DELETE]
+    retry = [] if _would_move(sandbox) else [SandboxAction.RETRY]
     pause = [] if sandbox.desired in PAUSING else [SandboxAction.PAUSE]
-    return [SandboxAction.RETRY, *pause, SandboxAction.DELETE]
+    return [*retry, *pause, SandboxAction.DELETE]
 
 
 def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, *, due_at: datetime) -> Job:
     """Do it, and return the job to enqueue after the commit.
 
     A retry repeats the desired state: a sandbox in ERROR is tried again, and so is a delete that hangs. It needs no
-    quota, since it changes no desired state.
+    quota, since it changes no desired state. A sandbox of a lost node has none: it would be moved without its files.
 
     Args:
         due_at: when the sweep enqueues the row, if the job is lost.
@@ -55,7 +56,8 @@ def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, 
     if sandbox is None:
         raise NotFound("sandbox", sandbox_id)
     if action not in actions_for(sandbox):
-        raise Conflict(f"{action} does not apply to this sandbox: it is {sandbox.status}, to be {sandbox.desired}")
+        why = "it would lose its files" if _would_move(sandbox) else f"it is {sandbox.status}, to be {sandbox.desired}"
+        raise Conflict(f"{action} does not apply to this sandbox: {why}")
     audit.record(session, actor, action, sandbox_id)
     match action:
         case SandboxAction.RETRY if sandbox.desired == Desired.DELETED:
@@ -69,6 +71,11 @@ def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, 
         case SandboxAction.DELETE:
             desired_state.set_desired(session, sandbox, Desired.DELETED, due_at=due_at)
     return JOBS[action](sandbox_id, sandbox.node_id)
+
+
+def _would_move(sandbox: Sandbox) -> bool:
+    """Whether a repeated desired state recreates the sandbox on another node, without its files. Its owner decides."""
+    return (sandbox.desired, sandbox.reason) == (Desired.RUNNING, Reason.NODE_LOST)
 
 
 JOBS: dict[SandboxAction, type[Job]] = {

@@ -120,12 +120,20 @@ def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = Fal
 
 
 def find_waiting(session: Session, limit: int = 100) -> list[str]:
-    """Return the ids of the sandboxes that can be placed now, oldest first, read without locks."""
-    columns: list[Any] = [Sandbox.id, Sandbox.spec_id, Sandbox.desired]
-    waiting = select(*columns).where(*_waits()).order_by(col(Sandbox.created_at)).limit(limit)
-    found = session.execute(waiting).all()
-    room = {spec_id: has_room(session, spec_id) for spec_id in {row.spec_id for row in found}}
-    return [row.id for row in found if room[row.spec_id] or row.desired == Desired.DELETED]
+    """Return the ids of the sandboxes that can be placed now, read without locks.
+
+    Those to be deleted come first: they need no room. Then come those of specs with room, oldest first: a spec without
+    room keeps out no other.
+    """
+    kinds = session.execute(select(Sandbox.spec_id, Sandbox.desired).where(*_waits()).distinct()).all()
+    if not kinds:
+        return []
+    started = {spec_id for spec_id, desired in kinds if desired != Desired.DELETED}
+    with_room = [spec_id for spec_id in started if has_room(session, spec_id)]
+    starts = col(Sandbox.desired) != Desired.DELETED
+    can_be_placed = or_(~starts, col(Sandbox.spec_id).in_(with_room))
+    found = select(Sandbox.id).where(*_waits(), can_be_placed).order_by(starts, col(Sandbox.created_at))
+    return list(session.exec(found.limit(limit)).all())
 
 
 def place_waiting(session: Session, sandbox_id: str, own_node_id: str, *, due_at: datetime) -> str | None:

@@ -7,12 +7,14 @@ from datetime import datetime
 from sqlalchemy import and_, delete, func, or_
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import now
 from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
+from shared.sql import locks
 from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
 
@@ -20,6 +22,9 @@ from shared.states import NodeStatus, Status
 def installation_id(session: Session) -> str:
     """Return this installation's id, which is generated on the first call."""
     row = session.exec(select(Installation)).first()
+    if row is None:
+        locks.lock_installation(session)  # another process may start for the first time, too
+        row = session.exec(select(Installation)).first()
     if row is None:
         row = Installation()
         session.add(row)
@@ -50,8 +55,8 @@ def record_heartbeat(
         disk_kind: what new sandboxes have their files on; None if the engine does not respond.
         runtimes: those of the engine; None if it does not respond.
         engine_id: the id of the engine; None if the engine does not respond.
-        reaped: the sandboxes that moved away and have no container on the engine any more. The node stays LOST until
-            all of them are in it: a sandbox would run twice.
+        reaped: the sandboxes that moved away until the worker last removed their containers. A lost node stays LOST
+            until all of them are in it: a sandbox would run twice.
 
     Returns:
         The id of the node's previous engine, if it was replaced.
@@ -62,7 +67,7 @@ def record_heartbeat(
     """
     node = _locked_or_added(session, node_id, capacity)
     replaced = _set_engine(session, node, engine_id) if engine_id else None
-    if problem is None and not stale_containers(session, node_id).issubset(reaped):
+    if problem is None and node.detail is not None and not stale_containers(session, node_id).issubset(reaped):
         problem = "its engine still has containers of sandboxes that moved away"
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
@@ -72,7 +77,7 @@ def record_heartbeat(
     node.runtimes = node.runtimes if runtimes is None else sorted(runtimes)
     if problem is None:
         node.heartbeat_at, node.forgotten_at = now(), None
-        _delete_tombstones(session, node_id, reaped)
+        _delete_tombstones(session, node_id)
     return replaced
 
 
@@ -111,9 +116,24 @@ def require_engine(session: Session, node_id: str, engine_id: str) -> None:
 
 def stale_containers(session: Session, node_id: str) -> set[str]:
     """Return the ids of the sandboxes that moved away from the node while it was lost, and did not move back."""
-    elsewhere = col(Sandbox.node_id).is_distinct_from(node_id)
-    moved = select(StaleContainer.sandbox_id).join(Sandbox, col(Sandbox.id) == col(StaleContainer.sandbox_id))
-    return set(session.exec(moved.where(StaleContainer.node_id == node_id, elsewhere)).all())
+    return set(session.exec(_moved_from(node_id)).all())
+
+
+def is_stale(session: Session, node_id: str, sandbox_id: str) -> bool:
+    """Whether `stale_containers` has the sandbox now."""
+    return session.exec(_moved_from(node_id).where(StaleContainer.sandbox_id == sandbox_id)).first() is not None
+
+
+def has_heartbeat(session: Session, node_id: str) -> bool:
+    """Whether a worker of the node has sent a heartbeat within `HEARTBEAT_LIMIT`."""
+    node = session.get(Node, node_id)
+    return node is not None and node.heartbeat_at > oldest_heartbeat()
+
+
+def is_lost(session: Session, node_id: str) -> bool:
+    """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
+    node = session.get(Node, node_id)
+    return node is not None and node.detail is not None
 
 
 def heartbeats(session: Session) -> dict[str, datetime]:
@@ -217,11 +237,16 @@ def _set_engine(session: Session, node: Node, engine_id: str) -> str | None:
     return before if before != engine_id else None
 
 
-def _delete_tombstones(session: Session, node_id: str, reaped: Collection[str]) -> None:
-    # A container of a deleted sandbox that appears later is unknown, and is removed as such.
-    deleted = select(Sandbox.id).where(col(Sandbox.id).in_(reaped), Sandbox.status == Status.DELETED)
-    ids = session.exec(deleted).all() if reaped else ()
-    if ids:
+def _moved_from(node_id: str) -> SelectOfScalar[str]:
+    elsewhere = col(Sandbox.node_id).is_distinct_from(node_id)
+    moved = select(StaleContainer.sandbox_id).join(Sandbox, col(Sandbox.id) == col(StaleContainer.sandbox_id))
+    return moved.where(StaleContainer.node_id == node_id, elsewhere)
+
+
+def _delete_tombstones(session: Session, node_id: str) -> None:
+    """Delete the records of deleted sandboxes: any later container of one is removed by its name."""
+    deleted = _moved_from(node_id).where(Sandbox.status == Status.DELETED)
+    if ids := session.exec(deleted).all():
         on_node = and_(col(StaleContainer.node_id) == node_id, col(StaleContainer.sandbox_id).in_(ids))
         session.execute(delete(StaleContainer).where(on_node))
 

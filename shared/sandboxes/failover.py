@@ -1,5 +1,6 @@
 """Fail over the sandboxes of a lost node: mark lost, move on resume, tombstone if the node is abandoned."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, auto
@@ -58,14 +59,16 @@ class FailoverAction(StrEnum):
 
 
 def concerned(session: Session, node_id: str) -> list[str]:
-    """Return the ids of the sandboxes on a lost node that may need an action."""
-    on_node = (Sandbox.node_id == node_id, placement.is_there())
-    runs = col(Sandbox.status).in_((Status.RUNNING, Status.STARTING))
-    is_pending = col(Sandbox.generation) != col(Sandbox.observed_generation)
-    is_abandoned = select(Node.id).where(Node.id == node_id, col(Node.forgotten_at).is_not(None)).exists()
-    not_marked = or_(col(Sandbox.reason).is_distinct_from(Reason.NODE_LOST), col(Sandbox.desired) == Desired.DELETED)
-    needs_action = or_(runs, is_pending, is_abandoned & not_marked)
-    return list(session.exec(select(Sandbox.id).where(*on_node, needs_action).order_by(col(Sandbox.id))).all())
+    """Return the ids of the sandboxes on a lost node that need an action now, and can be moved if that is the action.
+
+    The others wait for their node or for room, and cost no transaction each.
+    """
+    is_abandoned = session.get_one(Node, node_id).forgotten_at is not None
+    rows = [(row, _action_for(row, node_id, is_abandoned)) for row in _candidates(session, node_id, is_abandoned)]
+    specs = {row.spec_id for row, action in rows if action == FailoverAction.MOVE}
+    full = {spec_id for spec_id in specs if not placement.has_room(session, spec_id)}
+    waits = {row.id for row, action in rows if action == FailoverAction.MOVE and row.spec_id in full}
+    return [row.id for row, action in rows if action is not None and row.id not in waits]
 
 
 def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) -> FailedOver | None:
@@ -92,6 +95,15 @@ def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant)
     if node_id is None:
         return _mark_lost(session, row, problem, is_abandoned=is_abandoned)
     return _move(session, row, node_id, claimant.due_at)
+
+
+def _candidates(session: Session, node_id: str, is_abandoned: bool) -> Sequence[Sandbox]:
+    runs = col(Sandbox.status).in_((Status.RUNNING, Status.STARTING))
+    is_pending = col(Sandbox.generation) != col(Sandbox.observed_generation)
+    not_marked = or_(col(Sandbox.reason).is_distinct_from(Reason.NODE_LOST), col(Sandbox.desired) == Desired.DELETED)
+    may_need = or_(runs, is_pending, not_marked) if is_abandoned else or_(runs, is_pending)
+    on_node = select(Sandbox).where(Sandbox.node_id == node_id, placement.is_there(), may_need)
+    return session.exec(on_node.order_by(col(Sandbox.id))).all()
 
 
 def _action_for(sandbox: Sandbox, node_id: str, is_abandoned: bool) -> FailoverAction | None:

@@ -25,8 +25,8 @@ from shared.errors import NotFound
 from shared.models import User
 from shared.sql.statements import locked
 
-# The namespace: the first half of an advisory lock's key. The second half names the locked thing.
-POOLS = 1
+# The namespaces: the first half of an advisory lock's key. The second half names the locked thing.
+POOLS, INSTALLATION = 1, 2
 
 
 def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = False) -> Any:
@@ -54,3 +54,9 @@ def try_lock_pool(session: Session, spec_id: str) -> bool:
     if session.get_bind().dialect.name != "postgresql":
         return True
     return bool(session.execute(select(func.pg_try_advisory_xact_lock(POOLS, func.hashtext(spec_id)))).scalar_one())
+
+
+def lock_installation(session: Session) -> None:
+    """Lock the installation's row until the end of the transaction, also while there is none."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(INSTALLATION, 0)))

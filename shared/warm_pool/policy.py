@@ -19,7 +19,7 @@ class WarmSandbox:
 
     Args:
         is_ready: it could be claimed now.
-        is_useless: it failed, or its spec, its image or its node has changed.
+        is_useless: it failed, its spec or its image has changed, or its node is cordoned.
         is_old: it could be claimed, but should be replaced.
     """
 

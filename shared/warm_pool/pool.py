@@ -14,7 +14,7 @@ from shared.nodes import placement
 from shared.sandboxes import specs
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.states import Desired, Reason, Status
+from shared.states import Desired, NodeStatus, Reason, Status
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool.policy import OLD, WarmSandbox, backoff_until, plan_pool
 from shared.warm_pool.start import SandboxStart, start
@@ -107,34 +107,53 @@ def on_node(session: Session, node_id: str) -> list[Pooled]:
     return [Pooled(*row) for row in found.all()]
 
 
-class _PoolState:
-    """A spec's pool as read, and the plan for it."""
+class _PoolRow(NamedTuple):
+    """A warm sandbox as read.
 
-    def __init__(self, spec: SandboxSpec, rows: Sequence[Any]) -> None:
-        self.rows = [row[0] for row in rows]
-        sandboxes = [_warm_sandbox(spec, row[0], row[1]) for row in rows]
-        self.plan = plan_pool(sandboxes, target=spec.warm_target, max_size=spec.warm_most)
+    Args:
+        is_cordoned: its node takes no sandboxes until an operator uncordons it.
+        is_away: its node takes none now, but may at any time: it is lost, silent or closed.
+    """
+
+    sandbox: Sandbox
+    is_cordoned: bool
+    is_away: bool
+
+
+class _PoolState:
+    """A spec's pool as read, and the plan for it.
+
+    Sandboxes that are away can't be claimed: they are not counted. Nor are they removed, because most return soon: the
+    engine was late one time, or the database was unavailable. Those that a lost node keeps are in ERROR soon.
+    """
+
+    def __init__(self, spec: SandboxSpec, rows: Sequence[_PoolRow]) -> None:
+        self.rows = [row.sandbox for row in rows]
+        found = [(_warm_sandbox(spec, row), row.is_away) for row in rows]
+        counted = [sandbox for sandbox, is_away in found if sandbox.is_useless or not is_away]
+        self.plan = plan_pool(counted, target=spec.warm_target, max_size=spec.warm_most)
         is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
         self.needs_reconciling = bool(self.plan.retired or (self.plan.wanted and not is_backing_off))
 
 
 def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
-    takes_sandboxes = and_(*placement.takes_sandboxes())
-    statement = select(Sandbox, func.coalesce(takes_sandboxes, False)).outerjoin(
-        Node, col(Node.id) == col(Sandbox.node_id)
-    )
+    is_cordoned = col(Node.status) == NodeStatus.CORDONED
+    is_away = and_(~is_cordoned, ~and_(*placement.takes_sandboxes()))
+    # A sandbox without a node is neither.
+    flags = (func.coalesce(condition, False) for condition in (is_cordoned, is_away))
+    statement = select(Sandbox, *flags).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
     in_pool = statement.where(pool_claims.is_warm(), Sandbox.spec_id == spec.id)
-    return _PoolState(spec, session.execute(in_pool.order_by(*pool_claims.ORDER)).all())
+    return _PoolState(spec, [_PoolRow(*row) for row in session.execute(in_pool.order_by(*pool_claims.ORDER)).all()])
 
 
-def _warm_sandbox(spec: SandboxSpec, row: Sandbox, on_node: bool) -> WarmSandbox:
-    boots = row.status == Status.STARTING
-    fits = row.spec_revision == spec.revision and (on_node or (boots and row.node_id is None))
+def _warm_sandbox(spec: SandboxSpec, row: _PoolRow) -> WarmSandbox:
+    sandbox = row.sandbox
+    fits = sandbox.spec_revision == spec.revision and not row.is_cordoned and sandbox.desired == Desired.RUNNING
     return WarmSandbox(
-        row.id,
-        is_ready=row.status == Status.RUNNING,
-        is_useless=not fits or row.status not in (Status.STARTING, Status.RUNNING) or row.desired != Desired.RUNNING,
-        is_old=row.created_at < now() - OLD,
+        sandbox.id,
+        is_ready=sandbox.status == Status.RUNNING,
+        is_useless=not fits or sandbox.status not in (Status.STARTING, Status.RUNNING),
+        is_old=sandbox.created_at < now() - OLD,
     )
 
 

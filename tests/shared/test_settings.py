@@ -46,7 +46,7 @@ def test_external_broker_is_used_unchanged() -> None:
     [
         ({}, "http://127.0.0.1:3000", "http://127.0.0.1:3000"),
         ({"port": 80, "host": "h"}, "http://h:80", "http://h:80"),
-        ({"host": "::"}, "http://:::3000", "http://[::1]:3000"),
+        ({"host": "::"}, "http://[::]:3000", "http://[::1]:3000"),
         ({"web_url": "https://w/", "sandbox_api_url": "https://s/p/"}, "https://w", "https://s/p"),
     ],
 )

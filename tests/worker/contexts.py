@@ -25,8 +25,8 @@ def make_context(
     publisher: RecordingPublisher | None = None,
     owner: str = "worker-1",
 ) -> WorkerContext:
-    """The context of one worker, which holds its leases as `owner`."""
-    return WorkerContext(
+    """The context of one worker, which has sent a heartbeat, and holds its leases as `owner`."""
+    context = WorkerContext(
         shared=shared,
         settings=settings,
         database=database,
@@ -43,3 +43,5 @@ def make_context(
         boots=Lane(32),
         pulls=SharedCalls(),
     )
+    context.engine_checked.set()
+    return context

@@ -12,6 +12,7 @@ from worker.settings import WorkerSettings
     [
         ({}, "http://127.0.0.1:3001"),
         ({"node_address": "10.0.0.5", "door_port": 81}, "http://10.0.0.5:81"),
+        ({"node_address": "2001:db8::2"}, "http://[2001:db8::2]:3001"),
         ({"advertised_host": "node-a", "door_certificate": "/etc/door.pem"}, "https://node-a:3001"),
     ],
 )

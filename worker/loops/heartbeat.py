@@ -3,10 +3,11 @@
 import structlog
 
 from shared import clock
+from shared.db.database import Session
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineError
-from worker.sandboxes.container_spec import container_name
+from worker.loops.stale_containers import list_names, reap_stale
 
 log = structlog.get_logger()
 
@@ -14,8 +15,10 @@ log = structlog.get_logger()
 def send_heartbeat(context: WorkerContext) -> None:
     """Send one heartbeat. A node without its engine is LOST: its sandboxes wait, and nothing new is placed on it.
 
-    A node that was lost removes the containers of sandboxes that failed over before it is READY again. A worker whose
-    clock is wrong sends no heartbeat: it reports the clock.
+    A node that was lost removes the containers of sandboxes that failed over before it is READY again. A container that
+    the engine does not remove keeps no node lost: all sandboxes of the node would be in ERROR because of it.
+
+    A worker whose clock is wrong sends no heartbeat: it reports the clock.
 
     Raises:
         Conflict: this worker's engine does not belong to its node's name; the worker must not run.
@@ -28,11 +31,13 @@ def send_heartbeat(context: WorkerContext) -> None:
     try:
         engine_id = context.engine.read_id()
         disk_kind, runtimes = context.engine.disk_kind(), context.engine.runtimes()
-        reaped = _reap_stale_containers(context, engine_id)
+        reaped = _reap_if_lost(context, engine_id)
     except EngineError as error:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
         problem = f"the engine does not respond: {error}"
     with context.database.transaction() as session:
+        if problem and _is_other_workers(context, session):
+            return
         replaced = node_registry.record_heartbeat(
             session,
             settings.node,
@@ -45,8 +50,18 @@ def send_heartbeat(context: WorkerContext) -> None:
             engine_id=engine_id,
             reaped=reaped,
         )
+    if engine_id is not None:
+        context.engine_checked.set()
     if replaced:
         log.warning("engine_replaced", node=settings.node, before=replaced, now=engine_id)
+
+
+def _is_other_workers(context: WorkerContext, session: Session) -> bool:
+    """Whether another worker sends heartbeats for the node, while this one has never reached the node's engine.
+
+    The address of the engine may be wrong in this worker's settings: the node has no problem then.
+    """
+    return not context.engine_checked.is_set() and node_registry.has_heartbeat(session, context.settings.node)
 
 
 def _report_clock(context: WorkerContext, problem: str) -> None:
@@ -55,19 +70,19 @@ def _report_clock(context: WorkerContext, problem: str) -> None:
         node_registry.report_problem(session, context.settings.node, problem)
 
 
-def _reap_stale_containers(context: WorkerContext, engine_id: str) -> set[str]:
-    """Remove the containers and volumes of sandboxes that moved to other nodes. Returns the sandboxes' ids.
+def _reap_if_lost(context: WorkerContext, engine_id: str) -> set[str]:
+    """Reap the stale containers if this node is lost. Returns the ids of the sandboxes that moved away until then.
 
-    Every heartbeat does this: a worker that stalled during an action may create such a container later.
+    Otherwise the resync does it: a slow list must not delay a heartbeat.
     """
     with context.database.reading() as session:
         # A container that is stale on this node's engine may be in use on another engine.
         node_registry.require_engine(session, context.settings.node, engine_id)
-        stale = node_registry.stale_containers(session, context.settings.node)
-    if stale:
-        found = {item.name for item in context.engine.list_containers(context.installation)}
-        found.update(context.engine.list_volumes(context.installation), context.engine.list_unlabelled_volumes())
-        for name in found.intersection(map(container_name, stale)):
-            log.warning("reaping_stale_container", container=name)
-            context.engine.remove(name)
-    return stale
+        if not node_registry.is_lost(session, context.settings.node):
+            return set()
+    try:
+        listed = list_names(context)
+    except EngineError as error:
+        log.warning("stale_containers_not_listed", node=context.settings.node, error=str(error))
+        listed = set()
+    return reap_stale(context, listed)

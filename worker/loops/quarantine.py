@@ -24,7 +24,7 @@ def quarantine_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSu
         unknown: the containers that no row explains, by name; None if there is only a volume.
     """
     node_id = context.settings.node
-    _pause(context, [item for item in unknown.values() if item is not None])
+    pause_running(context, unknown.values())
     with context.database.reading() as session:
         known = quarantine.find(session, node_id)
     names = {row.name for row in known}
@@ -35,10 +35,14 @@ def quarantine_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSu
     _remove(context, known)
 
 
-def _pause(context: WorkerContext, found: Iterable[ContainerSummary]) -> None:
-    """Pause the containers: no user can stop an agent without a row. A paused one loses nothing if its row returns."""
+def pause_running(context: WorkerContext, found: Iterable[ContainerSummary | None]) -> None:
+    """Pause the containers of no row of this node: no user can stop their agents.
+
+    A paused one loses nothing if its row returns.
+    """
     for item in found:
-        if item.state == ContainerState.RUNNING:
+        if item is not None and item.state == ContainerState.RUNNING:
+            log.warning("pausing_container_without_row", container=item.name, node=context.settings.node)
             try:
                 context.engine.pause(item.name)
             except (EngineRefused, EngineFailing) as error:

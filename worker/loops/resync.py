@@ -1,4 +1,4 @@
-"""Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
+"""Resync of store and engine: rows that differ are checked, containers of deleted or moved sandboxes are removed."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,8 +10,9 @@ from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
-from worker.loops.quarantine import quarantine_unknown
+from worker.loops.quarantine import pause_running, quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
+from worker.loops.stale_containers import reap_stale
 from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name, is_outdated
 
@@ -27,7 +28,12 @@ EXPECTED = {
 
 
 def resync(context: WorkerContext) -> None:
-    """Compare store and engine. The engine is listed first: a container's row is always older than the container."""
+    """Compare store and engine. The engine is listed first: a container's row is always older than the container.
+
+    Nothing is compared before a heartbeat has found that the engine is this node's.
+    """
+    if not context.engine_checked.is_set():
+        return
     listed = {item.name: item for item in context.engine.list_containers(context.installation)}
     volumes = set(context.engine.list_volumes(context.installation))
     unlabelled = set(context.engine.list_unlabelled_volumes())
@@ -46,8 +52,11 @@ def resync(context: WorkerContext) -> None:
             recheck(context, row.id)
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
-    _handle_unowned(context, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_own_name(name)})
-    _reap(context, {name for name in unlabelled - owned if _is_own_name(name)})
+    # Each time: a worker that stalled during an action may create such a container later.
+    moved = set(map(container_name, reap_stale(context, {*listed, *volumes, *unlabelled} - owned)))
+    unowned = {name for name in {*listed, *volumes} - owned - moved if _is_own_name(name)}
+    _handle_unowned(context, {name: listed.get(name) for name in unowned})
+    _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
 
 
 def _is_due_or_leased(row: ResyncRow) -> bool:
@@ -76,20 +85,21 @@ def _is_own_name(name: str) -> bool:
 def _handle_unowned(context: WorkerContext, found: Mapping[str, ContainerSummary | None]) -> None:
     """Remove the containers of deleted sandboxes, and quarantine those that no row explains.
 
-    Containers of another node's rows are left alone: the worker of this engine may have been renamed.
+    Containers of another node's rows are paused and kept: a database from before a failover was restored.
     """
     explained = _reap(context, found)
     quarantine_unknown(context, {name: item for name, item in found.items() if name not in explained})
+    pause_running(context, (found[name] for name, status in explained.items() if status != Status.DELETED))
 
 
-def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
-    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows."""
+def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
+    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows, and statuses."""
     with context.database.reading() as session:
         statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
             _remove(context, sandbox_id)
-    return set(map(container_name, statuses))
+    return {container_name(sandbox_id): status for sandbox_id, status in statuses.items()}
 
 
 def _remove(context: WorkerContext, sandbox_id: str) -> None:

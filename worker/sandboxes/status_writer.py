@@ -9,7 +9,7 @@ import structlog
 
 from shared.clock import after, now
 from shared.container_logs.kept_logs import LogCause
-from shared.leasing import waiters
+from shared.leasing import leases, waiters
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.nodes.placement import BackoffChange
@@ -196,7 +196,11 @@ class StatusWriter:
         """Remove everything of a sandbox that never was ready; keep the files of one that was, or may have been.
 
         An error of the engine must not replace the reason in the row: the next resync retries.
+
+        Raises:
+            LeaseLost: another worker owns the sandbox, which may run again under the same names.
         """
+        leases.read(self._context.database, Sandbox, self._sandbox.id, self._sandbox.fence, ("id",))
         if self._is_in_doubt() and observed.state == ContainerState.ABSENT and is_pools_volume(observed):
             return
         try:

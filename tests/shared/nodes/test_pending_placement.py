@@ -12,7 +12,7 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.db.database import Database
 from shared.errors import NotFound
-from shared.models import Sandbox, SandboxSpec
+from shared.models import NodeSpecBackoff, Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
 from shared.sandboxes import queries as sandbox_queries
@@ -216,6 +216,11 @@ def test_installation_keeps_its_id(database: Database) -> None:
         assert node_registry.installation_id(session) == first
 
 
+def test_two_processes_that_start_first_agree_on_the_installation(database: Database) -> None:
+    first, second = overlap(database, node_registry.installation_id, node_registry.installation_id)
+    assert first == second
+
+
 def test_new_sandbox_is_desired_running(database: Database, user: Person, spec: SandboxSpec) -> None:
     sandbox = create(database, user, spec)
     assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
@@ -230,3 +235,32 @@ def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: P
     deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
     make_sandbox(database, user, status=Status.STARTING, node_id=None)
     assert place_waiting(database) == [(deleted.id, "own")]
+
+
+def test_many_that_wait_for_room_delay_no_delete(database: Database, user: Person) -> None:
+    make_node(database, "own", capacity=1)
+    make_sandbox(database, user, node_id="own")
+    for _ in range(3):
+        make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
+    with database.reading() as session:
+        assert placement.find_waiting(session, limit=2) == [deleted.id]
+
+
+def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=9)
+    for _ in range(3):
+        make_sandbox(database, user, status=Status.STARTING, node_id=None, spec_id="broken/image:1")
+    waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    until = now() + timedelta(minutes=1)
+    with database.transaction() as session:
+        session.add(NodeSpecBackoff(node_id="a", spec_id="broken/image:1", failures=3, backoff_until=until))
+    with database.reading() as session:
+        assert placement.find_waiting(session, limit=2) == [waiting.id]
+
+
+def test_deletes_are_placed_before_starts(database: Database, user: Person) -> None:
+    make_node(database, "own", capacity=9)
+    started = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
+    assert place_waiting(database) == [(deleted.id, "own"), (started.id, "own")]

@@ -13,40 +13,12 @@ from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import specs
-from shared.states import Desired, NodeStatus, Reason, Status
+from shared.states import Desired, Reason, Status
 from shared.warm_pool import pool as warm_pool
-from shared.warm_pool import start as sandbox_start
 from shared.warm_pool.policy import OLD
-from tests.factories import SPEC_ID, VAULT, Person, make_node
+from tests.factories import SPEC_ID, Person, make_node
 from tests.interleaving import overlap
-
-LATER = 5.0
-
-
-def claim(session: Session, owner: Person, **own: int | None) -> Sandbox:
-    spec = specs.get_spec(session, SPEC_ID)
-    return sandbox_start.start(
-        session, VAULT, owner_id=owner.id, spec=spec, due_at=after(LATER), own_deadlines=own
-    ).sandbox
-
-
-def reconcile(database: Database, boots: int = 10) -> list[tuple[str, str]]:
-    """Reconcile the pool as a sweep does: one transaction for each new sandbox."""
-    with database.transaction() as session:
-        changed = warm_pool.remove_useless(session, SPEC_ID, due_at=after(LATER))
-    while (created := make_warm_sandbox(database, boots)) is not None:
-        changed.append(created)
-    return [(row.id, row.desired) for row in changed]
-
-
-def make_warm_sandbox(database: Database, boots: int) -> Sandbox | None:
-    with database.transaction() as session:
-        return make_warm_sandbox_in(session, boots)
-
-
-def make_warm_sandbox_in(session: Session, boots: int = 10) -> Sandbox | None:
-    started = warm_pool.start_warm_sandbox(session, VAULT, SPEC_ID, boots=boots, due_at=after(LATER))
-    return started.sandbox if started else None
+from tests.shared.warm_pool.pools import LATER, claim, make_warm_sandbox_in, reconcile
 
 
 def listed_for(database: Database, owner: Person) -> list[str]:
@@ -107,23 +79,6 @@ def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
     warm = add(**columns)
     with database.transaction() as session:
         assert claim(session, owner).id != warm
-
-
-@pytest.mark.parametrize(
-    "columns", [{"status": NodeStatus.LOST}, {"status": NodeStatus.CORDONED}, {"heartbeat_at": after(-60)}]
-)
-def test_warm_sandboxes_of_a_node_that_takes_none_are_removed(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
-) -> None:
-    warm = add(node_id="node-b")
-    with database.transaction() as session:
-        for name, value in columns.items():
-            setattr(session.get_one(Node, "node-b"), name, value)
-    with database.transaction() as session:
-        assert claim(session, owner).id != warm
-    assert (warm, Desired.DELETED) in reconcile(database)
-    with database.reading() as session:
-        assert session.get_one(Sandbox, warm).desired_reason == Reason.RETIRED
 
 
 def test_two_claims_get_two_sandboxes(database: Database, owner: Person, add: Callable[..., str]) -> None:

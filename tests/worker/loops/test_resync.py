@@ -167,14 +167,16 @@ class TestReaping:
         resync(context)
         assert list(engine.volumes) == ["backup"]
 
-    def test_leaves_the_sandboxes_of_another_node_alone(
+    def test_pauses_and_keeps_the_sandboxes_of_another_node(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
-        # After a worker was renamed, or with two workers on one engine.
+        # After the restore of a database from before a failover, or if a worker was renamed.
         make_node(context.database, "node-b")
         theirs = put(engine, quiet_row(context, user, Status.RUNNING, node_id="node-b"))
-        assert checked(context) == set()
-        assert engine.containers[theirs].state == ContainerState.RUNNING
+        for _ in range(2):
+            assert checked(context) == set()
+            assert engine.containers[theirs].state == ContainerState.PAUSED
+        assert engine.verbs().count("pause") == 1
         assert all_rows(context.database)["unknown_container"] == []
 
     @pytest.mark.parametrize("at", range(6))

@@ -12,6 +12,7 @@ from tests.worker.scenes import another, assert_at_rest, change, punctuated, row
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
+from worker.loops.resync import resync
 from worker.loops.sweep import sweep
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -224,7 +225,7 @@ def test_container_that_a_slow_worker_creates_late_is_removed(
     name = container_name(sandbox_id)
     engine.containers[name] = engine.containers[container_name(late)]
     engine.volumes[name] = engine.volumes[container_name(late)]
-    send_heartbeat(context)
+    resync(context)
     assert set(engine.containers) == set(engine.volumes) == {container_name(late)}
 
 

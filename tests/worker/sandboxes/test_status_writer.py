@@ -3,10 +3,11 @@
 import pytest
 from prometheus_client import generate_latest
 
-from shared.clock import now
+from shared.clock import after, now
 from shared.crypto import new_api_key
 from shared.models import Sandbox
 from shared.observability import metrics
+from shared.queue.jobs import Job
 from shared.sandboxes import desired_state
 from shared.states import Desired, Status
 from shared.users import settings_store
@@ -14,8 +15,9 @@ from tests.factories import Person
 from tests.fakes.container import printed
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.metrics import read_metrics
-from tests.worker.scenes import row, start, warm
+from tests.worker.scenes import another, change, row, set_desired, start, warm
 from worker.context import WorkerContext
+from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -46,6 +48,26 @@ def test_failure_s_log_lines_hold_no_secret_of_its_owner(
     engine.at_boot = 3
     reconcile(context, sandbox_id)
     assert str(row(context, Sandbox, sandbox_id).detail).endswith("401 incorrect API key: ******")
+
+
+def test_late_cleanup_leaves_the_next_worker_s_container_alone(
+    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox_id = start(context, user)
+    engine.at_boot = 3
+
+    def stall(*_jobs: Job) -> None:
+        """After its write of ERROR the worker stands still, until another worker has run the sandbox."""
+        if row(context, Sandbox, sandbox_id).status == Status.ERROR:
+            engine.at_boot = None
+            change(context, Sandbox, sandbox_id, lease_until=after(-1))
+            set_desired(context, sandbox_id, Desired.RUNNING)
+            reconcile(another(context), sandbox_id)
+
+    monkeypatch.setattr(context.publisher, "publish", stall)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert list(engine.containers) == list(engine.volumes) == [container_name(sandbox_id)]
 
 
 REFILL = "agent_workspace_warm_pool_refill_seconds"

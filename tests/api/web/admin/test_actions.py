@@ -11,7 +11,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import AuditEntry, Node, Sandbox
 from shared.queue.jobs import CheckSandbox, DeleteSandbox, Job, PauseSandbox
-from shared.states import Desired, NodeStatus, Status
+from shared.states import Desired, NodeStatus, Reason, Status
 from shared.users import audit
 from shared.users.audit import Actor
 from tests.api.web.admin.conftest import Act
@@ -84,6 +84,17 @@ def test_action_that_does_not_apply_is_refused(
     assert act(f"/admin/sandboxes/{sandbox.id}/{action}").status_code == refusal
     assert read(database, sandbox).generation == sandbox.generation
     assert len(recorded(database)) == 1
+
+
+def test_sandbox_of_a_lost_node_is_moved_by_its_owner_only(
+    act: Act, browser: TestClient, database: Database, user: Person
+) -> None:
+    lost = make_sandbox(database, user, status=Status.ERROR, desired=Desired.RUNNING, reason=Reason.NODE_LOST)
+    answer = act(f"/admin/sandboxes/{lost.id}/retry")
+    assert (answer.status_code, "would lose its files" in answer.text) == (409, True)
+    assert read(database, lost).generation == lost.generation
+    assert f"{lost.id}/retry" not in browser.get(f"/admin/sandboxes/{lost.id}").text
+    assert act(f"/admin/sandboxes/{lost.id}/delete").status_code == 303
 
 
 def test_warm_sandbox_can_be_removed(act: Act, database: Database, user: Person) -> None:

@@ -89,12 +89,13 @@ def _is_lost(runner: Runner, sandbox_id: str) -> None:
 
 
 def moved_away(runner: Runner) -> str:
-    """A sandbox that was recreated on another node and deleted there; this node must remove its stale container."""
+    """A sandbox that was recreated on another node and deleted there, when this lost node has its stale container."""
     make_node(runner.service.database, ELSEWHERE, status=NodeStatus.CORDONED)
     sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
     here = runner.service.environment["AW_NODE"]
     with runner.service.database.transaction() as session:
         session.add(StaleContainer(node_id=here, sandbox_id=sandbox_id))
+        session.execute(update(Node).where(col(Node.id) == here).values(status=NodeStatus.LOST, detail="silent"))
     return sandbox_id
 
 

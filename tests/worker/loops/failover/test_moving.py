@@ -96,7 +96,7 @@ class TestResumeElsewhere:
         lose(other)
         set_desired(other, sandbox_id, Desired.RUNNING)
         # After it has read the stale containers, and before it writes.
-        beating, _ = punctuated(context, 2, lambda: lose(other))
+        beating, _ = punctuated(context, 4, lambda: lose(other))
         send_heartbeat(beating)
         assert status_of(context) == NodeStatus.LOST
         assert container_name(sandbox_id) in engine.containers

@@ -8,6 +8,7 @@ import pytest
 from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.queue.jobs import StartConversation
+from shared.sandboxes import failover
 from shared.sandboxes.failover import Lost
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
@@ -116,6 +117,22 @@ class TestLoss:
         before = row(other, Sandbox, sandbox.id)
         lose(other)
         assert row(other, Sandbox, sandbox.id).fence == before.fence
+
+    @pytest.mark.parametrize("desired", sorted(Desired))
+    def test_sandbox_that_waits_for_its_node_or_for_room_costs_no_transaction(
+        self, other: WorkerContext, user: Person, desired: Desired
+    ) -> None:
+        change(other, Node, "node-b", capacity=0)
+        sandbox = make_sandbox(other.database, user)
+        lose(other)
+        set_desired(other, sandbox.id, desired)
+        lose(other)
+        with other.database.reading() as session:
+            assert failover.concerned(session, NODE_ID) == []
+            change(other, Node, "node-b", capacity=1)
+        with other.database.reading() as session:
+            is_moved = desired == Desired.RUNNING
+            assert failover.concerned(session, NODE_ID) == [sandbox.id] * is_moved
 
     @pytest.mark.parametrize(
         ("first", "then", "status"),

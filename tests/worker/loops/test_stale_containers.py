@@ -1,0 +1,145 @@
+"""Stale containers, on the node that their sandboxes moved away from."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from shared.models import Node, Sandbox
+from shared.states import Desired, NodeStatus, Status
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
+from tests.worker.scenes import change, deliver, row, running, set_desired
+from worker.context import WorkerContext
+from worker.engine.protocol import EngineUnavailable
+from worker.loops.heartbeat import send_heartbeat
+from worker.loops.resync import resync
+from worker.loops.stale_containers import find_unreaped
+from worker.sandboxes.container_spec import container_name
+
+
+def move(context: WorkerContext, *ids: str) -> None:
+    """Lose the node of the sandboxes, and resume them on another one."""
+    lose(context)
+    for sandbox_id in ids:
+        set_desired(context, sandbox_id, Desired.RUNNING)
+    lose(context)
+    deliver(context)
+
+
+def run_here(context: WorkerContext, user: Person, number: int) -> list[str]:
+    """Start sandboxes on `node-a`, in the order of their ids."""
+    change(context, Node, "node-b", capacity=0)
+    ids = sorted(running(context, user) for _ in range(number))
+    change(context, Node, "node-b", capacity=200)
+    return ids
+
+
+@pytest.fixture
+def moved(context: WorkerContext, other: WorkerContext, user: Person) -> str:
+    """A sandbox that runs on `node-b`, while `node-a` is lost and still has its former container."""
+    sandbox_id = running(context, user)
+    move(other, sandbox_id)
+    assert row(other, Sandbox, sandbox_id).node_id == "node-b"
+    return sandbox_id
+
+
+@pytest.mark.parametrize("trouble", ["fail", "refuse"])
+@pytest.mark.parametrize("verb", ["remove", "list_containers", "list_volumes", "list_unlabelled_volumes"])
+@pytest.mark.usefixtures("moved")
+def test_node_is_ready_although_its_engine_does_not_remove_a_container(
+    context: WorkerContext, engine: FakeEngine, trouble: str, verb: str
+) -> None:
+    getattr(engine, trouble)[verb] = 1
+    send_heartbeat(context)
+    assert (status_of(context), row(context, Node, NODE_ID).detail) == (NodeStatus.READY, None)
+    assert len(engine.containers) == 1
+    resync(context)
+    assert (engine.containers, engine.volumes) == ({}, {})
+
+
+@pytest.mark.usefixtures("moved")
+def test_container_that_is_left_is_reported_until_it_is_removed(context: WorkerContext, engine: FakeEngine) -> None:
+    context.impairment_checks.append(partial(find_unreaped, context))
+    [name] = engine.containers
+    engine.fail["remove"] = 2
+    send_heartbeat(context)
+    assert name in str(row(context, Node, NODE_ID).impaired_reason)
+    resync(context)
+    send_heartbeat(context)
+    assert name in str(row(context, Node, NODE_ID).impaired_reason)
+    resync(context)
+    send_heartbeat(context)
+    assert row(context, Node, NODE_ID).impaired_reason is None
+
+
+@pytest.mark.usefixtures("moved")
+def test_heartbeat_of_a_ready_node_waits_for_no_list(context: WorkerContext, engine: FakeEngine) -> None:
+    send_heartbeat(context)
+    engine.calls.clear()
+    send_heartbeat(context)
+    assert [verb for verb, _ in engine.calls] == ["read_id"]
+    assert status_of(context) == NodeStatus.READY
+
+
+def test_container_that_appears_later_is_removed(
+    context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine, other_engine: FakeEngine
+) -> None:
+    late = engine.containers[container_name(moved)]
+    send_heartbeat(context)
+    engine.containers[late.request.name] = late
+    resync(context)
+    assert engine.containers == {}
+    resync(other)
+    assert list(other_engine.containers) == [container_name(moved)]
+
+
+def test_removal_without_a_response_delays_the_others_by_one_turn(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    ids = run_here(context, user, 3)
+    move(other, *ids)
+    stuck = container_name(ids[0])
+
+    def hang(name: str) -> None:
+        if name == stuck:
+            raise EngineUnavailable("ReadTimeout")
+
+    engine.before["remove"] = hang
+    send_heartbeat(context)
+    assert status_of(context) == NodeStatus.READY
+    assert engine.verbs().count("remove") == 1
+    resync(context)
+    assert set(engine.containers) == {stuck}
+
+
+@pytest.mark.parametrize("verb", ["list_containers", "list_unlabelled_volumes"])
+def test_container_of_a_sandbox_that_moves_back_meanwhile_is_kept(
+    context: WorkerContext, moved: str, engine: FakeEngine, verb: str
+) -> None:
+    send_heartbeat(context)
+    jobs(context).clear()
+    back = replace(context, settings=context.settings.model_copy(update={"node_lost_seconds": LIMIT}))
+
+    def move_back(_name: str) -> None:
+        engine.before.clear()
+        move(back, moved)
+        assert row(back, Sandbox, moved).status == Status.RUNNING
+
+    engine.before[verb] = move_back
+    change(context, Node, NODE_ID, detail="its worker stood still")
+    send_heartbeat(context)
+    resync(context)
+    assert (row(back, Sandbox, moved).node_id, list(engine.containers)) == (NODE_ID, [container_name(moved)])
+    assert list(engine.volumes) == [container_name(moved)]
+
+
+def test_sandbox_that_moves_back_during_another_removal_is_kept(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    ids = run_here(context, user, 2)
+    move(other, *ids)
+    engine.before["remove"] = lambda _name: change(context, Sandbox, ids[1], node_id=NODE_ID)
+    send_heartbeat(context)
+    assert list(engine.containers) == list(engine.volumes) == [container_name(ids[1])]

@@ -1,0 +1,94 @@
+"""A worker that starts while its engine does not respond, and does not know if the engine is its node's."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from threading import Event
+
+import pytest
+
+from shared.clock import after, now
+from shared.errors import Conflict
+from shared.models import Node, Sandbox
+from shared.states import Desired, NodeStatus, Status
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.loops.failover.nodes import status_of
+from tests.worker.scenes import another, assert_at_rest, change, deliver, row, running, set_desired
+from worker.context import WorkerContext
+from worker.loops.heartbeat import send_heartbeat
+from worker.loops.recheck import recheck
+from worker.loops.resync import resync
+from worker.loops.sweep import sweep
+
+
+@pytest.fixture
+def wrong_engine() -> FakeEngine:
+    """An engine that is not `node-a`'s."""
+    engine = FakeEngine()
+    engine.down = True
+    return engine
+
+
+@pytest.fixture
+def misled(context: WorkerContext, wrong_engine: FakeEngine) -> Iterator[WorkerContext]:
+    """A second worker of `node-a`, which has just started with the wrong engine's address."""
+    with wrong_engine.agent_servers() as http:
+        yield replace(another(context), engine=wrong_engine, http=http, engine_checked=Event())
+
+
+def test_node_of_a_healthy_worker_stays_ready(context: WorkerContext, misled: WorkerContext) -> None:
+    send_heartbeat(context)
+    send_heartbeat(misled)
+    found = row(context, Node, NODE_ID)
+    assert (found.status, found.detail) == (NodeStatus.READY, None)
+    change(context, Node, NODE_ID, heartbeat_at=after(-60))
+    send_heartbeat(misled)
+    assert status_of(context) == NodeStatus.LOST
+
+
+def test_worker_that_loses_its_engine_reports_it_immediately(context: WorkerContext, engine: FakeEngine) -> None:
+    send_heartbeat(context)
+    engine.down = True
+    send_heartbeat(context)
+    assert status_of(context) == NodeStatus.LOST
+
+
+def test_first_worker_of_a_node_reports_that_its_engine_is_down(misled: WorkerContext) -> None:
+    with misled.database.transaction() as session:
+        session.delete(session.get_one(Node, NODE_ID))
+    send_heartbeat(misled)
+    assert status_of(misled) == NodeStatus.LOST
+
+
+def test_nothing_acts_on_the_wrong_engine(
+    context: WorkerContext, misled: WorkerContext, user: Person, wrong_engine: FakeEngine
+) -> None:
+    kept, started = running(context, user), running(context, user)
+    set_desired(context, started, Desired.PAUSED)
+    send_heartbeat(context)
+    send_heartbeat(misled)
+    wrong_engine.down = False
+    resync(misled)
+    recheck(misled, kept)
+    sweep(misled)
+    deliver(misled)
+    assert wrong_engine.verbs() == []
+    assert row(context, Sandbox, kept).status == row(context, Sandbox, started).status == Status.RUNNING
+    with pytest.raises(Conflict):
+        send_heartbeat(misled)
+
+
+def test_worker_continues_once_its_engine_responds(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    set_desired(context, sandbox_id, Desired.PAUSED)
+    late = replace(another(context), engine_checked=Event())
+    engine.down = True
+    send_heartbeat(late)
+    engine.down = False
+    send_heartbeat(late)
+    change(context, Sandbox, sandbox_id, due_at=now())
+    sweep(late)
+    deliver(late)
+    found = row(context, Sandbox, sandbox_id)
+    assert found.status == Status.PAUSED
+    assert_at_rest(found)
