@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.backup import keys
+from shared.crypto import new_secret_key
 from shared.db.database import Database
 from shared.errors import NotFound
 from tests.shared.cli.answers import Cli, assert_complains, owner
@@ -24,7 +25,7 @@ def test_backup_is_restored_into_another_installation(
     arguments = (str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
     made = migrated("db", "backup", *arguments)
     assert made.out.startswith("backed up the sqlite database, schema 00"), made
-    assert "with its keys, encrypted" in made.out
+    assert ("with its keys, encrypted" in made.out, made.err) == (True, "")
     assert_complains(migrated("db", "backup", *arguments), "is not empty")
     assert_complains(migrated("db", "restore", *arguments), "is not empty", "nothing was changed")
 
@@ -40,6 +41,21 @@ def test_backup_is_restored_into_another_installation(
     finally:
         database.close()
     assert (clean / "secret.key").read_text() == (var / "secret.key").read_text()
+
+
+def test_backup_names_the_keys_that_are_not_in_it(
+    migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with commands that use another var directory than the service does."""
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+    monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
+    monkeypatch.setenv("AW_VAR_DIR", str(tmp_path / "elsewhere"))
+    (tmp_path / "passphrase").write_text(PASSPHRASE)
+    made = migrated("db", "backup", str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
+    assert made.status == 0, made
+    for name in ("admin.key", "metrics.key"):
+        assert f"not in the backup: {tmp_path / 'elsewhere' / name} does not exist" in made.err
+    assert made.err.count("AW_VAR_DIR") == 2
 
 
 def test_backup_without_a_terminal_needs_a_decision_about_keys(migrated: Cli, tmp_path: Path) -> None:
