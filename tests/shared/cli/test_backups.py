@@ -84,6 +84,24 @@ def test_node_backup_needs_a_node_that_the_database_knows(monkeypatch: pytest.Mo
     assert not (tmp_path / "files").exists()
 
 
+@pytest.mark.parametrize(
+    ("url", "complaint"), [("sqlite:///none.db", "no database at"), ("postgresql://u:hush@127.0.0.1:1/d", "refused")]
+)
+def test_node_backup_without_a_database_is_one_line(
+    url: str, complaint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("AW_DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("AW_DATABASE_URL", url)
+    for action in ("backup", "restore"):
+        with pytest.raises(SystemExit) as ended:
+            node_files.run([action, str(tmp_path / "files")])
+        err = capsys.readouterr().err
+        assert (ended.value.code, err.count("\n"), complaint in err, "hush" in err) == (1, 1, True, False), err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_node_backup_runs_no_module_of_the_current_folder(
     migrated: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
