@@ -10,7 +10,7 @@ from shared.cli.output import NAME, print_table, read_fields, showing
 from shared.cli.remote import own_keys
 from shared.cli.remote.service import remote
 from shared.clock import after
-from shared.errors import Invalid
+from shared.errors import NotFound
 
 if TYPE_CHECKING:
     from shared.models import ApiKey
@@ -95,5 +95,5 @@ def _revoke(prefix: str) -> int:
     with installation().writing() as session:
         revoked = api_keys.revoke_key(session, prefix)
     if revoked == 0:
-        raise Invalid(f"no key in force begins with {prefix[: api_keys.PREFIX_LENGTH]!r}")
+        raise NotFound("key in force", prefix[: api_keys.PREFIX_LENGTH], by="prefix")
     return revoked

@@ -232,7 +232,7 @@ def test_own_keys_are_created_and_revoked(alice: Cli) -> None:
     assert key not in alice("keys", "list", "--own", "--json").out
     assert alice("keys", "list", "--own", "-q").out.split()[-1] == key[:11]
     assert alice("keys", "revoke", key[:11], "--own").status == 0
-    assert alice("keys", "revoke", key[:11], "--own").status == 1
+    assert alice("keys", "revoke", key[:11], "--own").status == 3
     assert alice("keys", "list").status == 2
 
 
