@@ -51,7 +51,8 @@ def create_key(
 def list_keys(user: User = None, own: Own = False) -> None:
     """List a user's keys by prefix, oldest first."""
     if owner := _owner(user, own=own):
-        print_table(HEADER, [[getattr(key, field) for field in FIELDS] for key in _list(owner)])
+        shown = [{field: getattr(key, field) for field in ("id", *FIELDS)} for key in _list(owner)]
+        print_table(HEADER, [[key[field] for field in FIELDS] for key in shown], objects=shown)
     else:
         found = own_keys.list_in_force()
         print_table(HEADER[:-1], [read_fields(key, FIELDS[:-1]) for key in found], objects=found)

@@ -3,18 +3,16 @@
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.local.environment import installation
-from shared.cli.local.quantities import parse_duration, parse_size, show_duration, show_size
+from shared.cli.local.pooled_spec import PooledSpec
+from shared.cli.local.quantities import parse_duration, parse_size
 from shared.cli.output import print_details, print_table, showing
 from shared.errors import Invalid
-
-if TYPE_CHECKING:
-    from shared.models import SandboxSpec
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -77,8 +75,10 @@ def list_specs() -> None:
 
     with installation().reading() as session:
         pools = pool.count(session)
-        details = [_details(spec, *pools.get(spec.id, (0, 0))) for spec in stored.list_specs(session)]
-    print_table(tuple(details[0]) if details else ("image",), [spec.values() for spec in details], ON_TERMINAL)
+        found = [PooledSpec(spec, *pools.get(spec.id, (0, 0))) for spec in stored.list_specs(session)]
+    details = [spec.details for spec in found]
+    header = tuple(details[0]) if details else ("image",)
+    print_table(header, [spec.values() for spec in details], ON_TERMINAL, [spec.document for spec in found])
 
 
 @specs.command("show")
@@ -89,8 +89,8 @@ def show_spec(image: str) -> None:
     from shared.warm_pool import pool
 
     with installation().reading() as session:
-        details = _details(stored.get_spec(session, image), *pool.count(session).get(image, (0, 0)))
-    print_details(details)
+        found = PooledSpec(stored.get_spec(session, image), *pool.count(session).get(image, (0, 0)))
+    print_details(found.details, found.document)
 
 
 @specs.command("add")
@@ -202,40 +202,10 @@ def remove_spec(image: str) -> None:
     typer.echo(f"removed {image}")
 
 
-def _details(spec: "SandboxSpec", ready: int, booting: int) -> dict[str, Any]:
-    return {
-        "image": spec.id,
-        "command": shlex.join(spec.command) if spec.command else "the image's own",
-        "memory MB": spec.memory_bytes // 1024**2,
-        "cpus": spec.cpus,
-        "pids": spec.pids,
-        "disk": show_size(spec.disk_bytes),
-        "working dir": spec.working_dir,
-        "runtime": spec.runtime or "the engine's default",
-        "ports": " ".join(f"{name}={number}" for name, number in spec.ports.items()),
-        "capabilities": " ".join(spec.capabilities),
-        "environment": " ".join(sorted(spec.env)),  # names only: a value may be a secret
-        "warm": _pool_text(spec, ready, booting),
-        "wake": spec.wake_on_traffic,
-        "egress": spec.egress.replace(",", " "),
-        "freeze": show_duration(spec.freeze_after_seconds),
-        "stop": show_duration(spec.stop_after_seconds),
-        "delete": show_duration(spec.delete_after_seconds),
-        "max age": show_duration(spec.max_age_seconds),
-    }
-
-
 def _egress(text: str | None) -> str | None:
     from shared.sandboxes.egress import normalize
 
     return None if text is None else normalize(text)
-
-
-def _pool_text(spec: "SandboxSpec", ready: int, booting: int) -> str:
-    if not (spec.warm_target or ready or booting):
-        return "none"
-    problem = f": {spec.warm_detail}" if spec.warm_detail else ""
-    return f"{ready} of {spec.warm_target}, {booting} booting, at most {spec.warm_most}{problem}"
 
 
 def _pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """`bootstrap`, `users` and `keys`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from api.schemas.v1.api_keys import KeyInfo
 from shared.db.database import Database
 from shared.users import accounts
 from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
@@ -86,6 +88,8 @@ def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path
     listed = migrated("keys", "list", "bob")
     assert rows(listed)[0][:2] == [key[:11], "laptop"]
     assert key not in listed.out
+    [shown] = json.loads(migrated("keys", "list", "bob", "--json").out)
+    assert shown.keys() == {*KeyInfo.model_fields, "revoked_at"}, "the names that `--own` prints, and one more"
     assert migrated("keys", "revoke", key[:11]).status == 0
     assert owner(database, var, key) is None
     assert_complains(migrated("keys", "revoke", key[:11]), key[:11], status=3)
