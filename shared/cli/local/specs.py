@@ -18,6 +18,7 @@ CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 # More than any machine has. Linux has no more processes.
 MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
+Default = Annotated[bool, typer.Option("--default", help="Make this spec the default.")]
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -96,7 +97,7 @@ def show_spec(image: str) -> None:
 @specs.command("add")
 def add_spec(
     image: Annotated[str, typer.Argument(help="An image that the engine has or can pull.")],
-    default: Annotated[bool, typer.Option("--default", help="Make this spec the default.")] = False,
+    default: Default = False,
     command: Annotated[str | None, typer.Option(help="Command instead of the image's own, in shell quoting.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A variable. Repeatable.")] = None,
     memory_mb: Annotated[int, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = 4096,
@@ -152,6 +153,7 @@ def add_spec(
 @specs.command("set")
 def set_spec(
     image: str,
+    default: Default = False,
     warm: Warm = None,
     warm_max: WarmMax = None,
     wake: Wake = None,
@@ -182,13 +184,13 @@ def set_spec(
     container |= {"wake_on_traffic": wake, "egress": _egress(egress)}
     columns = {name: value for name, value in {**_pool(warm, warm_max), **container}.items() if value is not None}
     durations = _durations(freeze_after, stop_after, delete_after, max_age)
-    if not durations and not columns:
+    if not (durations or columns or default):
         raise typer.BadParameter("nothing to change: add an option, for example --freeze-after 30m or --warm 3")
     here = installation()
-    if overdue := spec_operations.change_spec(here, image, columns, durations, delete=yes):
+    if overdue := spec_operations.change_spec(here, image, columns, durations, default=default, delete=yes):
         typer.echo(f"{overdue} sandbox(es) are past that time and would be deleted immediately", err=True)
         confirm("Delete them?", yes=False)
-        spec_operations.change_spec(here, image, columns, durations, delete=True)
+        spec_operations.change_spec(here, image, columns, durations, default=default, delete=True)
     typer.echo(f"changed {image}")
 
 

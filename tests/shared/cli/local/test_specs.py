@@ -49,6 +49,18 @@ def test_programs_get_the_stored_values_of_a_spec(migrated: Cli) -> None:
     assert (shown["environment"], shown["egress"], "hush" in answer.out) == (["A"], ["open"], False)
 
 
+def test_former_spec_becomes_the_default_again(migrated: Cli, database: Database) -> None:
+    """As after an image that does not start."""
+    first = "agent-workspace/sandbox:1.58.2"
+    assert migrated("specs", "add", "own:1", "--default").status == 0
+    for _ in range(2):
+        assert migrated("specs", "set", first, "--default").status == 0
+        assert [row[0] for row in rows(migrated("specs", "list"))] == [first, "own:1"]
+    with database.reading() as session:
+        assert specs.get_spec(session, first).revision == 1, "its warm sandboxes stay"
+    assert_complains(migrated("specs", "set", "unknown", "--default"), "unknown", status=3)
+
+
 def test_spec_without_options_has_the_image_s_defaults(migrated: Cli, database: Database) -> None:
     assert migrated("specs", "add", "own:1").status == 0
     with database.reading() as session:
