@@ -58,6 +58,7 @@ NO_QUOTAS = Quotas()
 NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 # Sizes of the network of a node's sandboxes: a bridge has at most 1,023 ports.
 LONGEST_PREFIX, SHORTEST_PREFIX = 28, 16
+LEVELS = "(?i)^(debug|info|warning|error|critical)$"
 
 
 def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
@@ -160,10 +161,8 @@ class Settings(BaseSettings):
     git_hosts: str = Field(
         "", description="Git hosts that may be private or without https, comma-separated, optionally with a port"
     )
-    traces_url: str = Field(
-        "", description="OTLP receiver for traces, as `http://127.0.0.1:4318/v1/traces`; empty: no traces"
-    )
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    traces_url: str = Field("", description="OTLP receiver for traces, as http://127.0.0.1:4318/v1/traces; empty: none")
+    log_level: str = Field("INFO", pattern=LEVELS, description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
     @field_validator("sandbox_addresses", mode="before")

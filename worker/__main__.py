@@ -113,7 +113,7 @@ def main() -> None:
         without_gossip=True,
         task_events=True,
         consumer_cls=JobConsumer,
-        loglevel=shared.log_level,
+        loglevel=shared.log_level.upper(),
         quiet=True,  # the log line above replaces its banner
     )
     gc.freeze()  # else each full collection scans all objects of the process's start: 85 ms

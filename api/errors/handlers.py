@@ -34,6 +34,7 @@ from shared.errors import (
     Unavailable,
     WorkspaceError,
 )
+from shared.observability import metrics
 from shared.observability.correlation import request_id
 from shared.sql.write_slots import is_lock_timeout
 
@@ -186,6 +187,7 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
 async def _answer_internal_error(request: Request, error: Exception) -> JSONResponse:
     # Only the type is logged: an exception's text may contain a secret.
     log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
+    metrics.count_failed_request()
     return error_response(500, "internal error")
 
 

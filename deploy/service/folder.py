@@ -14,8 +14,8 @@ RUNNING = """\
 The service of this folder is already running; nothing was changed.
   {service}
 Run `make restart` to apply new code and settings. To stop it, press Ctrl-C in its terminal, or send it SIGTERM.
-A second service needs its own folder and ports: set AW_VAR_DIR,
-AW_PORT, AW_CLIENT_PORT, AW_DOOR_PORT and AW_FLOWER_PORT."""
+A second service needs its own folder, ports and network: set AW_VAR_DIR,
+AW_PORT, AW_CLIENT_PORT, AW_DOOR_PORT, AW_FLOWER_PORT and AW_SANDBOX_ADDRESSES."""
 
 
 @contextmanager

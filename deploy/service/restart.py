@@ -22,6 +22,7 @@ from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
 from deploy.service.owners import hand_over, is_handed_over
+from deploy.service.ports import is_open
 from shared.settings import Settings
 
 WORKER, API = "worker", "web"
@@ -34,14 +35,17 @@ def main(names: Sequence[str]) -> None:
     """Restart the named processes, such as `web` or `web.1`; without names, every worker and API process.
 
     Raises:
-        ServiceError: no service runs, it has no process of that name, or a process does not work after its restart.
-            The processes after it were not restarted, and keep running.
+        ServiceError: no service runs, it has no process of that name, it does not listen on the API's addresses, or a
+            process does not work after its restart. The processes after it were not restarted, and keep running.
     """
     console, settings = Console(highlight=False), Settings()
     if is_handed_over(settings):
         hand_over(settings)  # what a migration has added
     with _supervisor(control_socket(settings.var_dir)) as supervisor:
-        for group, process in _choose(supervisor.getAllProcessInfo(), names or ROLLING):
+        chosen = _choose(supervisor.getAllProcessInfo(), names or ROLLING)
+        if any(group == API for group, _ in chosen):
+            _require_open_sockets(settings)
+        for group, process in chosen:
             began = time.monotonic()
             with console.status(f"restarting {process}"):
                 works = settings.readiness_file(process)
@@ -60,6 +64,19 @@ def _choose(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[t
     if not chosen:
         raise ServiceError(f"no running process is named {' or '.join(names)}")
     return chosen
+
+
+def _require_open_sockets(settings: Settings) -> None:
+    """Check the API's addresses before a process is stopped: the supervisor has opened them, and no restart does."""
+    advice = "after a change of AW_HOST, AW_PORT or AW_CLIENT_PORT, stop the service and start it again"
+    if not is_open(settings.host, settings.port):
+        text = f"the service does not listen on {settings.host}, port {settings.port}: {advice}; nothing was restarted"
+        raise ServiceError(text)
+    # No more than a warning: the service may have got another port, or 0, by its environment, and keeps it.
+    if settings.client_port and not is_open(settings.host, settings.client_port):
+        print(
+            f"warning: the service does not listen on the client port {settings.client_port}: {advice}", file=sys.stderr
+        )
 
 
 def _restart(supervisor: Any, name: str, works: Path) -> None:

@@ -3,11 +3,15 @@
 import base64
 import json
 import secrets
+from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from shared.crypto import Vault
 from shared.errors import Invalid
+from shared.reasons import more
+from shared.settings import Settings
 
 # The cost of one guess: 128 MiB and about half a second.
 COST = {"n": 2**17, "r": 8, "p": 1}
@@ -47,6 +51,27 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
 def split(text: str) -> list[str]:
     """The secret keys of `AW_SECRET_KEYS`, or of the file."""
     return [key.strip() for key in text.replace("\n", ",").split(",") if key.strip()]
+
+
+def open_vault(secret_keys: Sequence[str], place: str) -> Vault:
+    """The vault of these secret keys.
+
+    Args:
+        place: where they come from, for an error.
+
+    Raises:
+        Invalid: there is none, or one is malformed.
+    """
+    try:
+        return Vault(secret_keys)
+    except ValueError as error:
+        hint = more("a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted")
+        raise Invalid(f"{place}: {error} {hint}") from None
+
+
+def place_of(settings: Settings) -> str:
+    """Where an installation's secret keys are."""
+    return f"AW_SECRET_KEYS, or {settings.secret_key_file}"
 
 
 def _fernet(passphrase: str, salt: bytes, cost: dict[str, int]) -> Fernet:

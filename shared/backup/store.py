@@ -9,7 +9,6 @@ from sqlmodel import Session, col, select
 from shared.backup import former_files, keys, manifest, postgresql, sqlite
 from shared.backup.manifest import Manifest
 from shared.clock import now
-from shared.crypto import Vault
 from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
@@ -29,10 +28,10 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
 
     Raises:
         Conflict: the folder is not empty.
-        Invalid: there is no database, its program is missing, or the passphrase is too short.
+        Invalid: there is no database, its program is missing, the passphrase is too short, or a secret key malformed.
     """
     dialect = _dialect(settings)
-    store, tokens = STORES[dialect], _tokens(settings.vault_keys)
+    store, tokens = STORES[dialect], _tokens(settings.vault_keys, keys.place_of(settings))
     locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
     _make(folder)
     store.dump(settings.database, folder / store.FILE)
@@ -64,8 +63,8 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
 
     Raises:
         Conflict: there is a database already, or another secret key.
-        Invalid: the backup is incomplete, damaged, of another kind of database or of a later schema, or the key or
-            passphrase is not its own.
+        Invalid: the backup is incomplete, damaged, of another kind of database or of a later schema, the passphrase is
+            not its own, or a secret key is malformed.
     """
     made = manifest.read(folder)
     _require_restorable(settings, made)
@@ -131,16 +130,16 @@ def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> N
         raise Invalid(
             f"the secret key is missing: put the file {settings.secret_key_file} back, or set AW_SECRET_KEYS to it"
         )
-    place = f"AW_SECRET_KEYS, or {settings.secret_key_file},"
-    has, needed = _tokens(keys.split(secret)), _needed_tokens(settings, made, found)
+    place = keys.place_of(settings)
+    has, needed = _tokens(keys.split(secret), place), _needed_tokens(settings, made, found)
     if made.key_token not in has:
         raise Conflict(
-            f"{place} is not the key of this backup: put the right one there, "
+            f"{place}, is not the key of this backup: put the right one there, "
             "or remove it if the backup contains its keys; nothing was changed"
         )
     if lacking := [str(number) for number, token in enumerate(needed, start=1) if token not in has]:
         raise Conflict(
-            f"{place} lacks {len(lacking)} of the backup's {len(needed)} secret keys: append number "
+            f"{place}, lacks {len(lacking)} of the backup's {len(needed)} secret keys: append number "
             f"{' and '.join(lacking)} of those that AW_SECRET_KEYS had at the time of the backup, or remove what is "
             "there if the backup contains its keys; nothing was changed"
         )
@@ -149,11 +148,11 @@ def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> N
 def _needed_tokens(settings: Settings, made: Manifest, found: dict[str, str]) -> Sequence[str]:
     """The tokens of all keys that secrets of the backup may be encrypted with, in the order of the keys."""
     saved = keys.split(found.get(settings.secret_key_file.name, ""))
-    return _tokens(saved) if saved else made.key_tokens or [made.key_token]
+    return _tokens(saved, manifest.KEYS) if saved else made.key_tokens or [made.key_token]
 
 
-def _tokens(secret_keys: list[str]) -> list[str]:
-    return Vault(secret_keys).derive_all(manifest.PURPOSE)
+def _tokens(secret_keys: list[str], place: str) -> list[str]:
+    return keys.open_vault(secret_keys, place).derive_all(manifest.PURPOSE)
 
 
 def _write_keys(settings: Settings, found: dict[str, str]) -> None:

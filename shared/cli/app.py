@@ -1,6 +1,5 @@
 """`agent-workspace`: the command line. `--help` imports no command, and a command imports what it needs itself."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from shared import __version__
-from shared.cli.exits import error_text, exit_status
+from shared.cli.exits import INTERRUPTED, fail
 from shared.cli.lazy import LazyCommand, Source
 from shared.cli.output import NAME
 
@@ -49,6 +48,13 @@ class Root(TyperGroup):
         for name, source in COMMANDS.items():
             self.add_command(LazyCommand(name, source))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Ctrl-C at a prompt interrupts it, as elsewhere: Typer would end it as if it had failed."""
+        try:
+            return super().invoke(ctx)
+        except typer.Abort:
+            raise typer.Exit(INTERRUPTED) from None
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands in the parts of the help that they belong to."""
         for panel in (USE, OPERATE):
@@ -87,5 +93,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name=NAME)
     except Exception as error:  # noqa: BLE001 - a user gets one line, not a traceback
-        typer.echo(f"{NAME}: {error_text(error, NAME)}", err=True)
-        sys.exit(exit_status(error))
+        fail(error, NAME)

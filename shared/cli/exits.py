@@ -1,6 +1,9 @@
 """The exit statuses of all commands, and the line that an error prints."""
 
+import re
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from shared.cli.output import cell_text
 from shared.errors import Forbidden, NotFound, Unauthenticated, WorkspaceError
@@ -9,6 +12,8 @@ from shared.reasons import more
 OK, FAILED, USAGE, NOT_FOUND, UNAUTHORIZED, TIMEOUT = range(6)
 INTERRUPTED = 130
 
+# What SQLite and PostgreSQL say of tables and columns of a later migration.
+OUTDATED = re.compile(r"no such (?:table|column)|(?:relation|column) .* does not exist")
 STATUSES: dict[type[Exception], int] = {
     NotFound: NOT_FOUND,
     Unauthenticated: UNAUTHORIZED,
@@ -22,13 +27,19 @@ MEANINGS = {
     NOT_FOUND: "what it names does not exist, or is not yours",
     UNAUTHORIZED: "not logged in, or the key is unknown, revoked or expired, or not allowed to do this",
     TIMEOUT: "it waited for longer than its `--timeout`; what it waits for may still happen",
-    INTERRUPTED: "interrupted by Ctrl-C",
+    INTERRUPTED: "interrupted by Ctrl-C, or by Ctrl-D at a question",
 }
 
 
 def exit_status(error: Exception) -> int:
     """The status with which a command ends after that error."""
     return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), FAILED)
+
+
+def fail(error: Exception, name: str) -> NoReturn:
+    """Print an error as one line to standard error, and end the process with its status."""
+    print(f"{name}: {error_text(error, name)}", file=sys.stderr)  # noqa: T201 - the output of a program
+    sys.exit(exit_status(error))
 
 
 def error_text(error: Exception, name: str) -> str:
@@ -44,7 +55,7 @@ def _line(error: Exception, name: str) -> str:
         return "; ".join(f"{_variable(entry['loc'])}: {entry['msg']}" for entry in error.errors())
     cause = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement and its parameters
     text = " ".join(str(cause).split()) or type(cause).__name__
-    if "no such table" in text or ("relation" in text and "does not exist" in text):
+    if OUTDATED.search(text):
         hint = more("there-is-no-database-or-its-tables-are-missing-or-old")
         return f"the database schema is missing or outdated: run `{name} db migrate` {hint}"
     expected = cause is not error or isinstance(error, WorkspaceError | OSError | ValueError)

@@ -10,7 +10,7 @@ from shared.cli.output import NAME, print_table, read_fields, showing
 from shared.cli.remote import own_keys
 from shared.cli.remote.service import remote
 from shared.clock import after
-from shared.errors import Invalid
+from shared.errors import NotFound
 
 if TYPE_CHECKING:
     from shared.models import ApiKey
@@ -51,7 +51,8 @@ def create_key(
 def list_keys(user: User = None, own: Own = False) -> None:
     """List a user's keys by prefix, oldest first."""
     if owner := _owner(user, own=own):
-        print_table(HEADER, [[getattr(key, field) for field in FIELDS] for key in _list(owner)])
+        shown = [{field: getattr(key, field) for field in ("id", *FIELDS)} for key in _list(owner)]
+        print_table(HEADER, [[key[field] for field in FIELDS] for key in shown], objects=shown)
     else:
         found = own_keys.list_in_force()
         print_table(HEADER[:-1], [read_fields(key, FIELDS[:-1]) for key in found], objects=found)
@@ -95,5 +96,5 @@ def _revoke(prefix: str) -> int:
     with installation().writing() as session:
         revoked = api_keys.revoke_key(session, prefix)
     if revoked == 0:
-        raise Invalid(f"no key in force begins with {prefix[: api_keys.PREFIX_LENGTH]!r}")
+        raise NotFound("key in force", prefix[: api_keys.PREFIX_LENGTH], by="prefix")
     return revoked

@@ -1,6 +1,7 @@
 """Files that only their owner can read, written atomically."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,21 @@ def replace_file(path: Path, text: str) -> None:
     """Write a file; replace an existing one."""
     with _written(path, text) as draft:
         draft.replace(path)
+
+
+def share_with_service(path: Path) -> None:
+    """Let the service's processes read a key that root has written, if they run as other users.
+
+    Processes of a folder's owner get the file. In root's own folder its group gets it, if the group may enter.
+    """
+    # Not through a link: the folder's owner could have added one to a file of root's.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError), os.fdopen(os.open(path, flags)) as file:
+        folder, found = path.parent.stat(), os.fstat(file.fileno())
+        if os.geteuid() == 0 and found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
+            os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+            is_open = folder.st_uid == 0 and folder.st_mode & stat.S_IXGRP
+            os.fchmod(file.fileno(), 0o640 if is_open else 0o600)
 
 
 @contextmanager

@@ -46,6 +46,11 @@ class Schema(NamedTuple):
         """Whether the database has the schema that this version needs."""
         return self.found == self.needed
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer version than this one has migrated the database: this one works with it after a rollback."""
+        return self.found is not None and not is_known(self.found)
+
 
 def migrate(database_url: str) -> None:
     """Apply every pending migration in one transaction under one lock.
@@ -58,10 +63,10 @@ def migrate(database_url: str) -> None:
         if schema.is_current:
             log.info("schema_is_current", revision=schema.found)
             return
+        if schema.is_newer:
+            log.warning("schema_is_newer_than_this_version", revision=schema.found)
+            return
         if schema.found is not None:
-            if not is_known(schema.found):
-                log.warning("schema_is_newer_than_this_version", revision=schema.found)
-                return
             _take_tables(connection)
         command.upgrade(configuration(connection), "head")
         after = revision(connection)

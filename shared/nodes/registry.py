@@ -203,7 +203,7 @@ def require_lost(session: Session, node_id: str) -> Node:
     if node.detail is None or node.heartbeat_at > oldest_heartbeat():
         raise Conflict(
             f"the node {node_id} is not lost: its heartbeat was at {node.heartbeat_at.isoformat(timespec='seconds')}. "
-            "Stop its worker, and wait until it is LOST"
+            "Stop its worker, and wait until `nodes list` says when it was last heard of"
         )
     return node
 

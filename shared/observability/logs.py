@@ -33,7 +33,7 @@ def configure_logs(settings: Settings, process: str) -> None:
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.log_level)
+    root.setLevel(settings.log_level.upper())
     # These libraries log every request at INFO; this service logs the results.
     for chatty in (
         "httpx",

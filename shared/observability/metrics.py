@@ -99,6 +99,11 @@ _RUNS_FAILED = Counter(
     ("table",),
     registry=OWN,
 )
+_REQUESTS_FAILED = Counter(
+    "agent_workspace_requests_failed",
+    "Requests to the API that ended because of a bug in this service",
+    registry=OWN,
+)
 _WEBHOOK_EVENTS = Counter(
     "agent_workspace_webhook_events",
     "Events that agent servers reported, by outcome: stored, or rejected by a quota",
@@ -175,6 +180,12 @@ def count_failed_run(table: Any) -> None:
     """Count a run that ended because of a bug."""
     with suppress(Exception):
         _RUNS_FAILED.labels(table).inc()
+
+
+def count_failed_request() -> None:
+    """Count a request that ended because of a bug."""
+    with suppress(Exception):
+        _REQUESTS_FAILED.inc()
 
 
 def count_webhook_events(number: int, *, stored: bool) -> None:

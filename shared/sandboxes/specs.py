@@ -156,6 +156,17 @@ def add_spec(session: Session, spec: SandboxSpec, *, default: bool = False) -> N
     session.add(spec)
 
 
+def make_default(session: Session, spec_id: str) -> None:
+    """Place the spec before the others. Its containers and its warm pool stay.
+
+    Raises:
+        NotFound: there is no such spec.
+    """
+    spec, first = _lock(session, spec_id), get_spec(session, None)
+    if spec is not first:
+        spec.position = first.position - 1
+
+
 def remove_spec(session: Session, spec_id: str) -> None:
     """Remove a spec that no sandbox was ever made from.
 

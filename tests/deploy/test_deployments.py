@@ -54,6 +54,15 @@ def test_only_the_engine_filter_keeps_root_s_rights_and_the_engine_s_socket(file
     assert all(service["cap_drop"] == ["ALL"] and service["read_only"] for service in own.values())
 
 
+def test_changed_settings_reach_every_process_of_compose() -> None:
+    """A process that keeps former secret keys or ports no longer works with the others."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    own = {name for name, service in services.items() if "service" in service["image"]}
+    page = (REPOSITORY / "docs" / "operate" / "compose.md").read_text().replace("\\\n", "")
+    [named] = re.findall(r"--force-recreate (.+)", page)
+    assert set(named.split()) == own
+
+
 def test_memory_of_containers_in_a_swarm_is_open_to_their_user() -> None:
     """Swarm's file has no mode, so a tmpfs belongs to root and has the mode of the image's folder."""
     services = yaml.safe_load((DEPLOY / "swarm" / "stack.yaml").read_text())["services"].values()

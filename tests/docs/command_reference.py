@@ -29,7 +29,7 @@ HEAD = """\
 Commands that list or show something print a table on a terminal, and tab-separated lines elsewhere. `--json` prints
 JSON with all fields and times in ISO 8601, and `-q` or `--quiet` ids only, one a line. Messages for people are on
 standard error. Characters that control a terminal are replaced in everything that is shown, except in what
-`sandboxes exec` prints: that is the command's own output.
+`sandboxes exec` prints elsewhere than on a terminal: that is the command's own output.
 
 A command that needs `--yes` asks on a terminal. Elsewhere it changes nothing and exits with 2, so that
 `nodes drain NAME && reboot` in a script does not reboot a node in service.

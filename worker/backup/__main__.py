@@ -4,15 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from shared.backup.manifest import digest, write_private
+from shared.cli.exits import INTERRUPTED, fail
+from shared.cli.local.installation import Installation
+from shared.cli.output import NAME
 from shared.db.database import Database
-from shared.errors import Conflict, Invalid, WorkspaceError
+from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
 from shared.nodes import registry
 from shared.sandboxes import queries
@@ -65,9 +68,8 @@ class NodeBackup:
         Returns:
             The sandboxes that are left out, and why.
         """
-        text = self._read(folder)
         left_out: dict[str, Exception] = {}
-        for sandbox_id, entry in text["sandboxes"].items():
+        for sandbox_id, entry in self._read(folder).items():
             with _recorded(sandbox_id, left_out):
                 self._restore(sandbox_id, folder, entry)
         return left_out
@@ -104,17 +106,13 @@ class NodeBackup:
         return row.generation, row.observed_generation
 
     def _read(self, folder: Path) -> dict[str, Any]:
-        try:
-            text: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-        except FileNotFoundError:
-            raise Invalid(f"{folder} is no complete backup of a node's files: it has no {MANIFEST}") from None
-        except ValueError:
-            raise Invalid(f"{folder / MANIFEST} is damaged: it is not JSON") from None
-        if text["installation"] != self._installation:
+        """The entries of the backup's sandboxes, by id."""
+        node, installation, sandboxes = _read_manifest(folder)
+        if installation != self._installation:
             raise Invalid(f"{folder} belongs to another installation: restore the database of its backup first")
-        if text["node"] != self._settings.node:
-            raise Invalid(f"{folder} is of the node {text['node']}, and this is {self._settings.node}: set AW_NODE")
-        return text
+        if node != self._settings.node:
+            raise Invalid(f"{folder} is of the node {node}, and this is {self._settings.node}: set AW_NODE")
+        return sandboxes
 
     def _restore(self, sandbox_id: str, folder: Path, entry: Any) -> None:
         archive, kind, sha256 = _checked(folder, entry)
@@ -139,6 +137,19 @@ def _recorded(sandbox_id: str, left_out: dict[str, Exception]) -> Iterator[None]
         left_out[sandbox_id] = error
 
 
+def _read_manifest(folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """The node and the installation of a backup, and the entries of its sandboxes by id."""
+    try:
+        text = json.loads((folder / MANIFEST).read_text())
+        return text["node"], text["installation"], dict(text["sandboxes"].items())
+    except (FileNotFoundError, NotADirectoryError):
+        raise Invalid(f"{folder} is no complete backup of a node's files: it has no {MANIFEST}") from None
+    except ValueError:
+        raise Invalid(f"{folder / MANIFEST} is damaged: it is not JSON") from None
+    except (AttributeError, KeyError, TypeError):
+        raise Invalid(f"{folder / MANIFEST} is damaged: it names no node, installation or sandboxes") from None
+
+
 def _checked(folder: Path, entry: Any) -> tuple[Path, DiskKind, str]:
     try:
         return folder / Path(entry["file"]).name, DiskKind(entry["kind"]), entry["sha256"]
@@ -150,23 +161,24 @@ def main(action: str, folder: str) -> int:
     """Run one action; return the exit status: 1 if a sandbox at rest was left out.
 
     Raises:
-        Invalid: the process is not root beside the engine, or the backup can't be restored here.
+        Invalid: the process is not root beside the engine, there is no database, or the backup can't be restored here.
         NotFound: the database has no node of this name.
     """
     settings = WorkerSettings()
     if os.geteuid() != 0 or not settings.docker_host.startswith(UNIX):
         raise Invalid("run this as root on the node, beside its engine (AW_DOCKER_HOST is a socket of this machine)")
+    with Installation(Settings()).reading() as session:
+        registry.get(session, settings.node)
+        installation = registry.installation_id(session)
     database = Database(Settings().database, pool_size=1)
     try:
-        with database.reading() as session:
-            registry.get(session, settings.node)
-            installation = registry.installation_id(session)
         files = NodeFiles(DiskEngine(settings.docker_host, installation), installation)
         backup = NodeBackup(database, settings, installation, files)
         left_out = (backup.save if action == "backup" else backup.restore)(Path(folder).absolute())
-        done = json.loads((Path(folder) / MANIFEST).read_text())["sandboxes"].keys() - left_out.keys()
+        *_, sandboxes = _read_manifest(Path(folder))
     finally:
         database.close()
+    done = sandboxes.keys() - left_out.keys()
     size = sum(path.stat().st_size for path in Path(folder).glob("*.tar"))
     noun = "sandbox" if len(done) == 1 else "sandboxes"
     print(f"{DONE[action]} the files of {len(done)} {noun}, {size / 1e6:.1f} MB")  # noqa: T201 - its output
@@ -175,8 +187,15 @@ def main(action: str, folder: str) -> int:
     return 0 if all(isinstance(reason, NotAtRest) for reason in left_out.values()) else 1
 
 
-if __name__ == "__main__":
+def run(arguments: Sequence[str]) -> NoReturn:
+    """Run one action as a program. An error is one line, as of all commands."""
     try:
-        sys.exit(main(*sys.argv[1:]))
-    except (WorkspaceError, EngineError) as error:
-        sys.exit(f"agent-workspace: {error}")
+        sys.exit(main(*arguments))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - an operator gets one line, not a traceback
+        fail(error, NAME)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

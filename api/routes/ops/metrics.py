@@ -11,7 +11,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import read_bearer
 from api.request.context import Context, ContextDep
 from api.routes.ops.store_gauges import read_gauges
-from shared.errors import Unauthenticated
+from shared.errors import Unauthenticated, Unavailable
 from shared.observability.metrics import collector
 
 router = APIRouter(tags=["health"])
@@ -40,11 +40,15 @@ def _require_key(request: Request, context: Context) -> None:
 
     Raises:
         Unauthenticated: the key is missing or wrong, or there is no file: then no key is right.
+        Unavailable: this process may not read the file.
     """
     try:
         key = context.settings.metrics_key_file.read_text().strip()
     except FileNotFoundError:
         key = ""
+    except PermissionError:
+        advice = "run `agent-workspace db migrate` as root, with the API's AW_VAR_DIR"
+        raise Unavailable(f"the API's user may not read metrics.key: {advice}") from None
     shown = read_bearer(request.headers.get("Authorization")) or ""
     if not key or not hmac.compare_digest(shown.encode(errors="surrogatepass"), key.encode()):
         raise Unauthenticated("metrics need their own key: Authorization: Bearer <content of metrics.key>")

@@ -28,6 +28,11 @@ def back_up(folder: Folder, passphrase_file: PassphraseFile = None, without_keys
     made = _operations().back_up(folder, passphrase)
     kept = "with its keys, encrypted" if made.has_keys else "without keys: keep the secret key elsewhere"
     typer.echo(f"backed up the {made.dialect} database, schema {made.revision}, {kept}")
+    settings = Settings()
+    for file in (settings.admin_key_file, settings.metrics_key_file) if made.has_keys else ():
+        if not file.exists():
+            where = "if the service has it in another folder, name that folder in AW_VAR_DIR, and repeat the backup"
+            typer.echo(f"not in the backup: {file.absolute()} does not exist; {where}", err=True)
 
 
 def restore(folder: Folder, passphrase_file: PassphraseFile = None, without_keys: WithoutKeys = False) -> None:

@@ -12,7 +12,7 @@ from sqlmodel import Session
 from shared import clock
 from shared.cli.checks.finding import Finding
 from shared.cli.local.installation import Installation
-from shared.db.migrations import read_schema
+from shared.db.migrations import Schema, read_schema
 from shared.errors import WorkspaceError
 from shared.nodes import registry as node_registry
 from shared.nodes.placement import oldest_heartbeat
@@ -53,10 +53,9 @@ def _check_database(installation: Installation) -> Iterator[Finding]:
         with installation.reading() as session:
             yield _check_version(session)
             schema = read_schema(session.connection())
-            problem = None if schema.is_current else f"it is {schema.found}, and this version needs {schema.needed}"
-            yield Finding("schema", problem, MIGRATE, str(schema.found))
+            yield _check_schema(schema)
             yield _check_clock()
-            if schema.is_current:
+            if schema.is_current or schema.is_newer:
                 yield from _check_nodes(session)
     except (WorkspaceError, SQLAlchemyError, OSError) as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
@@ -70,6 +69,12 @@ def _check_version(session: Session) -> Finding:
     is_old = _major(version) < OLDEST_POSTGRESQL
     problem = f"PostgreSQL {version} is older than any that was tested" if is_old else None
     return Finding("database", problem, f"use PostgreSQL {OLDEST_POSTGRESQL} or later", f"PostgreSQL {version}")
+
+
+def _check_schema(schema: Schema) -> Finding:
+    is_usable = schema.is_current or schema.is_newer
+    problem = None if is_usable else f"it is {schema.found}, and this version needs {schema.needed}"
+    return Finding("schema", problem, MIGRATE, f"{schema.found}{', of a newer version' if schema.is_newer else ''}")
 
 
 def _check_clock() -> Finding:

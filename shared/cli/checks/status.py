@@ -39,6 +39,8 @@ def show_status() -> None:
 def _schema_text(schema: "Schema") -> str:
     if schema.is_current:
         return f"schema {schema.found}, current"
+    if schema.is_newer:
+        return f"schema {schema.found}, of a newer version; this version needs {schema.needed}"
     return f"schema {schema.found}, but this version needs {schema.needed}: run `{NAME} db migrate`"
 
 

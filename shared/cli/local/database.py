@@ -33,9 +33,14 @@ def migrate(wait: Wait = 0) -> None:
 @database.command()
 @showing
 def check() -> None:
-    """Compare the database's schema with the one that this version needs. Exit with 1 if they differ."""
+    """Compare the database's schema with the one that this version needs. Exit with 1 if it is older."""
     schema = installation().schema()
-    print_details({"schema": schema.found, "needed": schema.needed, "current": schema.is_current})
-    if not schema.is_current:
+    shown = {"schema": schema.found, "needed": schema.needed, "current": schema.is_current, "newer": schema.is_newer}
+    print_details(shown)
+    if schema.is_newer:
+        typer.echo(
+            "a newer version has migrated the database; only the version before that one works with it", err=True
+        )
+    elif not schema.is_current:
         typer.echo(f"the schema is not that of this version: run `{NAME} db migrate`", err=True)
         raise typer.Exit(FAILED)

@@ -8,7 +8,8 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
-from shared.cli.private_files import create_file, replace_file
+from shared.backup import keys
+from shared.cli.private_files import create_file, replace_file, share_with_service
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db import unfinished_restore
 from shared.db.database import Database
@@ -71,6 +72,8 @@ class Installation:
             session.commit()
         if not settings.metrics_key_file.exists():
             create_file(settings.metrics_key_file, new_api_key())
+        for file in (settings.secret_key_file, settings.metrics_key_file):
+            share_with_service(file)
 
     def schema(self) -> Schema:
         """The schema that the database has, and the one that this version needs.
@@ -106,11 +109,7 @@ class Installation:
         Raises:
             Invalid: a key is malformed.
         """
-        try:
-            return Vault(self._settings.vault_keys)
-        except ValueError as error:
-            hint = more("a-secret-key-is-malformed-or-a-secret-cannot-be-decrypted")
-            raise Invalid(f"AW_SECRET_KEYS, or {self._settings.secret_key_file}: {error} {hint}") from None
+        return keys.open_vault(self._settings.vault_keys, keys.place_of(self._settings))
 
     @contextmanager
     def writing(self) -> Iterator[Session]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 # What new sandboxes have their files on.
 DISKS = {"image": "limited", "plain": "no limit"}
+HEADER = ("id", "status", "used", "capacity", "disks", "heartbeat", "detail")
+FIELDS = ("id", "status", "used", "capacity", "disks", "heartbeat_at", "detail")
 
 nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_args_is_help=True)
 nodes.command("invite")(invite)
@@ -44,12 +46,13 @@ def list_nodes() -> None:
             used,
             node.capacity,
             DISKS.get(node.disk_kind or "", "unknown"),
-            age_text(node.heartbeat_at),
+            node.heartbeat_at,
             _problems(node, backoffs, unknown),
         )
         for node, used, backoffs, unknown in listed
     ]
-    print_table(("id", "status", "used", "capacity", "disks", "heartbeat", "detail"), rows)
+    texts = [(*row[:5], age_text(row[5]), row[6]) for row in rows]
+    print_table(HEADER, texts, objects=[dict(zip(FIELDS, row, strict=True)) for row in rows])
 
 
 @nodes.command("cordon")
@@ -132,7 +135,7 @@ def list_unknown() -> None:
 
     with installation().reading() as session:
         found = quarantine.find(session)
-    rows = [(row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in found]
+    rows = [(row.node_id, row.name, row.first_seen_at, _awaited(row)) for row in found]
     print_table(("node", "name", "first seen", "removed"), rows)
 
 

@@ -33,6 +33,7 @@ def change_spec(
     columns: Mapping[str, Any],
     durations: Mapping[str, int | None],
     *,
+    default: bool,
     delete: bool,
 ) -> int:
     """Change a spec. Changed deadlines apply to its existing sandboxes, too.
@@ -40,6 +41,7 @@ def change_spec(
     Args:
         columns: other columns to change, by name.
         durations: deadlines to change, in seconds, by column name; None: never.
+        default: make it the default spec.
         delete: change the deadlines even if that deletes sandboxes immediately.
 
     Returns:
@@ -55,6 +57,8 @@ def change_spec(
             if overdue and not delete:
                 raise _WouldDelete(overdue)
             specs.change(session, image, columns)
+            if default:
+                specs.make_default(session, image)
     except _WouldDelete as refused:
         return refused.sandboxes
     return 0

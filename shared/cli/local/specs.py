@@ -3,23 +3,22 @@
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.local.environment import installation
-from shared.cli.local.quantities import parse_duration, parse_size, show_duration, show_size
+from shared.cli.local.pooled_spec import PooledSpec
+from shared.cli.local.quantities import parse_duration, parse_size
 from shared.cli.output import print_details, print_table, showing
 from shared.errors import Invalid
-
-if TYPE_CHECKING:
-    from shared.models import SandboxSpec
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 # More than any machine has. Linux has no more processes.
 MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
+Default = Annotated[bool, typer.Option("--default", help="Make this spec the default.")]
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -77,8 +76,10 @@ def list_specs() -> None:
 
     with installation().reading() as session:
         pools = pool.count(session)
-        details = [_details(spec, *pools.get(spec.id, (0, 0))) for spec in stored.list_specs(session)]
-    print_table(tuple(details[0]) if details else ("image",), [spec.values() for spec in details], ON_TERMINAL)
+        found = [PooledSpec(spec, *pools.get(spec.id, (0, 0))) for spec in stored.list_specs(session)]
+    details = [spec.details for spec in found]
+    header = tuple(details[0]) if details else ("image",)
+    print_table(header, [spec.values() for spec in details], ON_TERMINAL, [spec.document for spec in found])
 
 
 @specs.command("show")
@@ -89,14 +90,14 @@ def show_spec(image: str) -> None:
     from shared.warm_pool import pool
 
     with installation().reading() as session:
-        details = _details(stored.get_spec(session, image), *pool.count(session).get(image, (0, 0)))
-    print_details(details)
+        found = PooledSpec(stored.get_spec(session, image), *pool.count(session).get(image, (0, 0)))
+    print_details(found.details, found.document)
 
 
 @specs.command("add")
 def add_spec(
     image: Annotated[str, typer.Argument(help="An image that the engine has or can pull.")],
-    default: Annotated[bool, typer.Option("--default", help="Make this spec the default.")] = False,
+    default: Default = False,
     command: Annotated[str | None, typer.Option(help="Command instead of the image's own, in shell quoting.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A variable. Repeatable.")] = None,
     memory_mb: Annotated[int, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = 4096,
@@ -152,6 +153,7 @@ def add_spec(
 @specs.command("set")
 def set_spec(
     image: str,
+    default: Default = False,
     warm: Warm = None,
     warm_max: WarmMax = None,
     wake: Wake = None,
@@ -182,13 +184,13 @@ def set_spec(
     container |= {"wake_on_traffic": wake, "egress": _egress(egress)}
     columns = {name: value for name, value in {**_pool(warm, warm_max), **container}.items() if value is not None}
     durations = _durations(freeze_after, stop_after, delete_after, max_age)
-    if not durations and not columns:
+    if not (durations or columns or default):
         raise typer.BadParameter("nothing to change: add an option, for example --freeze-after 30m or --warm 3")
     here = installation()
-    if overdue := spec_operations.change_spec(here, image, columns, durations, delete=yes):
+    if overdue := spec_operations.change_spec(here, image, columns, durations, default=default, delete=yes):
         typer.echo(f"{overdue} sandbox(es) are past that time and would be deleted immediately", err=True)
         confirm("Delete them?", yes=False)
-        spec_operations.change_spec(here, image, columns, durations, delete=True)
+        spec_operations.change_spec(here, image, columns, durations, default=default, delete=True)
     typer.echo(f"changed {image}")
 
 
@@ -202,40 +204,10 @@ def remove_spec(image: str) -> None:
     typer.echo(f"removed {image}")
 
 
-def _details(spec: "SandboxSpec", ready: int, booting: int) -> dict[str, Any]:
-    return {
-        "image": spec.id,
-        "command": shlex.join(spec.command) if spec.command else "the image's own",
-        "memory MB": spec.memory_bytes // 1024**2,
-        "cpus": spec.cpus,
-        "pids": spec.pids,
-        "disk": show_size(spec.disk_bytes),
-        "working dir": spec.working_dir,
-        "runtime": spec.runtime or "the engine's default",
-        "ports": " ".join(f"{name}={number}" for name, number in spec.ports.items()),
-        "capabilities": " ".join(spec.capabilities),
-        "environment": " ".join(sorted(spec.env)),  # names only: a value may be a secret
-        "warm": _pool_text(spec, ready, booting),
-        "wake": spec.wake_on_traffic,
-        "egress": spec.egress.replace(",", " "),
-        "freeze": show_duration(spec.freeze_after_seconds),
-        "stop": show_duration(spec.stop_after_seconds),
-        "delete": show_duration(spec.delete_after_seconds),
-        "max age": show_duration(spec.max_age_seconds),
-    }
-
-
 def _egress(text: str | None) -> str | None:
     from shared.sandboxes.egress import normalize
 
     return None if text is None else normalize(text)
-
-
-def _pool_text(spec: "SandboxSpec", ready: int, booting: int) -> str:
-    if not (spec.warm_target or ready or booting):
-        return "none"
-    problem = f": {spec.warm_detail}" if spec.warm_detail else ""
-    return f"{ready} of {spec.warm_target}, {booting} booting, at most {spec.warm_most}{problem}"
 
 
 def _pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -58,4 +58,4 @@ def take_admin(name: str) -> None:
 
     with installation().writing() as session:
         taken = roles.take_admin(session, name)
-    typer.echo(f"{name} is no admin any more" if taken else f"{name} is no admin")
+    typer.echo(f"{name} is no longer an admin" if taken else f"{name} is not an admin")

@@ -17,10 +17,15 @@ OTHERS = 0o077
 
 @dataclass(frozen=True)
 class Context:
-    """A service and the key with which to use it."""
+    """A service and the key with which to use it.
+
+    Args:
+        is_own: the key was issued for this machine; one that was given to `login` may be in use elsewhere.
+    """
 
     url: str
     key: str
+    is_own: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def load() -> Contexts:
         raise Invalid(f"{path} has keys, and other users can read it: run `chmod 600 {path}`")
     try:
         document = json.loads(path.read_text())
-        found = {str(name): Context(str(one["url"]), str(one["key"])) for name, one in document["contexts"].items()}
+        found = {str(name): _read(one) for name, one in document["contexts"].items()}
         return Contexts(found, document["current"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Invalid(f"{path} is malformed: remove it, and log in again") from None
@@ -112,3 +117,7 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise Invalid(f"{url!r} is not the URL of a service: use one such as https://agents.example.org")
     return url.rstrip("/")
+
+
+def _read(one: dict[str, Any]) -> Context:
+    return Context(str(one["url"]), str(one["key"]), bool(one.get("is_own", True)))

@@ -11,7 +11,8 @@ import typer
 from shared.cli.output import NAME, cell_text
 from shared.cli.remote import contexts
 from shared.cli.remote.contexts import Context
-from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, opened, remote
+from shared.cli.remote.own_keys import PREFIX_LENGTH
+from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, remote
 from shared.errors import Forbidden, Invalid, Unauthenticated, WorkspaceError
 
 login = typer.Typer(add_completion=False)
@@ -29,29 +30,34 @@ def log_in(
         bool, typer.Option("--with-key", help="Read a key from standard input instead of using a browser.")
     ] = False,
 ) -> None:
-    """Log in: approve this machine in a browser. It gets a key of its own, which `logout` revokes."""
+    """Log in: approve this machine in a browser. It gets a key of its own, which `logout` revokes.
+
+    A context of that name is replaced, and its key revoked. A key that was given with --with-key is never revoked.
+    """
     address = contexts.check_url(url)
     parts = urlsplit(address)
     if parts.scheme == "http" and parts.hostname not in LOCAL:
         typer.echo("warning: without https, others on the network can read the key", err=True)
+    chosen = name or parts.netloc
+    former = contexts.load().by_name.get(chosen)  # before a key is issued: it would be lost if the file is malformed
     key = _read_key() if with_key else _ask_device(address)
     with open_http(address, key) as http:
         Service(http).get("/api/keys/current")
-    chosen = name or parts.netloc
-    contexts.save(contexts.load().put(chosen, Context(address, key)))
+    contexts.save(contexts.load().put(chosen, Context(address, key, is_own=not with_key)))
+    if former is not None and former.key != key:
+        _revoke_replaced(former)
     typer.echo(f"logged in to {address}; the context {chosen} is in use")
 
 
 @logout.command("logout")
 @remote
 def log_out() -> None:
-    """Revoke the context's key, and forget the context."""
+    """Revoke the context's key, unless it was given with `login --with-key`, and forget the context."""
     name = chosen_name()
     if name is None:
         raise Invalid("there is no context to log out of")
     try:
-        with opened() as service:
-            service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
+        _revoke(contexts.load().get(name))
     except Unauthenticated as error:
         typer.echo(f"warning: the key was not valid any more: {cell_text(error)}", err=True)
     except WorkspaceError as error:
@@ -60,6 +66,25 @@ def log_out() -> None:
         raise error from None
     contexts.save(contexts.load().remove(name))
     typer.echo(f"logged out of {name}")
+
+
+def _revoke(context: Context) -> None:
+    if not context.is_own:
+        typer.echo(f"the key {context.key[:PREFIX_LENGTH]}… was given to `login --with-key`, and stays valid", err=True)
+        return
+    with open_http(context.url, context.key) as http:
+        service = Service(http)
+        service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
+
+
+def _revoke_replaced(former: Context) -> None:
+    try:
+        _revoke(former)
+    except Unauthenticated:
+        pass  # it is not valid any more
+    except WorkspaceError as error:
+        advice = f"`{NAME} keys revoke {former.key[:PREFIX_LENGTH]} --own` revokes it"
+        typer.echo(f"warning: the context's former key was not revoked: {cell_text(error)}; {advice}", err=True)
 
 
 def _read_key() -> str:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.cli.remote.service import opened
-from shared.errors import Invalid
+from shared.errors import NotFound
 
 PREFIX_LENGTH = 11
 
@@ -30,11 +30,11 @@ def revoke(prefix: str) -> int:
         The number of keys revoked by this call.
 
     Raises:
-        Invalid: no valid key of the caller has that prefix.
+        NotFound: no valid key of the caller has that prefix.
     """
     found = [key["id"] for key in list_in_force() if key["prefix"] == prefix[:PREFIX_LENGTH]]
     if not found:
-        raise Invalid(f"none of your keys begins with {prefix[:PREFIX_LENGTH]!r}")
+        raise NotFound("key of yours", prefix[:PREFIX_LENGTH], by="prefix")
     with opened() as service:
         for key_id in found:
             service.delete(f"/api/keys/{key_id}")

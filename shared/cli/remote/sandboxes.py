@@ -59,11 +59,11 @@ def start_sandbox(
     wait: Wait = True,
     timeout: Timeout = SECONDS,
 ) -> None:
-    """Start a sandbox, and print its id."""
+    """Start a sandbox, print its id, and wait until it runs."""
     with opened() as service:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
-        seconds = timeout if wait else 0
-        started = service.settle("POST", PATH, seconds, headers=headers, sandbox_spec_id=spec)
+        # The request itself doesn't wait: after a Ctrl-C or a lost connection, the user knows the id.
+        started = service.request("POST", PATH, query={"sandbox_spec_id": spec}, headers=headers)
         typer.echo(started["id"])
         if wait:
             await_status(service, started["id"], Awaited.RUNNING, timeout)

@@ -99,6 +99,15 @@ def responses() -> dict[tuple[str, ...], float]:
     }
 
 
+def failed_requests() -> float:
+    return next(
+        sample.value
+        for metric in metrics.OWN.collect()
+        for sample in metric.samples
+        if sample.name == "agent_workspace_requests_failed_total"
+    )
+
+
 class TestCounts:
     @pytest.mark.parametrize(
         ("method", "path", "label"),
@@ -125,9 +134,17 @@ class TestCounts:
 
     def test_internal_error_is_counted(self, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("api.routes.ops.health.STARTED", None)
-        before = responses().get(("GET", "/server_info", "5xx"), 0)
+        key = ("GET", "/server_info", "5xx")
+        before, failed = responses().get(key, 0), failed_requests()
         client.get("/server_info")
-        assert responses()["GET", "/server_info", "5xx"] == before + 1
+        assert (responses()[key], failed_requests()) == (before + 1, failed + 1)
+
+    def test_sandbox_that_does_not_respond_is_no_internal_error(
+        self, client: TestClient, user: Person, sandbox: Sandbox
+    ) -> None:
+        failed = failed_requests()
+        assert client.get(f"/sandbox/{sandbox.id}/alive", headers=user.headers).status_code >= 500
+        assert failed_requests() == failed
 
     def test_client_port_is_counted_as_the_sandbox_path(self, api_context: ApiContext, sandbox: Sandbox) -> None:
         settings = api_context.settings.model_copy(update={"client_port": 80})

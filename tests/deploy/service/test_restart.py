@@ -1,12 +1,14 @@
 """A restart continues with the next process only when the previous one works."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -46,15 +48,19 @@ class LateWorkers:
     """A supervisor of two workers, which work some time after their start."""
 
     def __init__(self, settings: Settings) -> None:
+        self.others = list[str]()
+        self.stopped = list[str]()
         self.stopped_before_the_last_worked = list[str]()
         self._works = {name: settings.readiness_file(name) for name in ("worker.1", "worker.2")}
         settings.workers_dir.mkdir(parents=True)
         self._working = {*self._works}
 
     def getAllProcessInfo(self) -> list[dict[str, str]]:  # noqa: N802 - names of the interface
-        return [{"group": "worker", "name": name} for name in self._works]
+        found = [{"group": "worker", "name": name} for name in self._works]
+        return [*found, *({"group": name.partition(".")[0], "name": name} for name in self.others)]
 
     def stopProcess(self, name: str, _wait: bool) -> None:  # noqa: N802
+        self.stopped.append(name)
         if self._working != self._works.keys():
             self.stopped_before_the_last_worked.append(name)
         self._working.discard(name.partition(":")[2])
@@ -104,3 +110,33 @@ def test_worker_that_does_not_work_ends_the_restart(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(restart, "READY_SECONDS", 0.1)
     with pytest.raises(ServiceError, match=r"worker\.1 does not work"):
         restart.main([])
+
+
+@pytest.fixture
+def free() -> Iterator[int]:
+    """A port on which no program listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        yield other.getsockname()[1]
+
+
+def test_changed_port_of_the_api_stops_no_process(
+    supervisor: LateWorkers, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor holds the sockets, so a restarted process would listen on the former port."""
+    supervisor.others = ["web.1"]
+    monkeypatch.setenv("AW_PORT", str(free))
+    with pytest.raises(ServiceError, match=f"does not listen on 127.0.0.1, port {free}.*nothing was restarted"):
+        restart.main([])
+    assert supervisor.stopped == []
+
+
+def test_client_port_that_is_not_open_is_named(
+    url: str, free: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be a change that no restart applies."""
+    monkeypatch.setenv("AW_PORT", str(urlsplit(url).port))
+    for port, is_named in ((free, True), (0, False)):
+        monkeypatch.setenv("AW_CLIENT_PORT", str(port))
+        restart._require_open_sockets(Settings())
+        assert (f"client port {free}" in capsys.readouterr().err) == is_named

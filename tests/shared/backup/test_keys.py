@@ -10,7 +10,7 @@ from shared.backup import manifest, store
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import Installation
 from shared.crypto import new_secret_key
-from shared.errors import Conflict
+from shared.errors import Conflict, Invalid
 from shared.settings import Settings
 from tests.factories import SECRET_KEY
 
@@ -78,6 +78,21 @@ def test_first_key_of_the_same_installation_stays(settings: Settings, clean: Set
     clean.admin_key_file.write_text(settings.admin_key_file.read_text())
     BackupOperations(with_keys(clean, SECRET_KEY)).restore(tmp_path / "backup", None)
     assert clean.admin_key_file.read_text() == settings.admin_key_file.read_text()
+
+
+@pytest.mark.parametrize("malformed", ["hush-hush", ",", "{SECRET_KEY},hush"])
+def test_malformed_secret_key_is_named_by_its_place_only(
+    malformed: str, settings: Settings, clean: Settings, tmp_path: Path
+) -> None:
+    text = malformed.format(SECRET_KEY=SECRET_KEY)
+    store.back_up(settings, tmp_path / "backup", None)
+    with pytest.raises(Invalid, match=r"^AW_SECRET_KEYS, or .*secret\.key: .*agent-workspace explain") as restoring:
+        store.restore(with_keys(clean, text), tmp_path / "backup", None)
+    with pytest.raises(Invalid, match=r"^AW_SECRET_KEYS") as backing_up:
+        store.back_up(with_keys(settings, text), tmp_path / "second", None)
+    assert not any(key in str(error.value) for error in (restoring, backing_up) for key in ("hush", SECRET_KEY))
+    assert not clean.var_dir.exists()
+    assert not (tmp_path / "second").exists()
 
 
 def with_keys(settings: Settings, *secret_keys: str) -> Settings:

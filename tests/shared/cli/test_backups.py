@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.backup import keys
+from shared.crypto import new_secret_key
 from shared.db.database import Database
 from shared.errors import NotFound
 from tests.shared.cli.answers import Cli, assert_complains, owner
@@ -24,7 +25,7 @@ def test_backup_is_restored_into_another_installation(
     arguments = (str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
     made = migrated("db", "backup", *arguments)
     assert made.out.startswith("backed up the sqlite database, schema 00"), made
-    assert "with its keys, encrypted" in made.out
+    assert ("with its keys, encrypted" in made.out, made.err) == (True, "")
     assert_complains(migrated("db", "backup", *arguments), "is not empty")
     assert_complains(migrated("db", "restore", *arguments), "is not empty", "nothing was changed")
 
@@ -40,6 +41,21 @@ def test_backup_is_restored_into_another_installation(
     finally:
         database.close()
     assert (clean / "secret.key").read_text() == (var / "secret.key").read_text()
+
+
+def test_backup_names_the_keys_that_are_not_in_it(
+    migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with commands that use another var directory than the service does."""
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+    monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
+    monkeypatch.setenv("AW_VAR_DIR", str(tmp_path / "elsewhere"))
+    (tmp_path / "passphrase").write_text(PASSPHRASE)
+    made = migrated("db", "backup", str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
+    assert made.status == 0, made
+    for name in ("admin.key", "metrics.key"):
+        assert f"not in the backup: {tmp_path / 'elsewhere' / name} does not exist" in made.err
+    assert made.err.count("AW_VAR_DIR") == 2
 
 
 def test_backup_without_a_terminal_needs_a_decision_about_keys(migrated: Cli, tmp_path: Path) -> None:
@@ -66,6 +82,24 @@ def test_node_backup_needs_a_node_that_the_database_knows(monkeypatch: pytest.Mo
         with pytest.raises(NotFound, match="no node with id 'typo'"):
             node_files.main(action, str(tmp_path / "files"))
     assert not (tmp_path / "files").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"), [("sqlite:///none.db", "no database at"), ("postgresql://u:hush@127.0.0.1:1/d", "refused")]
+)
+def test_node_backup_without_a_database_is_one_line(
+    url: str, complaint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("AW_DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("AW_DATABASE_URL", url)
+    for action in ("backup", "restore"):
+        with pytest.raises(SystemExit) as ended:
+            node_files.run([action, str(tmp_path / "files")])
+        err = capsys.readouterr().err
+        assert (ended.value.code, err.count("\n"), complaint in err, "hush" in err) == (1, 1, True, False), err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_node_backup_runs_no_module_of_the_current_folder(

@@ -45,6 +45,18 @@ def test_database_of_another_version_is_found(migrated: Cli, database: Database)
     assert (schema["result"], "db migrate" in schema["fix"]) == ("wrong", True)
 
 
+def test_database_of_a_newer_version_is_not_wrong_after_a_rollback(migrated: Cli, database: Database) -> None:
+    """No migration reverts it, and this version works with it."""
+    with database.transaction() as session:
+        session.connection().execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    answer = migrated("db", "check")
+    assert (answer.status, "db migrate" in answer.err, "newer version" in answer.err) == (0, False, True)
+    found = {row["check"]: row for row in json.loads(examine(migrated).out)}
+    assert (found["schema"]["result"], found["schema"]["found"]) == ("ok", "9999, of a newer version")
+    assert "nodes" in found
+    assert "schema 9999, of a newer version" in migrated("status").out
+
+
 def test_doctor_reports_each_problem_and_its_fix(
     migrated: Cli, database: Database, var: Path, monkeypatch: pytest.MonkeyPatch, taken_port: int
 ) -> None:

@@ -1,6 +1,7 @@
 """`agent-workspace migrate`, as an operator uses it."""
 
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,36 @@ def test_migrate_creates_a_missing_metrics_key(migrated: Cli, var: Path) -> None
     answer = migrated("migrate")
     assert answer.status == 0
     assert file.read_text() not in (key, "", answer.out, answer.err)
+
+
+@pytest.mark.parametrize(("folder", "expected"), [((0, 0o750), 0o640), ((0, 0o700), 0o600), ((7, 0o770), 0o600)])
+def test_keys_that_root_writes_are_readable_for_the_service(
+    cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch, folder: tuple[int, int], expected: int
+) -> None:
+    """`make run` lets the group of root's folder read them; under systemd, the folder is the API's user's own."""
+    var.mkdir()
+    owners: list[tuple[int, int]] = []
+    status = os.stat_result((stat.S_IFDIR | folder[1], 0, 0, 2, folder[0], 8, 0, 0, 0, 0))
+    really = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **options: status if path == var else really(path, **options))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda _file, user, group: owners.append((user, group)))
+    assert cli("migrate").status == 0
+    assert owners == [(folder[0], 8)] * 2
+    assert {mode(var / name) for name in ("secret.key", "metrics.key")} == {expected}
+
+
+def test_key_behind_a_link_is_not_given_away(
+    cli: Cli, var: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    var.mkdir()
+    (tmp_path / "other").write_text("a file of root's")
+    (tmp_path / "other").chmod(0o604)
+    (var / "metrics.key").symlink_to(tmp_path / "other")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    assert cli("migrate").status == 0
+    assert mode(tmp_path / "other") == 0o604
 
 
 def test_second_migrate_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from shared.cli.app import app
@@ -57,6 +58,19 @@ def test_change_is_asked_for_on_a_terminal(
     on_terminal(yes=yes)
     assert migrated("nodes", "drain", "a").status == status
     assert becomes in migrated("nodes", "list").out
+
+
+def test_interrupt_at_a_prompt_is_one_elsewhere_too(
+    migrated: Cli, database: Database, on_terminal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press_ctrl_c(*_: object, **__: object) -> bool:
+        raise typer.Abort
+
+    make_node(database, "a")
+    on_terminal(yes=True)
+    monkeypatch.setattr("typer.confirm", press_ctrl_c)
+    assert migrated("nodes", "drain", "a").status == 130
+    assert "CORDONED" not in migrated("nodes", "list").out
 
 
 def test_terminal_gets_a_table_and_programs_get_json_or_ids(

@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import ProgrammingError
 
+from shared.cli.exits import error_text
+from shared.db.database import Database
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
 
@@ -50,6 +54,26 @@ def test_database_without_tables_is_one_line(cli: Cli, tmp_path: Path, monkeypat
     (tmp_path / "empty.db").touch()
     monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'empty.db'}")
     assert_complains(cli("users", "list"), "agent-workspace db migrate")
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # the tests share PostgreSQL's tables
+def test_database_without_a_column_of_this_version_is_one_line(migrated: Cli, database: Database) -> None:
+    """As after an update of the code alone."""
+    with database.transaction() as session:
+        session.connection().execute(text("ALTER TABLE node DROP COLUMN impaired_reason"))
+    for command in (("status",), ("nodes", "list")):
+        assert_complains(migrated(*command), "outdated: run `agent-workspace db migrate`")
+
+
+@pytest.mark.parametrize("what", ['relation "node"', "column node.impaired_reason"])
+def test_outdated_schema_of_postgresql_is_recognized(what: str) -> None:
+    error = ProgrammingError("SELECT", None, Exception(f"{what} does not exist\nLINE 1: SELECT node.id"))
+    assert "outdated: run `agent-workspace db migrate`" in error_text(error, "agent-workspace")
+
+
+def test_another_log_level_is_named_with_its_variable(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_LOG_LEVEL", "loud")
+    assert_complains(cli("users", "list"), "AW_LOG_LEVEL", "debug")
 
 
 def test_every_command_has_help(cli: Cli) -> None:

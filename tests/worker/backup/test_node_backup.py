@@ -134,9 +134,14 @@ def test_restore_refuses_another_node_or_installation_and_damage(
     (backup / MANIFEST).write_text("{")
     with pytest.raises(Invalid, match=r"files\.json is damaged"):
         backup_of(database, files).restore(backup)
+    for text in ("[]", "{}", '{"node": "n", "installation": "i", "sandboxes": 1}'):
+        (backup / MANIFEST).write_text(text)
+        with pytest.raises(Invalid, match=r"files\.json is damaged: it names no node, installation or sandboxes"):
+            backup_of(database, files).restore(backup)
     (backup / MANIFEST).unlink()
-    with pytest.raises(Invalid, match="no complete backup"):
-        backup_of(database, files).restore(backup)
+    for folder in (backup, backup / f"aw-{paused.id}.folder.tar"):
+        with pytest.raises(Invalid, match="no complete backup"):
+            backup_of(database, files).restore(folder)
 
 
 def test_sandbox_that_was_deleted_is_not_restored(

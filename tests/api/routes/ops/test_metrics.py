@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -80,6 +81,17 @@ def test_metrics_without_a_key_file_are_closed(client: TestClient, settings: Set
     assert client.get("/metrics", headers=bearer("")).status_code == 401
     settings.metrics_key_file.write_text("\n")
     assert client.get("/metrics", headers=bearer("")).status_code == 401
+
+
+def test_metrics_key_that_the_api_may_not_read_is_named(
+    client: TestClient, key: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(settings.metrics_key_file))
+
+    monkeypatch.setattr(Path, "read_text", refuse)  # root may read each file
+    answer = client.get("/metrics", headers=bearer(key))
+    assert (answer.status_code, "may not read metrics.key" in answer.json()["detail"]) == (503, True)
 
 
 def test_new_metrics_key_is_valid_immediately(client: TestClient, key: str, settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """`nodes`: list, cordon, drain, forget, and removal of unknown containers."""
 
-from datetime import timedelta
+import json
+from datetime import datetime, timedelta
 
 import pytest
 from sqlmodel import select
@@ -25,6 +26,17 @@ def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     assert first[5] in {f"{3600 + seconds} s ago" for seconds in range(60)}
     assert first[6] == "silent"
     assert second[:4] == ["b", "READY", "2", "100"]
+
+
+def test_programs_get_times_of_nodes_in_iso_8601(migrated: Cli, database: Database, unknown: list[str]) -> None:
+    at = now() - timedelta(hours=1)
+    make_node(database, "b", heartbeat_at=at)
+    found = json.loads(migrated("nodes", "list", "--json").out)
+    assert datetime.fromisoformat(found[1]["heartbeat_at"]) == at
+    assert found[1].keys() == {"id", "status", "used", "capacity", "disks", "heartbeat_at", "detail"}
+    listed = json.loads(migrated("nodes", "unknown", "--json").out)
+    assert [row["name"] for row in listed] == [*unknown, "aw-b"]
+    assert all(datetime.fromisoformat(row["first_seen"]) > at for row in listed)
 
 
 def test_spec_backoffs_of_a_node_are_listed(migrated: Cli, database: Database) -> None:

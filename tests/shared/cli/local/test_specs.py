@@ -1,5 +1,7 @@
 """`specs`: sandbox specs, their options and deadlines."""
 
+import json
+
 import pytest
 
 from shared.clock import after
@@ -27,6 +29,36 @@ def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -
     assert "x=y" not in listed.out
     assert migrated("specs", "remove", "own:1").status == 0
     assert [row[0] for row in rows(migrated("specs", "list"))] == ["agent-workspace/sandbox:1.58.2"]
+
+
+def test_programs_get_the_stored_values_of_a_spec(migrated: Cli) -> None:
+    options = ["--disk", "20G", "--freeze-after", "30m", "--warm", "2", "--port", "VSCODE=8001", "--env", "A=hush"]
+    assert migrated("specs", "add", "own:1", *options).status == 0
+    answer = migrated("specs", "show", "own:1", "--json")
+    shown = json.loads(answer.out)
+    assert json.loads(migrated("specs", "list", "--json").out)[-1] == shown
+    assert (shown["image"], shown["command"], shown["runtime"], shown["disk_bytes"]) == (
+        "own:1",
+        None,
+        None,
+        20 * 1024**3,
+    )
+    assert (shown["freeze_after_seconds"], shown["stop_after_seconds"]) == (1800, None)
+    assert shown["warm"] == {"ready": 0, "booting": 0, "target": 2, "max": 3, "detail": None}
+    assert (shown["ports"], shown["capabilities"]) == ({"AGENT_SERVER": 8000, "VSCODE": 8001}, [])
+    assert (shown["environment"], shown["egress"], "hush" in answer.out) == (["A"], ["open"], False)
+
+
+def test_former_spec_becomes_the_default_again(migrated: Cli, database: Database) -> None:
+    """As after an image that does not start."""
+    first = "agent-workspace/sandbox:1.58.2"
+    assert migrated("specs", "add", "own:1", "--default").status == 0
+    for _ in range(2):
+        assert migrated("specs", "set", first, "--default").status == 0
+        assert [row[0] for row in rows(migrated("specs", "list"))] == [first, "own:1"]
+    with database.reading() as session:
+        assert specs.get_spec(session, first).revision == 1, "its warm sandboxes stay"
+    assert_complains(migrated("specs", "set", "unknown", "--default"), "unknown", status=3)
 
 
 def test_spec_without_options_has_the_image_s_defaults(migrated: Cli, database: Database) -> None:

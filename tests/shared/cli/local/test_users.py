@@ -1,9 +1,11 @@
 """`bootstrap`, `users` and `keys`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from api.schemas.v1.api_keys import KeyInfo
 from shared.db.database import Database
 from shared.users import accounts
 from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
@@ -86,9 +88,11 @@ def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path
     listed = migrated("keys", "list", "bob")
     assert rows(listed)[0][:2] == [key[:11], "laptop"]
     assert key not in listed.out
+    [shown] = json.loads(migrated("keys", "list", "bob", "--json").out)
+    assert shown.keys() == {*KeyInfo.model_fields, "revoked_at"}, "the names that `--own` prints, and one more"
     assert migrated("keys", "revoke", key[:11]).status == 0
     assert owner(database, var, key) is None
-    assert_complains(migrated("keys", "revoke", key[:11]), key[:11])
+    assert_complains(migrated("keys", "revoke", key[:11]), key[:11], status=3)
 
 
 def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
@@ -119,7 +123,7 @@ def test_admins_are_made_and_unmade_but_for_the_last_one(migrated: Cli) -> None:
     assert_complains(migrated("users", "take-admin", "admin"), "last admin")
     assert "bob is an admin now" in migrated("users", "grant-admin", "bob").out
     assert "already" in migrated("users", "grant-admin", "bob").out
-    assert "no admin any more" in migrated("users", "take-admin", "admin").out
+    assert "no longer an admin" in migrated("users", "take-admin", "admin").out
     assert [row[-1] for row in rows(migrated("users", "list"))] == ["user", "admin"]
-    assert "is no admin" in migrated("users", "take-admin", "admin").out
+    assert "is not an admin" in migrated("users", "take-admin", "admin").out
     assert_complains(migrated("users", "grant-admin", "carol"), "carol", status=3)

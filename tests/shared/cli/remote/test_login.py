@@ -46,7 +46,7 @@ def test_machine_gets_a_key_by_the_device_flow_and_revokes_it(
     assert rows(served("context", "list")) == IN_USE
     first, own = (row[1] for row in rows(served("keys", "list", "--own")))
     assert (first, own.startswith("device login agent-workspace on ")) == ("tests", True)
-    key = (tmp_path / FILE).read_text().split('"key": "')[1].split('"')[0]
+    key = stored_key(tmp_path)
     assert key not in served("context", "show").out + served("context", "list", "--json").out
     assert served("logout").status == 0
     assert rows(served("context", "list")) == []
@@ -60,12 +60,61 @@ def test_logout_forgets_no_key_that_it_could_not_revoke(
     """It is the only copy, and stays valid. One that the service does not accept any more is forgotten."""
     answers = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
     run = scripted(lambda _request: answers.pop(0))
-    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
-    assert run("login", URL, "--with-key", "--name", "stored").status == 0
+    monkeypatch.setattr("shared.cli.remote.login._ask_device", lambda _url: "key")
+    assert run("login", URL, "--name", "stored").status == 0
     monkeypatch.delenv("AGENT_WORKSPACE_URL")
     ended = run("logout")
     assert (ended.status, [row[0] for row in rows(run("context", "list"))]) == (status, left)
     assert ("context remove stored" in ended.err) == bool(left)
+
+
+def test_login_revokes_the_key_that_it_replaces(
+    client: TestClient, served: Cli, approving: list[str], tmp_path: Path
+) -> None:
+    assert served("login", URL).status == 0
+    former = stored_key(tmp_path)
+    assert served("login", URL).status == 0
+    assert len(approving) == 2
+    assert client.get("/api/keys/current", headers={"Authorization": f"Bearer {former}"}).status_code == 401
+    assert len(rows(served("keys", "list", "--own"))) == 2, "the user's, and this machine's"
+    assert rows(served("context", "list")) == IN_USE
+
+
+def test_login_warns_of_a_key_that_it_could_not_revoke(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = {"GET": 200, "DELETE": 503}
+    run = scripted(lambda request: httpx.Response(codes[request.method], json={"id": "1", "detail": "no"}))
+    for key in ("aw_former_key", "aw_another_key"):
+        monkeypatch.setattr("shared.cli.remote.login._ask_device", lambda _url, key=key: key)
+        answer = run("login", URL)
+        assert answer.status == 0
+    assert "keys revoke aw_former_k --own" in answer.err
+
+
+def test_logout_leaves_a_given_key_valid(
+    client: TestClient, served: Cli, user: Person, approving: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the administrator's only one."""
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
+    assert served("login", URL, "--with-key").status == 0
+    assert served("login", URL).status == 0, "it replaces the context"
+    assert served("login", URL, "--with-key").status == 0
+    ended = served("logout")
+    assert (ended.status, user.key[:11] in ended.err, user.key in ended.err) == (0, True, False)
+    assert rows(served("context", "list")) == []
+    assert client.get("/api/keys/current", headers=user.headers).status_code == 200
+    assert len(approving) == 1
+
+
+def test_malformed_contexts_end_a_login_before_a_key_is_issued(
+    served: Cli, approving: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text("{")
+    (tmp_path / FILE).chmod(0o600)
+    answer = served("login", URL)
+    assert (answer.status, "malformed" in answer.err, approving) == (1, True, [])
 
 
 @pytest.mark.parametrize(("error", "status"), [("access_denied", 4), ("expired_token", 5)])
@@ -183,5 +232,9 @@ def test_own_keys_are_created_and_revoked(alice: Cli) -> None:
     assert key not in alice("keys", "list", "--own", "--json").out
     assert alice("keys", "list", "--own", "-q").out.split()[-1] == key[:11]
     assert alice("keys", "revoke", key[:11], "--own").status == 0
-    assert alice("keys", "revoke", key[:11], "--own").status == 1
+    assert alice("keys", "revoke", key[:11], "--own").status == 3
     assert alice("keys", "list").status == 2
+
+
+def stored_key(folder: Path) -> str:
+    return (folder / FILE).read_text().split('"key": "')[1].split('"')[0]

@@ -2,7 +2,9 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -43,6 +45,27 @@ def test_sandbox_is_started_paused_resumed_and_deleted(alice: Cli, database: Dat
     assert (refused.status, "--yes" in refused.err, as_stored(database, sandbox).desired) == (2, True, Desired.RUNNING)
     assert alice("sandboxes", "delete", sandbox.id, "--no-wait", "--yes").status == 0
     assert as_stored(database, sandbox).desired == Desired.DELETED
+
+
+def test_id_of_a_new_sandbox_is_printed_before_the_wait(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a Ctrl-C the user must know which sandbox to delete."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json={"id": "a" * 32, "status": "STARTING"})
+
+    def press_ctrl_c(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    run = scripted(answer)
+    monkeypatch.setattr("shared.cli.remote.waiting.time", SimpleNamespace(monotonic=time.monotonic, sleep=press_ctrl_c))
+    ended = run("sandboxes", "start")
+    assert (ended.status, ended.out) == (130, f"{'a' * 32}\n")
+    assert [request.method for request in asked] == ["POST", "GET"]
+    assert "wait" not in asked[0].url.params
 
 
 def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user: Person, sandbox: Sandbox) -> None:
