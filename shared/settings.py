@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.urls import in_url
+from shared.addresses import NEVER, in_url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -54,8 +54,6 @@ class Quotas:
 
 
 NO_QUOTAS = Quotas()
-# Addresses that no sandbox reaches: the machine itself, its link (with the metadata service of clouds), multicast.
-NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 # Sizes of the network of a node's sandboxes: a bridge has at most 1,023 ports.
 LONGEST_PREFIX, SHORTEST_PREFIX = 28, 16
 LEVELS = "(?i)^(debug|info|warning|error|critical)$"

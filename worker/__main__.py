@@ -37,6 +37,7 @@ from worker.agent_server.transport import find_door_trouble, open_client
 from worker.celery_app import app
 from worker.celery_consumer import JobConsumer
 from worker.context import Lane, LongRuns, WorkerContext
+from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
@@ -84,6 +85,8 @@ def main() -> None:
         context = make_context(shared, settings, app)
     except (Conflict, Unavailable) as error:  # a restore is not finished, or the database does not respond
         raise SystemExit(f"worker: {error}") from None
+    if os.geteuid() == 0:  # otherwise the engine filter does it
+        kernel_limits.raise_low()
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.cli.checks.finding import Finding
 from shared.settings import Settings
+from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind, EngineError
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
@@ -32,6 +33,7 @@ def check_machine() -> Iterator[Finding]:
         yield from _check_engine(engine, settings)
     finally:
         engine.close()
+    yield _check_kernel_limits()
     yield _check_firewall(shared, settings)
     yield _check_program("door", "haproxy", "haproxy")
     if shared.network_isolation:
@@ -75,6 +77,14 @@ def _check_disks(engine: DiskEngine) -> Finding:
     fix = "run the service as root, with `losetup` and `mke2fs` (apt-get install e2fsprogs mount) and loop devices"
     problem = "sandboxes get no disk of their own: what they write has no limit" if kind is DiskKind.PLAIN else None
     return Finding("disks", problem, f"{fix}; or accept it with AW_SANDBOX_DISK_BYTES=0", "limited")
+
+
+def _check_kernel_limits() -> Finding:
+    low = kernel_limits.find_low()
+    found = ", ".join(f"{each.name} is {' '.join(map(str, each.found))}" for each in low)
+    problem = f"one sandbox can use up what all share: {found}" if low else None
+    fix = f"start the service as root; or {kernel_limits.advice(low)}; see docs/operate/nodes.md#kernel-limits"
+    return Finding("kernel limits", problem, fix, "above those of the sandboxes")
 
 
 def _check_firewall(shared: Settings, settings: WorkerSettings) -> Finding:

@@ -6,9 +6,9 @@ from functools import cached_property
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.addresses import in_url
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
-from shared.urls import in_url
 
 
 class WorkerSettings(BaseSettings):

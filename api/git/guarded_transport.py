@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -19,6 +19,7 @@ import httpx
 
 from api.agent_server.transport import CountedStream
 from api.git.slots import CallerSlots
+from shared.addresses import is_public as is_public_address
 from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden
 
@@ -66,11 +67,7 @@ def is_public(text: str) -> bool:
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
         if inner is not None or address in TRANSLATED:
             return False
-    return address.is_global and not address.is_multicast and not _is_reserved(address)
-
-
-def _is_reserved(address: IPv4Address | IPv6Address) -> bool:
-    return address.is_unspecified or address.is_reserved
+    return is_public_address(address)
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):

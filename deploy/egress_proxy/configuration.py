@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Network
 from string import Template
 
-from shared.settings import NEVER
-from worker.network.rules import NOT_PUBLIC
+from shared.addresses import LISTED_ONLY, NEVER
 
 # The ports of names without a port.
 PORTS = ("80", "443")
@@ -109,5 +108,5 @@ def write(proxy: EgressProxy) -> str:
         per_sandbox=PER_SANDBOX,
         descriptors=MAX_DESCRIPTORS,
         decisions=" ".join((proxy.decisions, *PORTS)),
-        private=" ".join(map(str, (*NEVER, *NOT_PUBLIC, *NOT_PUBLIC_6))),
+        private=" ".join(map(str, (*NEVER, *LISTED_ONLY, *NOT_PUBLIC_6))),
     )

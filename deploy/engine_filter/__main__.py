@@ -23,6 +23,7 @@ from shared.errors import Unavailable
 from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
+from worker.engine import kernel_limits
 from worker.network.addresses import make_place
 from worker.network.firewall import FirewallError, LocalFirewall
 from worker.network.isolation import network_request
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         policy, network = make_policy(shared, settings)
     except Unavailable as error:
         sys.exit(f"engine filter: {error}")
+    kernel_limits.raise_low()
     with EngineFilter(path, settings.docker_host.removeprefix(UNIX), policy, network) as server:
         shutil.chown(path, user)
         log.info("filtering", engine=settings.docker_host, socket=str(path))

@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from sqlmodel import Session, col, select
 
+from shared.addresses import NEVER
 from shared.errors import Invalid, NotFound
 from shared.models import ModelServer
-from shared.settings import NEVER
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 
+from shared.addresses import NEVER
 from shared.errors import Invalid
-from shared.settings import NEVER
 
 OPEN, NONE = "open", "none"
 MAX_NETWORKS = MAX_NAMES = 64

@@ -8,6 +8,7 @@ import pytest
 from shared.cli.checks.finding import Finding
 from worker import machine
 from worker.engine.disk_engine import DiskEngine
+from worker.engine.kernel_limits import LowLimit
 from worker.engine.protocol import DiskKind, EngineUnavailable
 
 HEALTHY: dict[str, Any] = {
@@ -29,6 +30,7 @@ def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_NETWORK_ISOLATION", "off")
     (tmp_path / "haproxy").touch(mode=0o755)
     monkeypatch.setattr("worker.machine.PROGRAM_PATHS", str(tmp_path))
+    monkeypatch.setattr("worker.machine.kernel_limits.find_low", list)
 
 
 def examine(
@@ -54,7 +56,7 @@ def wrong(findings: list[Finding]) -> list[str]:
 def test_healthy_machine_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examine(monkeypatch)
     assert wrong(found) == []
-    assert len(found) == 8
+    assert len(found) == 9
 
 
 def test_engine_that_does_not_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +74,15 @@ def test_everything_that_an_engine_lacks_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AW_ALLOWED_RUNTIMES", "runsc")
     found = examine(monkeypatch, disks=DiskKind.PLAIN, free=1, PidsLimit=False, SecurityOptions=None)
     assert wrong(found) == ["control groups", "seccomp", "runtimes", "free disk", "disks"]
+
+
+def test_low_limits_of_the_kernel_are_found_with_the_command_that_raises_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    low = [LowLimit("kernel.pty.max", (4096,), (65536,)), LowLimit("net.ipv4.tcp_mem", (1, 2, 3), (4, 5, 6))]
+    monkeypatch.setattr("worker.machine.kernel_limits.find_low", lambda: low)
+    [finding] = [finding for finding in examine(monkeypatch) if finding.problem]
+    assert finding.name == "kernel limits"
+    assert "kernel.pty.max is 4096, net.ipv4.tcp_mem is 1 2 3" in str(finding.problem)
+    assert "sysctl -w kernel.pty.max=65536 'net.ipv4.tcp_mem=4 5 6'" in finding.fix
 
 
 def test_firewall_that_cannot_be_used_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,21 +9,8 @@ from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network
 from typing import Any
 
-from shared.settings import NEVER
+from shared.addresses import LISTED_ONLY, NEVER
 
-# Addresses that are not public (IANA's special-purpose registry), besides those that are never reachable.
-NOT_PUBLIC = (
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "172.16.0.0/12",
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.88.99.0/24",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-)
 ADDRESS, PORT = "ipv4_addr", "inet_service"
 # The types of the sets' elements; those with networks are sets of intervals.
 TYPES = {
@@ -123,7 +110,7 @@ def element(*parts: object) -> str:
 def ruleset(place: Place, allowed: Allowed) -> str:
     """Both tables, in one transaction that replaces those that are there."""
     sets = "".join(_set(name, elements) for name, elements in allowed.sets())
-    local, denied = ", ".join(NOT_PUBLIC), ", ".join(map(str, NEVER))
+    local, denied = ", ".join(map(str, LISTED_ONLY)), ", ".join(map(str, NEVER))
     proxy, jump = ("", "") if place.proxy_user is None else (OF_PROXY, FROM_PROXY)
     values = {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}
     values |= {"MAX_FLOWS": str(MAX_FLOWS), "PER_SECOND": str(FLOWS_PER_SECOND)}

@@ -7,7 +7,9 @@ again. The configuration contains keys: it is removed from the file system befor
 
 import ctypes
 import os
+import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 CONFIG = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
@@ -27,7 +29,11 @@ def main() -> None:
 
 
 def take(path: str) -> str:
-    """Move a file's content into this process's memory; the path by which only this process reads it."""
+    """Move a file's content into this process's memory; the path by which only this process reads it.
+
+    Exit if there is no content, or if the file can't be removed: the agents' programs would read the keys.
+    """
+    restore_access(Path(path).parent)
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
@@ -40,11 +46,22 @@ def take(path: str) -> str:
         kept.write(content)
     try:
         Path(path).unlink()
+    except OSError as error:
+        sys.exit(f"launch: {path} can't be removed, and contains keys: {error}")
+    with suppress(OSError):
         # Empty, in its place: a disk without a free inode must not keep the sandbox from its next start.
         Path(path).touch(0o444, exist_ok=False)
-    except OSError as error:
-        print(f"launch: {path} stays: {error}", file=sys.stderr)
     return f"/proc/self/fd/{memory}"
+
+
+def restore_access(folder: Path) -> None:
+    """Give this user all rights on its folder again: an agent's program, which has the same user, may have taken them.
+
+    Without them, the file in it could not be removed.
+    """
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    with suppress(PermissionError):  # another user's folder
+        folder.chmod(mode | stat.S_IRWXU)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH, container_n
 NETWORK = IPv4Network("10.99.0.0/24")
 NODE, NODE_ON_LAN, LAN = "10.99.0.1", "192.168.77.1", "192.168.77.2"
 PUBLIC, METADATA, SHARED, OTHER_LAN = "8.8.8.8", "169.254.169.254", "100.64.9.9", "10.50.0.5"
-AROUND = (PUBLIC, METADATA, SHARED, OTHER_LAN)
+# Azure's metadata, in a public range.
+AZURE = "168.63.129.16"
+AROUND = (PUBLIC, METADATA, AZURE, SHARED, OTHER_LAN)
 EGRESS_PORT = 3003
 SERVICE, OTHER, WEB, MODEL, DNS, AGENT = 3000, 2222, 80, 8001, 53, 8000
 OPEN, CLOSED, LISTED = "open:1", "closed:1", "listed:1"
@@ -43,6 +45,7 @@ TARGETS: dict[str, Target] = {
     "another private network": ("tcp", OTHER_LAN, WEB),
     "the provider's shared network": ("tcp", SHARED, WEB),
     "metadata": ("tcp", METADATA, WEB),
+    "metadata at an address like a public one": ("tcp", AZURE, WEB),
     "the model server": ("tcp", LAN, MODEL),
     "the resolver": ("udp", LAN, DNS),
     "the resolver by TCP": ("tcp", LAN, DNS),

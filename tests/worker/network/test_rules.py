@@ -51,6 +51,13 @@ def test_everything_else_is_refused_last() -> None:
     assert "elements = { 10." not in text.partition("set local")[0]
 
 
+def test_metadata_service_in_a_public_range_is_reached_as_a_resolver_only() -> None:
+    text = ruleset(PLACE, Allowed(resolvers=frozenset({"168.63.129.16"})))
+    assert "168.63.129.16/32" in text.partition("set local")[2].partition("\n")[0]
+    resolvers = "ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept"
+    assert 0 < text.index(resolvers) < text.index("ip saddr @open ip daddr != @local accept")
+
+
 def test_packets_to_sandboxes_leave_by_the_bridge_only() -> None:
     for user in (None, 999):
         text = ruleset(replace(PLACE, proxy_user=user), Allowed())

@@ -1,0 +1,41 @@
+"""IP addresses: those that no sandbox reaches, those that only a list opens, and how a URL has one.
+
+Everything that decides on addresses has them from here: the firewall's rules, the egress proxy, and the API's requests
+to hosts that users name.
+"""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+
+# Addresses that no sandbox reaches: the machine itself, its link (with the metadata service of clouds), multicast.
+NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+# Further ones that are not public (IANA's special-purpose registry). An egress list may open them. 168.63.129.16 is
+# Azure's metadata service in a public range. Machines there use it as their resolver, too, so it may be listed.
+LISTED_ONLY = tuple(
+    map(
+        IPv4Network,
+        (
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "168.63.129.16/32",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+        ),
+    )
+)
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is public. Of IPv6, addresses that stand for IPv4 addresses are not examined."""
+    is_special = address.is_multicast or address.is_unspecified or address.is_reserved
+    return address.is_global and not is_special and not any(address in each for each in (*NEVER, *LISTED_ONLY))
+
+
+def in_url(host: str) -> str:
+    """Return a host as it appears in a URL: an IPv6 address has brackets there."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,128 @@
+"""Limits of the kernel that sandboxes share: one sandbox takes all that it can, and the others still work.
+
+All sandboxes have the same user, for which some limits count; the others count for the machine (decision 82).
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from shared.ids import new_id
+from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from worker.engine import kernel_limits
+from worker.engine.confinement import TERMINALS
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.protocol import ContainerRequest
+from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
+
+# Takes one of something with each call until it is refused, or has `most`; says how many, and keeps them.
+TAKE = """
+import ctypes, fcntl, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def checked(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+def take_terminal():
+    os.openpty()
+def take_inotify():
+    checked(libc.inotify_init())
+def take_operations():
+    checked(libc.syscall(206, 32768, ctypes.byref(ctypes.c_ulong(0))))
+def take_pipe():
+    if fcntl.fcntl(os.pipe()[0], 1032) < 65536:
+        raise OSError("small")
+def ask_for_neighbours(addresses=iter(range(4000))):
+    address = next(addresses)
+    # A socket for each: its packets wait for the neighbour. It reports what the kernel would drop in silence (RECVERR).
+    sockets.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sockets[-1].setsockopt(socket.IPPROTO_IP, 11, 1)
+    sockets[-1].sendto(b"?", (f"{network}.{100 + address // 250}.{1 + address % 250}", 9))
+own = socket.gethostbyname(socket.gethostname())
+network = own.rpartition(".")[0].rpartition(".")[0]
+take, most, taken, sockets = globals()[sys.argv[1]], int(sys.argv[2]), 0, []
+try:
+    while taken < most:
+        take()
+        taken += 1
+except OSError:
+    pass
+print(taken, flush=True)
+sys.stdin.read()
+"""
+# What is taken at most, by the functions that take it. Each of these is more than a kernel's default for all together,
+# or all that one process may open.
+MOST = {
+    "take_terminal": 5_000,
+    "take_inotify": 16_000,
+    "take_operations": 8,
+    "take_pipe": 4_000,
+    "ask_for_neighbours": 4_000,
+}
+LEAST = MOST | {"take_terminal": TERMINALS}
+
+# One process starts the two sandboxes.
+pytestmark = pytest.mark.xdist_group("confined_containers")
+
+
+@pytest.fixture(scope="module")
+def sandboxes() -> Iterator[tuple[str, str]]:
+    """Two running sandboxes on a machine whose limits were raised, as the service raises them."""
+    kernel_limits.raise_low()
+    assert kernel_limits.find_low() == []
+    installation = name_installation()
+    first, second = (make_request(installation) for _ in range(2))
+    with docker_engine(installation) as engine:
+        for request in (first, second):
+            engine.create(replace(request, has_files=False))
+            engine.put_file(request.name, CONFIG_PATH, b'{"session_api_keys": ["k"], "secret_key": "s"}')
+            engine.start(request.name)
+        yield first.name, second.name
+
+
+def make_request(installation: str) -> ContainerRequest:
+    sandbox_id = new_id()
+    return ContainerRequest(
+        name=f"aw-{sandbox_id}",
+        image=SANDBOX_IMAGE,
+        command=None,
+        env={CONFIG_ENV: CONFIG_PATH},
+        labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
+        working_dir="/workspace/project",
+        memory_bytes=1024**3,
+        cpus=2.0,
+        pids=512,
+        capabilities=[],
+        runtime=None,
+    )
+
+
+@contextmanager
+def taking(sandbox: str, what: str, most: int) -> Iterator[int]:
+    """Take in a sandbox, for the length of the block; what was taken."""
+    command = ["docker", "exec", "--interactive", sandbox, "python3", "-c", TAKE, what, str(most)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        yield int(program.stdout.readline())
+        program.communicate()
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_sandbox_that_takes_all_leaves_others_theirs(sandboxes: tuple[str, str], what: str) -> None:
+    first, second = sandboxes
+    with taking(first, what, MOST[what]) as taken, taking(second, what, 1) as left:
+        assert left == 1, f"nothing is left beside {taken}"
+        assert taken == LEAST[what]
+
+
+def test_terminals_of_a_sandbox_are_limited_and_work(sandboxes: tuple[str, str]) -> None:
+    script = "tmux new-session -d 'tty >/tmp/tty' && sleep 1 && cat /tmp/tty"
+    done = subprocess.run(
+        ["docker", "exec", sandboxes[0], "sh", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("/dev/pts/")
+    # The engine's own terminals are in the same place.
+    done = subprocess.run(["docker", "exec", "--tty", sandboxes[0], "tty"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("/dev/pts/")

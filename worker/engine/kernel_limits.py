@@ -1,0 +1,106 @@
+"""Limits of this machine's kernel that all sandboxes share, raised so that a sandbox meets its own limits first.
+
+Some are for each user, and all sandboxes have the same user; the others are for the machine. Decision 82 says what each
+value costs, and what bounds a sandbox instead.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+ROOT = Path("/proc/sys")
+# It exists if control groups of version 2 limit the memory: only these count the memory of sockets.
+VERSION_2 = Path("/sys/fs/cgroup/cgroup.controllers")
+# What the limit counts is part of its container's memory, or its processes, which are limited.
+UNLIMITED = 2**31 - 1
+AT_LEAST = {
+    "fs.aio-max-nr": UNLIMITED,
+    "fs.epoll.max_user_watches": UNLIMITED,
+    "fs.file-max": UNLIMITED,
+    "fs.inotify.max_user_instances": UNLIMITED,
+    "fs.inotify.max_user_watches": UNLIMITED,
+    "fs.pipe-user-pages-soft": UNLIMITED,
+    # The kernel's own maximum: that of 2,000 sandboxes with the default limit of processes.
+    "kernel.pid_max": 2**22,
+    # Those of 255 sandboxes (`confinement.TERMINALS`), beside the thousand that are reserved for the machine.
+    "kernel.pty.max": 2**16,
+    # Twice the addresses of the largest network of sandboxes: one sandbox can look all of them up.
+    "net.ipv4.neigh.default.gc_thresh2": 2**16,
+    "net.ipv4.neigh.default.gc_thresh3": 2**17,
+}
+# 0: there is no limit.
+ZERO_IS_NONE = ("fs.pipe-user-pages-soft",)
+# Pages of the memory of sockets: from the first number on the kernel watches it, from the second it reduces buffers,
+# and beyond the third it refuses them. As parts of the machine's memory.
+OF_SOCKETS = ("net.ipv4.tcp_mem", "net.ipv4.udp_mem")
+PARTS_OF_MEMORY = (1 / 4, 3 / 8, 1 / 2)
+
+
+@dataclass(frozen=True)
+class LowLimit:
+    """A limit that is lower than sandboxes need."""
+
+    # As `sysctl` names it.
+    name: str
+    found: tuple[int, ...]
+    needed: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """The limit as an argument of `sysctl`."""
+        return f"{self.name}={' '.join(map(str, self.needed))}"
+
+
+def find_low(root: Path = ROOT) -> list[LowLimit]:
+    """The limits that are too low. What this kernel does not have, or hides from a container, is none of them."""
+    return [low for name, least in _needs() if (low := _compare(root, name, least)) is not None]
+
+
+def raise_low(root: Path = ROOT) -> None:
+    """Raise the limits that are too low, and log those that this process may not change. None is ever lowered."""
+    low = find_low(root)
+    failed = [each for each in low if not _write(root, each)]
+    if raised := [str(each) for each in low if each not in failed]:
+        log.info("kernel_limits_raised", limits=raised)
+    if failed:
+        log.warning("kernel_limits_low", advice=advice(failed))
+
+
+def advice(low: Sequence[LowLimit]) -> str:
+    """The command that raises them."""
+    return f"as root of the machine: sysctl -w {' '.join(shlex.quote(str(each)) for each in low)}"
+
+
+def _needs() -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from ((name, (least,)) for name, least in AT_LEAST.items())
+    if VERSION_2.exists():
+        pages = os.sysconf("SC_PHYS_PAGES")
+        yield from ((name, tuple(int(pages * part) for part in PARTS_OF_MEMORY)) for name in OF_SOCKETS)
+
+
+def _compare(root: Path, name: str, least: tuple[int, ...]) -> LowLimit | None:
+    try:
+        found = tuple(map(int, _path(root, name).read_text().split()))
+    except (OSError, ValueError):
+        return None
+    if len(found) != len(least) or (found == (0,) and name in ZERO_IS_NONE):
+        return None
+    needed = tuple(map(max, zip(found, least, strict=True)))
+    return LowLimit(name, found, needed) if needed != found else None
+
+
+def _write(root: Path, low: LowLimit) -> bool:
+    try:
+        _path(root, low.name).write_text(" ".join(map(str, low.needed)))
+    except OSError:
+        return False
+    return True
+
+
+def _path(root: Path, name: str) -> Path:
+    return root / name.replace(".", "/")
