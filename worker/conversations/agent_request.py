@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shared.agent_server import paths
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
-from shared.users.mcp_config import free_name, secrets_of_servers, to_map
+from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
 
@@ -24,8 +24,8 @@ Body = dict[str, Any]
 Server = dict[str, Any]
 
 DEFAULT_MAX_ITERATIONS = 500
-# Models whose keys come from the machine, not from the settings, or that need none.
-KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
+# Switches that V1's clients store and the agent server refuses: `tools` replaced them.
+RETIRED_SWITCHES = ("enable_sub_agents", "enable_switch_llm_tool")
 # The agent server refuses other tags. These stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_TAG_LENGTH = 256
@@ -154,13 +154,13 @@ def plan_path(inputs: AgentInputs) -> str:
 
 
 def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None) -> dict[str, Server]:
-    """The MCP servers for `agent_settings`, in the order of the lists.
+    """The MCP servers for `agent_settings` that are switched on, in the order of the lists.
 
     Args:
         mcp_config: the lists, see `shared.users.mcp_config`.
         search_api_key: if set, the search engine's server is added.
     """
-    servers = to_map(mcp_config)
+    servers = to_map(enabled_servers(mcp_config))
     if search_api_key:
         servers[free_name("tavily", set(servers))] = {"transport": "http", "url": SEARCH_URL, "auth": search_api_key}
     # In a header: the agent server's state events quote a URL in clear text.
@@ -171,8 +171,9 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
 
 
 def _agent_settings(inputs: AgentInputs) -> Body:
+    nested = inputs.settings.agent_settings
     settings: Body = {
-        **inputs.settings.agent_settings,
+        **{name: value for name, value in nested.items() if name not in RETIRED_SWITCHES},
         "agent_kind": "openhands",
         "llm": _llm(inputs),
         "condenser": _condenser(inputs),
@@ -190,7 +191,7 @@ def _llm(inputs: AgentInputs) -> Body:
     model = inputs.requested_model or settings.llm_model
     if not model:
         raise LlmNotConfigured("no LLM model is set: store llm_model in the settings")
-    if not (settings.llm_api_key or settings.llm_base_url or model.startswith(KEYLESS_MODELS)):
+    if not settings.can_call(model):
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
     llm = {"model": model, "api_key": settings.llm_api_key or None, "base_url": settings.llm_base_url or None}
     return {**settings.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
@@ -207,10 +208,11 @@ def _condenser(inputs: AgentInputs) -> Body:
 
 def _agent_context(inputs: AgentInputs) -> Body:
     # The project's skills are files in the sandbox. Public skills would be fetched from the network.
-    context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
+    stored = inputs.settings.agent_settings.get("agent_context", {})
+    context: Body = {**stored, "load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
     if inputs.settings.disabled_skills:
         context["disabled_skills"] = inputs.settings.disabled_skills
-    suffixes = [inputs.system_message_suffix or "", _plan_suffix(inputs)]
+    suffixes = [stored.get("system_message_suffix", ""), inputs.system_message_suffix or "", _plan_suffix(inputs)]
     if any(suffixes):
         context["system_message_suffix"] = "\n\n".join(suffix for suffix in suffixes if suffix)
     return context

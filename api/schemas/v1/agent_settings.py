@@ -5,14 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from api.schemas.v1.fields import BaseUrl, Count, Key, Line, Strict, Text
-from api.schemas.v1.mcp import HeaderNames, McpServers
+from api.schemas.v1.mcp import HeaderChanges, McpChanges
 from shared.json_documents import check_texts
 
 Whole = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Flag = bool | None
-HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=50), HeaderNames]
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
 
 
@@ -103,8 +102,23 @@ class VerificationDiff(Strict):
     critic_api_key: Key | None = None
 
 
+class ToolSpec(Strict):
+    """A tool of the agent server, and its parameters."""
+
+    name: Annotated[Line, Field(min_length=1)]
+    params: Document = Field(default_factory=dict)
+
+
+class AgentContextDiff(Strict):
+    """Additions to the agent's prompts. The service itself decides which skills the agent loads."""
+
+    system_message_suffix: Text | None = None
+    user_message_suffix: Text | None = None
+    load_memory: Flag = None
+
+
 class AgentSettingsDiff(Strict):
-    """Changes of the agent's settings. Fields that are not sent stay unchanged; `mcp_config` is replaced as a whole."""
+    """Changes of the agent's settings. Fields that are not sent stay unchanged."""
 
     # V1 has ACP agents, too (`acp`); Agent Workspace runs OpenHands' own only.
     agent_kind: Literal["openhands"] | None = None
@@ -112,8 +126,14 @@ class AgentSettingsDiff(Strict):
     llm: LlmConfig | None = None
     condenser: CondenserDiff | None = None
     verification: VerificationDiff | None = None
-    mcp_config: McpServers | None = None
+    mcp_config: McpChanges | None = None
+    agent_context: AgentContextDiff | None = None
+    # Null: the agent server's standard tools.
+    tools: Annotated[list[ToolSpec], Field(max_length=100)] | None = None
     tool_concurrency_limit: Count | None = None
+    # Former switches of the agent server. Stored and shown, and not passed on: it refuses them, `tools` replaces them.
+    enable_sub_agents: Flag = None
+    enable_switch_llm_tool: Flag = None
 
 
 class ConversationSettingsDiff(Strict):

@@ -46,7 +46,10 @@ UNSAFE_REPOSITORIES: list[Any] = [
     "owner/$(id)",
     "owner/`id`",
     "owner/repo\n",
-    "owner/re po",
+    "owner/ repo",
+    "owner/repo ",
+    "owner /repo",
+    "owner/re\tpo",
     "-owner/repo",
     "owner/-repo",
     "https://github.com/owner/repo",
@@ -73,7 +76,7 @@ BAD_BRANCHES: list[Any] = [
 ]
 
 
-GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d"]
+GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d", "acme/My Team/My app"]
 
 
 @pytest.mark.usefixtures("spec")
@@ -148,6 +151,10 @@ class TestStart:
         assert vault.decrypt(task.secrets) == '{"DEPLOY_KEY": "s3cr3t-value"}'
         assert "s3cr3t" not in str(_get(client, user, "/start-tasks", ids=shown["id"]))
 
+    def test_a_long_title_is_cut(self, client: TestClient, user: Person) -> None:
+        """Web clients send a conversation's instructions as its title, and V1 ignores it."""
+        assert _start(client, user, title="é" * 501)["request"]["title"] == "é" * 500
+
     def test_unusable_secrets_are_refused(self, client: TestClient, user: Person) -> None:
         for secrets in UNUSABLE_SECRETS:
             assert _status(client, user, secrets=secrets) == 422, str(secrets)[:60]
@@ -186,12 +193,24 @@ class TestStart:
         task = _task(database, shown["id"])
         assert (task.due_at, task.secrets) == (None, None)
 
+    @pytest.mark.parametrize(
+        "stored",
+        [{"llm_base_url": "http://localhost:1/v1"}, {"llm_model": "bedrock/claude"}, {"llm_model": "ollama/qwen"}],
+    )
     def test_a_model_that_needs_no_key_will_do(
+        self, client: TestClient, other_user: Person, database: Database, stored: dict[str, str]
+    ) -> None:
+        with database.transaction() as session:
+            settings_store.change(session, VAULT, other_user.id, stored)
+        assert _start(client, other_user)["status"] == "WORKING"
+
+    def test_the_model_of_the_request_decides_whether_a_key_is_needed(
         self, client: TestClient, other_user: Person, database: Database
     ) -> None:
         with database.transaction() as session:
-            settings_store.change(session, VAULT, other_user.id, {"llm_base_url": "http://localhost:1/v1"})
-        assert _start(client, other_user)["status"] == "WORKING"
+            settings_store.change(session, VAULT, other_user.id, {"llm_model": "openai/gpt"})
+        assert _start(client, other_user, llm_model="vertex_ai/gemini")["status"] == "WORKING"
+        assert _start(client, other_user)["reason"] == "llm_key_missing"
 
     def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: Person) -> None:
         task = {
