@@ -57,6 +57,12 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
     return sandbox
 
 
+def lock(session: Session, sandbox_id: str) -> Sandbox:
+    """Return a sandbox of any owner, locked until the transaction ends. Others can't refer to it meanwhile."""
+    sandbox: Sandbox = session.scalars(LOCK, bind_values(sandbox_id=sandbox_id)).one()
+    return sandbox
+
+
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | None]:
     """Return the owner's sandboxes in the order of `ids`, with None where `get` would not find one."""
     statement = select(Sandbox).where(col(Sandbox.id).in_(ids), *_alive(owner_id))

@@ -268,7 +268,7 @@ class ConversationStart:
         self._fail(Reason(error.reason), str(error))
 
     def _fail(self, reason: Reason, detail: str) -> None:
-        """Write ERROR and remove what the start has created: the conversation, and a sandbox only for this start."""
+        """Write ERROR and remove what the start has created: the conversation, and a sandbox that nothing else uses."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
         # A sandbox that stays must not keep a conversation that no list shows.
         begun = self._task.stage == Stage.STARTING_CONVERSATION
