@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, literal, or_, select, union_all, update
 from sqlmodel import Session, col
 
+from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.queue.jobs import Job, RefreshConversation, StartConversation
 from shared.sql import locks
-from shared.sql.statements import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, get_locked, send
+from shared.states import Status
 
 
 class Waiters(NamedTuple):
@@ -48,6 +50,21 @@ def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
         if ids:
             session.execute(update(table).where(listed).values(due_at=at))
     return Waiters(starts, conversations)
+
+
+def read_sandbox(database: Database, sandbox_id: str) -> Sandbox | None:
+    """Return the sandbox of a waiter, detached from its session.
+
+    A waiter whose sandbox does not run waits until `enqueue_waiters` marks it due. A transaction that is writing the
+    status RUNNING may have called that before the waiter was committed. So a sandbox that does not run is read again
+    under a lock, after that transaction.
+    """
+    with database.reading() as session:
+        sandbox = session.get(Sandbox, sandbox_id)
+    if sandbox is None or sandbox.status == Status.RUNNING:
+        return sandbox
+    with database.transaction() as session:
+        return get_locked(session, Sandbox, sandbox_id, key_share=True)
 
 
 def find_due(session: Session, node_id: str, *, without_node: bool = False) -> Waiters:

@@ -15,8 +15,8 @@ from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.db.database import UNAVAILABLE
 from shared.json_documents import clean_text
-from shared.leasing import leases
-from shared.models import Conversation, Sandbox
+from shared.leasing import leases, waiters
+from shared.models import Conversation
 from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
@@ -78,8 +78,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     if conversation.deleted_at is not None:
         delete_from_agent_server(context, conversation)
         return
-    with context.database.reading() as session:
-        sandbox = session.get(Sandbox, conversation.sandbox_id)
+    sandbox = waiters.read_sandbox(context.database, conversation.sandbox_id)
     if sandbox is None or sandbox.desired == Desired.DELETED:
         _delete_messages(context, conversation)
         return
