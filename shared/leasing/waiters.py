@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, literal, or_, select, union_all, update
+from sqlalchemy import ColumnElement, literal, literal_column, or_, select, union_all, update
 from sqlmodel import Session, col
 
 from shared.db.database import Database
@@ -32,7 +32,8 @@ class Waiters(NamedTuple):
 
 
 NO_WAITERS = Waiters()
-ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None))
+IS_DELETED = col(Sandbox.status) == literal_column("'DELETED'")
+ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None), IS_DELETED)
 
 
 def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
@@ -67,13 +68,14 @@ def read_sandbox(database: Database, sandbox_id: str) -> Sandbox | None:
         return get_locked(session, Sandbox, sandbox_id, key_share=True)
 
 
-def find_due(session: Session, node_id: str, *, without_node: bool = False) -> Waiters:
+def find_due(session: Session, node_id: str, *, without_container: bool = False) -> Waiters:
     """Return the due waiters of a node's sandboxes, read without locks.
 
     Args:
-        without_node: also the waiters of sandboxes without a node, which any worker serves.
+        without_container: also the waiters of all sandboxes without a node, and of all deleted ones: any worker serves
+            them, because the worker of a deleted sandbox's node may never come back.
     """
-    where = ON_NODE_OR_NONE if without_node else leases.ON_NODE
+    where = ON_NODE_OR_NONE if without_container else leases.ON_NODE
     tables: tuple[Any, ...] = (StartTask, Conversation)
     return Waiters(*(leases.find_due(session, table, _waits_for(table, where), node_id=node_id) for table in tables))
 
