@@ -5,17 +5,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, literal, literal_column, or_, select, union_all, update
+from sqlalchemy import ColumnElement, literal, literal_column, or_, select, text, union_all, update
 from sqlmodel import Session, col
 
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
-from shared.models.conversations import UNFINISHED
+from shared.models.conversations import IS_UNFINISHED, UNFINISHED
 from shared.queue.jobs import Job, RefreshConversation, StartConversation
 from shared.sql import locks
 from shared.sql.statements import bind, bind_values, get_locked, send
-from shared.states import Status
+from shared.states import Desired, Status
 
 
 class Waiters(NamedTuple):
@@ -78,6 +78,18 @@ def find_due(session: Session, node_id: str, *, without_container: bool = False)
     where = ON_NODE_OR_NONE if without_container else leases.ON_NODE
     tables: tuple[Any, ...] = (StartTask, Conversation)
     return Waiters(*(leases.find_due(session, table, _waits_for(table, where), node_id=node_id) for table in tables))
+
+
+def find_starts_of_deleted(session: Session, node_id: str) -> Sequence[str]:
+    """Return the start tasks that wait for a sandbox on a node whose deletion has not begun, read without locks.
+
+    The node's worker enqueues them when it begins the deletion; the worker of a lost node does not.
+    """
+    deleted = (col(Sandbox.node_id) == node_id, col(Sandbox.desired) == Desired.DELETED)
+    at_rest = (col(StartTask.due_at).is_(None), col(StartTask.lease_until).is_(None), text(IS_UNFINISHED))
+    found = select(col(StartTask.id)).join(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
+    # Sorted here: with an ORDER BY, SQLite reads the whole table in that order.
+    return sorted(session.scalars(found.where(*deleted, *at_rest)).all())
 
 
 def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:
