@@ -96,6 +96,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
             _update_title(context, server, conversation)
     except AgentServerRefused as error:  # it would refuse a retry; the next webhook enqueues one
         log.warning("not_refreshed", conversation=conversation.id, status=error.status)
+    _reset_attempts(context, conversation)
     _requeue(seconds)
 
 
@@ -105,6 +106,13 @@ def _delete_messages(context: WorkerContext, conversation: Conversation) -> None
         with context.database.transaction() as session:
             pending_messages.delete_all(session, conversation.id)
             pending_messages.finish_delivery(session, conversation)
+
+
+def _reset_attempts(context: WorkerContext, conversation: Conversation) -> None:
+    """Reset the failed attempts after a run that succeeded: those of one failure do not count for the next one."""
+    if conversation.attempt > 0:
+        with context.database.transaction() as session:
+            leases.write(session, Conversation, conversation.id, conversation.fence, attempt=0)
 
 
 def _give_up(context: WorkerContext, conversation: Conversation) -> None:
