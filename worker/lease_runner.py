@@ -33,7 +33,8 @@ class Retry(Exception):
     """Raised by work that cannot finish now; the row is requeued.
 
     Args:
-        seconds: delay before the next run; None: backoff that grows with every failed attempt.
+        seconds: delay before the next run, shortened to `leases.MAX_SECONDS`; None: backoff that grows with every
+            failed attempt.
         counts: whether this run counts as a failed attempt.
     """
 
@@ -191,4 +192,5 @@ def _release(context: WorkerContext, table: type[Row], row: Any, retry: Retry | 
 def _retry_at(row: Any, retry: Retry | None) -> datetime | None:
     if retry is None:
         return None
-    return after(backoff(row.attempt) if retry.seconds is None else retry.seconds)
+    # A `due_at` that is much later would count as past (`leases.FARTHEST`).
+    return after(backoff(row.attempt) if retry.seconds is None else min(retry.seconds, leases.MAX_SECONDS))

@@ -27,7 +27,6 @@ from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
 from shared.sql.bound_lists import split
-from shared.sql.statements import bind_values
 from shared.states import Desired
 
 # The status of a conversation and its start task in the change feed, as V1 names it.
@@ -76,7 +75,9 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
         return _cancel_start_of(session, conversation_id, owner_id, due_at)
     targets = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
     # Sandboxes first, each kind in one order: transactions that lock in opposite orders would deadlock.
-    sandboxes = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})]
+    sandboxes = [
+        sandbox_queries.lock(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})
+    ]
     nodes = {sandbox.id: sandbox.node_id for sandbox in sandboxes}
     jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(targets)]
     jobs += _end_starts(session, {one.id for one in targets}, owner_id, due_at)
@@ -149,11 +150,6 @@ def _children(session: Session, parents: list[str], owner_id: str) -> Iterator[_
         col(Conversation.parent_id).in_(parents), Conversation.owner_id == owner_id, col(Conversation.listed)
     )
     return (_DeletionTarget(*row) for row in session.exec(children).all())
-
-
-def _lock_sandbox(session: Session, sandbox_id: str) -> Sandbox:
-    sandbox: Sandbox = session.scalars(sandbox_queries.LOCK, bind_values(sandbox_id=sandbox_id)).one()
-    return sandbox
 
 
 def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:

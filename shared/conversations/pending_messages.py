@@ -157,15 +157,18 @@ def remove(session: Session, conversation: Conversation, message: PendingMessage
 def finish_delivery(session: Session, conversation: Conversation) -> None:
     """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
-    While a pause is requested, the conversation keeps the mark of `conversation_queries.continue_later`.
+    While a pause is requested, the conversation keeps the mark of `conversation_queries.continue_later`; a conversation
+    that was deleted during the delivery keeps the mark of its deletion.
 
     Raises:
         LeaseLost: as above.
     """
-    conversation_queries.find(session, conversation.id, lock=True)  # a transaction that adds a message locks it too
+    # A transaction that adds a message locks it too, and so does one that deletes the conversation.
+    current = conversation_queries.find(session, conversation.id, lock=True)
+    is_deleted = current is not None and current.deleted_at is not None
     # Read under that lock: a later pause writes its mark after this transaction.
     desired = session.exec(select(Sandbox.desired).where(Sandbox.id == conversation.sandbox_id)).one()
-    waits = find_next(session, conversation.id) is not None or desired in PAUSING
+    waits = is_deleted or desired in PAUSING or find_next(session, conversation.id) is not None
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)
 
 

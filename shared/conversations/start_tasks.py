@@ -23,8 +23,8 @@ from shared.models.columns import UtcDateTime
 from shared.models.conversations import HAS_FAILED_AT, IS_FAILED, UNFINISHED
 from shared.observability import metrics
 from shared.queue.jobs import CancelStart
-from shared.sandboxes import deadlines
-from shared.sandboxes.desired_state import new_generation
+from shared.sandboxes import desired_state
+from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, locked, rounded
@@ -190,17 +190,21 @@ def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -
 def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
     """Set the desired state DELETED on the sandbox of a failed task, unless another conversation or start needs it.
 
+    A sandbox that its owner created stays. One that was made for another start is deleted, too: the conversation of
+    that start may have been deleted while this task used the sandbox.
+
     Returns:
-        The id of the sandbox's node, to enqueue the deletion there; None if the task made no sandbox.
+        The id of the sandbox's node, to enqueue the deletion there; None if the sandbox stays, or has no node.
     """
-    if not task.made_sandbox or task.sandbox_id is None:
+    if task.sandbox_id is None:
         return None
     # Without the lock a start that joins the sandbox concurrently would be missed.
-    session.exec(locked(select(Sandbox.id).where(Sandbox.id == task.sandbox_id))).one()
-    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
-    if count_written(session, new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())):
-        change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
-    return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
+    sandbox = sandbox_queries.lock(session, task.sandbox_id)
+    is_kept = sandbox.desired == Desired.DELETED or not sandbox.goes_with_conversations
+    if is_kept or _is_used_by_others(session, task):
+        return None
+    desired_state.set_desired(session, sandbox, Desired.DELETED, due_at=at)
+    return sandbox.node_id
 
 
 def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool:
@@ -213,12 +217,12 @@ def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool
     return conversation_queries.is_deleted(session, parent_id)
 
 
-def _is_unused_by_others(task: StartTask) -> tuple[Any, Any]:
+def _is_used_by_others(session: Session, task: StartTask) -> bool:
     other = select(StartTask.id).where(
         StartTask.sandbox_id == task.sandbox_id, StartTask.id != task.id, StartTask.stage != Stage.ERROR
     )
     listed = select(Conversation.id).where(Conversation.sandbox_id == task.sandbox_id, col(Conversation.listed))
-    return ~other.exists(), ~listed.exists()
+    return any(session.exec(found.limit(1)).first() is not None for found in (other, listed))
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[StartTask, Sandbox | None] | None]:

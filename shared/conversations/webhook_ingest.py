@@ -20,6 +20,9 @@ from shared.queue.jobs import RefreshConversation
 from shared.sandboxes import deadlines
 from shared.settings import NO_QUOTAS, StoredQuotas
 
+# The node of the container that sends a webhook, in a header that its worker has configured. Containers from before the
+# header was introduced send none.
+NODE_HEADER = "X-Agent-Workspace-Node"
 # A worker checks after this time whether the model has responded; it is the furthest due time of a row.
 SILENCE_CHECK_SECONDS = leases.MAX_SECONDS
 SHOWN = (
@@ -42,6 +45,17 @@ class Recorded(NamedTuple):
     job: RefreshConversation | None = None
     # Why the events were not stored. Their agent server must get it as an error, so that it sends them again.
     refusal: QuotaExceeded | None = None
+
+
+def is_of_former_container(sandbox: Sandbox, node_id: str | None) -> bool:
+    """Whether a webhook is of a container that its sandbox has left behind on a lost node: it may still run there.
+
+    Its conversations do not exist on the sandbox's new agent server, so no report would ever end what it says of them.
+
+    Args:
+        node_id: the value of `NODE_HEADER`.
+    """
+    return node_id is not None and node_id != sandbox.node_id
 
 
 def record_conversation(

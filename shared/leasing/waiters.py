@@ -5,15 +5,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, literal, or_, select, union_all, update
+from sqlalchemy import ColumnElement, literal, literal_column, or_, select, text, union_all, update
 from sqlmodel import Session, col
 
+from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
-from shared.models.conversations import UNFINISHED
+from shared.models.conversations import IS_UNFINISHED, UNFINISHED
 from shared.queue.jobs import Job, RefreshConversation, StartConversation
 from shared.sql import locks
-from shared.sql.statements import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, get_locked, send
+from shared.states import Desired, Status
 
 
 class Waiters(NamedTuple):
@@ -30,7 +32,8 @@ class Waiters(NamedTuple):
 
 
 NO_WAITERS = Waiters()
-ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None))
+IS_DELETED = col(Sandbox.status) == literal_column("'DELETED'")
+ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None), IS_DELETED)
 
 
 def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
@@ -50,15 +53,43 @@ def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
     return Waiters(starts, conversations)
 
 
-def find_due(session: Session, node_id: str, *, without_node: bool = False) -> Waiters:
+def read_sandbox(database: Database, sandbox_id: str) -> Sandbox | None:
+    """Return the sandbox of a waiter, detached from its session.
+
+    A waiter whose sandbox does not run waits until `enqueue_waiters` marks it due. A transaction that is writing the
+    status RUNNING may have called that before the waiter was committed. So a sandbox that does not run is read again
+    under a lock, after that transaction.
+    """
+    with database.reading() as session:
+        sandbox = session.get(Sandbox, sandbox_id)
+    if sandbox is None or sandbox.status == Status.RUNNING:
+        return sandbox
+    with database.transaction() as session:
+        return get_locked(session, Sandbox, sandbox_id, key_share=True)
+
+
+def find_due(session: Session, node_id: str, *, without_container: bool = False) -> Waiters:
     """Return the due waiters of a node's sandboxes, read without locks.
 
     Args:
-        without_node: also the waiters of sandboxes without a node, which any worker serves.
+        without_container: also the waiters of all sandboxes without a node, and of all deleted ones: any worker serves
+            them, because the worker of a deleted sandbox's node may never come back.
     """
-    where = ON_NODE_OR_NONE if without_node else leases.ON_NODE
+    where = ON_NODE_OR_NONE if without_container else leases.ON_NODE
     tables: tuple[Any, ...] = (StartTask, Conversation)
     return Waiters(*(leases.find_due(session, table, _waits_for(table, where), node_id=node_id) for table in tables))
+
+
+def find_starts_of_deleted(session: Session, node_id: str) -> Sequence[str]:
+    """Return the start tasks that wait for a sandbox on a node whose deletion has not begun, read without locks.
+
+    The node's worker enqueues them when it begins the deletion; the worker of a lost node does not.
+    """
+    deleted = (col(Sandbox.node_id) == node_id, col(Sandbox.desired) == Desired.DELETED)
+    at_rest = (col(StartTask.due_at).is_(None), col(StartTask.lease_until).is_(None), text(IS_UNFINISHED))
+    found = select(col(StartTask.id)).join(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
+    # Sorted here: with an ORDER BY, SQLite reads the whole table in that order.
+    return sorted(session.scalars(found.where(*deleted, *at_rest)).all())
 
 
 def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:

@@ -111,7 +111,7 @@ class StartTask(Leased, table=True):
     owner_id: str = Field(foreign_key="user.id", max_length=32)
     conversation_id: str = Field(unique=True, max_length=32)
     sandbox_id: str | None = Field(default=None, foreign_key="sandbox.id", index=True, max_length=32)
-    # True if the sandbox was created for this task, and is deleted if the task fails.
+    # True if the sandbox was created for this task.
     made_sandbox: bool = False
     stage: str = Field(max_length=32)
     # When its owner cancelled it. A worker then writes stage ERROR.

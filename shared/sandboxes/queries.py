@@ -57,6 +57,12 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
     return sandbox
 
 
+def lock(session: Session, sandbox_id: str) -> Sandbox:
+    """Return a sandbox of any owner, locked until the transaction ends. Others can't refer to it meanwhile."""
+    sandbox: Sandbox = session.scalars(LOCK, bind_values(sandbox_id=sandbox_id)).one()
+    return sandbox
+
+
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | None]:
     """Return the owner's sandboxes in the order of `ids`, with None where `get` would not find one."""
     statement = select(Sandbox).where(col(Sandbox.id).in_(ids), *_alive(owner_id))
@@ -115,7 +121,8 @@ def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
     """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
     is_idle = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    in_share = and_(col(Sandbox.node_id) == node_id, col(Sandbox.id).startswith(digit))
+    # The index of `is_there` serves it: SQLite does not derive that condition from the status.
+    in_share = and_(col(Sandbox.node_id) == node_id, placement.is_there(), col(Sandbox.id).startswith(digit))
     return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
 
 

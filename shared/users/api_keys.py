@@ -13,7 +13,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.crypto import Vault, new_api_key
 from shared.db.database import Database
-from shared.errors import Conflict, Invalid, NotFound
+from shared.errors import Conflict, Invalid, NotFound, Unauthenticated
 from shared.models import ApiKey, DeviceAuthorization, ListVersion, User, WebSession
 from shared.models.change_feed import ALL_OWNERS
 from shared.models.columns import UtcDateTime
@@ -105,13 +105,14 @@ def create_own_key(
         Conflict: the user has the maximum number of keys already.
         Invalid: the new key would outlive the key `made_with`: a stolen key must not be prolonged.
         NotFound: the user does not exist.
+        Unauthenticated: the key `made_with` has expired or was revoked since the request was authenticated.
     """
     user = session.exec(locked(select(User).where(User.id == user_id), key_share=True)).one_or_none()
     if user is None:
         raise NotFound("user", user_id)
     if len(list_in_force(session, user_id)) >= MAX_KEYS:
         raise Conflict(f"a user can have at most {MAX_KEYS} keys: revoke one first")
-    ends = session.get_one(ApiKey, made_with).expires_at if made_with else None
+    ends = _require_in_force(session, made_with).expires_at if made_with else None
     if ends and expires_at and expires_at > ends:
         raise Invalid("a key can't outlive the key that creates it")
     key = create_key(session, vault, user, name, expires_at or ends)
@@ -164,6 +165,15 @@ def is_use_stale(key: ApiKey) -> bool:
 def record_use(database: Database, key_id: str) -> None:
     """Record that the key is used now."""
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
+
+
+def _require_in_force(session: Session, key_id: str) -> ApiKey:
+    """Return a key, locked: a revocation waits until the transaction ends, or this call waits for the revocation."""
+    found = select(ApiKey).where(ApiKey.id == key_id, *_is_in_force())
+    row: ApiKey | None = session.exec(locked(found, key_share=True)).one_or_none()
+    if row is None:
+        raise Unauthenticated("the API key has expired or was revoked")
+    return row
 
 
 def _delete_ended(session: Session, user_id: str) -> None:

@@ -12,7 +12,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import after, now
 from shared.crypto import Vault
-from shared.errors import Conflict, Invalid, NotFound
+from shared.errors import Conflict, Invalid, NotFound, Unauthenticated
 from shared.models import ApiKey, DeviceAuthorization
 from shared.models.users import DeviceStatus
 from shared.sql.statements import locked
@@ -149,13 +149,10 @@ def _wait(session: Session, row: DeviceAuthorization) -> Polled:
 
 def _issue_key(session: Session, vault: Vault, row: DeviceAuthorization) -> Polled:
     approved_with = session.get_one(ApiKey, row.approved_with)
-    ended = approved_with.expires_at is not None and approved_with.expires_at <= now()
-    if ended or approved_with.revoked_at is not None:
-        return _denied()  # the approving key is no longer valid
     name = f"device login {row.client}".strip()[:100]
     try:
         _, key = api_keys.create_own_key(session, vault, approved_with.user_id, name, None, approved_with.id)
-    except (Conflict, Invalid):
+    except (Conflict, Invalid, Unauthenticated):
         return _denied()
     row.status = DeviceStatus.USED
     session.add(row)

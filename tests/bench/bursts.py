@@ -20,6 +20,7 @@ from tests.bench.starts import (
     bare_container,
     init,
 )
+from tests.factories import NODE_ID
 from worker.sandboxes.container_spec import deferred_init_config, server_config
 
 MANY = 100
@@ -142,4 +143,4 @@ def _bare_inits(site: Site, image: str) -> float:
 
 def _boot(bare: Bare) -> None:
     with httpx.Client(trust_env=False) as http:
-        await_healthy(http, bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[])), KEY)
+        await_healthy(http, bare.boot(server_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK, origins=[])), KEY)

@@ -11,6 +11,7 @@ from shared.users.settings import StoredSettings
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete
+from tests.factories import NODE_ID
 from worker.conversations.agent_request import AgentInputs, build_request
 from worker.sandboxes.container_spec import server_config
 
@@ -71,7 +72,7 @@ def _create(site: Site, image: str, model: ScriptedModel) -> float:
         initial_message=MESSAGE,
     )
     with bare_container(site, image) as container, httpx.Client(trust_env=False, timeout=LONG) as http:
-        url = container.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        url = container.boot(server_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK, origins=[]))
         await_healthy(http, url, KEY)
         site.await_pool(image, 2)
         began = time.perf_counter()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, bare_container, delete, timed_start
+from tests.factories import NODE_ID
 from tests.waiting import eventually
 from worker.sandboxes.container_spec import container_name, server_config
 
@@ -17,7 +18,7 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
     """Measure the pauses and resumes of a sandbox and of a bare container in alternation."""
     _, sandbox_id = timed_start(site, image)
     with bare_container(site, image) as bare:
-        bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        bare.boot(server_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK, origins=[]))
         for container in (container_name(sandbox_id), bare.request.name):
             _await_rest(site, container)
         verbs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {

@@ -11,6 +11,7 @@ from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
+from tests.factories import NODE_ID
 from tests.waiting import eventually
 from worker.engine.protocol import ContainerRequest
 from worker.sandboxes.container_spec import (
@@ -126,7 +127,7 @@ def await_dormant(http: httpx.Client, url: str) -> None:
 
 def init(http: httpx.Client, url: str) -> float:
     """Initialize a bare server; return the seconds until it accepts its key."""
-    config = init_config(KEY, webhook_url=WEBHOOK)
+    config = init_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK)
     began = time.perf_counter()
     answer = http.post(f"{url}/api/init", json=config, headers={"X-Init-API-Key": BOOT_KEY})
     answer.raise_for_status()
@@ -149,7 +150,7 @@ def _claim(site: Site, image: str) -> tuple[float, float]:
 def _boot_bare(site: Site, image: str) -> float:
     with bare_container(site, image) as bare, httpx.Client(trust_env=False) as http:
         began = time.perf_counter()
-        await_healthy(http, bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[])), KEY)
+        await_healthy(http, bare.boot(server_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK, origins=[])), KEY)
         return time.perf_counter() - began
 
 

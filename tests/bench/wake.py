@@ -15,6 +15,7 @@ import httpx
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete, timed_start
+from tests.factories import NODE_ID
 from worker.sandboxes.container_spec import server_config
 
 ASKED = "/api/conversations/count"
@@ -29,7 +30,7 @@ def wakes(site: Site, image: str, name: str, runs: int, samples: int) -> list[Fi
     _, sandbox_id = timed_start(site, image)
     key = site.client.read("/api/v1/sandboxes", id=sandbox_id)[0]["session_api_key"]
     with bare_container(site, image) as bare, httpx.Client(trust_env=False, timeout=60) as http:
-        url = bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        url = bare.boot(server_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK, origins=[]))
         await_healthy(http, url, KEY)
         engine = site.api
 

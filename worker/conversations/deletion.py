@@ -7,6 +7,7 @@ from shared.clock import after
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
+from shared.leasing import leases
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from worker.context import WorkerContext
@@ -75,15 +76,16 @@ def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -
 
 
 def _require_no_late_create(context: WorkerContext, conversation: Conversation) -> None:
-    """Send the delete a second time, later: the server may execute the create of a start that timed out (decision 40).
+    """Send the delete again, later: the server may execute the create of a start that timed out (decision 40).
 
-    The server was paused during that start.
+    The server was paused during that start. The last delete comes `first_message_timeout_seconds` after the first.
 
     Raises:
-        Retry: this was the first time.
+        Retry: this was not the last one.
     """
     with context.database.reading() as session:
         begun = start_tasks.find_for_conversation(session, conversation.id) is not None
-    seconds = context.settings.first_message_timeout_seconds
-    if begun and conversation.attempt == 0 and seconds > 0:
-        raise Retry("the agent server may create it later", seconds=seconds)
+    # Each retry waits for `MAX_SECONDS` at most.
+    left = context.settings.first_message_timeout_seconds - conversation.attempt * leases.MAX_SECONDS
+    if begun and left > 0:
+        raise Retry("the agent server may create it later", seconds=left)

@@ -15,8 +15,8 @@ from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.db.database import UNAVAILABLE
 from shared.json_documents import clean_text
-from shared.leasing import leases
-from shared.models import Conversation, Sandbox
+from shared.leasing import leases, waiters
+from shared.models import Conversation
 from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
@@ -78,8 +78,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     if conversation.deleted_at is not None:
         delete_from_agent_server(context, conversation)
         return
-    with context.database.reading() as session:
-        sandbox = session.get(Sandbox, conversation.sandbox_id)
+    sandbox = waiters.read_sandbox(context.database, conversation.sandbox_id)
     if sandbox is None or sandbox.desired == Desired.DELETED:
         _delete_messages(context, conversation)
         return
@@ -97,6 +96,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
             _update_title(context, server, conversation)
     except AgentServerRefused as error:  # it would refuse a retry; the next webhook enqueues one
         log.warning("not_refreshed", conversation=conversation.id, status=error.status)
+    _reset_attempts(context, conversation)
     _requeue(seconds)
 
 
@@ -106,6 +106,13 @@ def _delete_messages(context: WorkerContext, conversation: Conversation) -> None
         with context.database.transaction() as session:
             pending_messages.delete_all(session, conversation.id)
             pending_messages.finish_delivery(session, conversation)
+
+
+def _reset_attempts(context: WorkerContext, conversation: Conversation) -> None:
+    """Reset the failed attempts after a run that succeeded: those of one failure do not count for the next one."""
+    if conversation.attempt > 0:
+        with context.database.transaction() as session:
+            leases.write(session, Conversation, conversation.id, conversation.fence, attempt=0)
 
 
 def _give_up(context: WorkerContext, conversation: Conversation) -> None:

@@ -25,6 +25,7 @@ from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.queue.jobs import DeleteSandbox, DeliverMessages, StartConversation
 from shared.sandboxes import deadlines
+from shared.sql.statements import get_locked
 from shared.states import FINAL_STAGES, Reason, Stage, Status
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
@@ -111,7 +112,7 @@ class ConversationStart:
             database, row = self._context.database, (self._task.id, self._task.fence)
             [cancelled_at] = leases.read(database, StartTask, *row, ("cancelled_at",))
             with database.reading() as session:
-                sandbox = self._find_sandbox(session)
+                sandbox = session.get(Sandbox, self._task.sandbox_id)
         except UNAVAILABLE:
             return  # the store does not respond: the run continues
         self._check_cancelled(cancelled_at)
@@ -160,11 +161,8 @@ class ConversationStart:
         if self._task.stage == Stage.WORKING:
             self._enter(Stage.WAITING_FOR_SANDBOX)
         with self._context.database.reading() as session:
-            sandbox = check_sandbox(self._find_sandbox(session))
+            sandbox = check_sandbox(session.get(Sandbox, self._task.sandbox_id))
         return sandbox if sandbox.status == Status.RUNNING else None
-
-    def _find_sandbox(self, session: Session) -> Sandbox | None:
-        return session.get(Sandbox, self._task.sandbox_id)
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
         project, repository = inputs.project, inputs.project.repository
@@ -232,6 +230,9 @@ class ConversationStart:
     def _enter(self, stage: Stage, inputs: StartInputs | None = None) -> None:
         log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)
         with self._context.database.transaction() as session:
+            if stage == Stage.STARTING_CONVERSATION:
+                # Before the task, as a deletion does: the conversation's foreign key would lock it after the task.
+                get_locked(session, Sandbox, self._task.sandbox_id, key_share=True)
             start_tasks.advance(session, self._task, stage)
             if inputs is not None and stage == Stage.STARTING_CONVERSATION:
                 self._add_conversation(session, inputs)
@@ -268,7 +269,7 @@ class ConversationStart:
         self._fail(Reason(error.reason), str(error))
 
     def _fail(self, reason: Reason, detail: str) -> None:
-        """Write ERROR and remove what the start has created: the conversation, and a sandbox only for this start."""
+        """Write ERROR and remove what the start has created: the conversation, and a sandbox that nothing else uses."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
         # A sandbox that stays must not keep a conversation that no list shows.
         begun = self._task.stage == Stage.STARTING_CONVERSATION

@@ -6,10 +6,10 @@ from datetime import datetime
 
 import structlog
 
-from shared.clock import after
+from shared.clock import after, now
 from shared.conversations import queries as conversation_queries
-from shared.leasing import waiters
-from shared.models import Node
+from shared.leasing import leases, waiters
+from shared.models import Node, StartTask
 from shared.nodes import registry as node_registry
 from shared.queue.jobs import Job, ResumeSandbox
 from shared.sandboxes import failover
@@ -91,6 +91,7 @@ def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]
 
 def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
     """Take over the node's due start tasks and conversations, which no worker of that node runs now."""
+    _end_starts(context, lost)
     with context.database.reading() as session:
         due = waiters.find_due(session, lost.node_id)
     if not any(due):
@@ -98,3 +99,13 @@ def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
     with context.database.transaction() as session:
         taken = waiters.dequeue_due(session, due, again_at=after(context.shared.republish_seconds))
     return taken.jobs(context.settings.node)
+
+
+def _end_starts(context: WorkerContext, lost: Lost) -> None:
+    """Mark the start tasks due whose sandboxes the node is to delete when it is back: they fail now."""
+    with context.database.reading() as session:
+        waiting = waiters.find_starts_of_deleted(session, lost.node_id)
+    if waiting:
+        with context.database.transaction() as session:
+            for task_id in waiting:
+                leases.mark_due(session, StartTask, task_id, now())

@@ -39,7 +39,7 @@ def _take_due(context: WorkerContext) -> list[Job]:
     node_id = context.settings.node
     with context.database.reading() as session:
         due = leases.find_due(session, Sandbox, leases.ON_NODE, node_id=node_id)
-        waiting = waiters.find_due(session, node_id, without_node=True)
+        waiting = waiters.find_due(session, node_id, without_container=True)
     if not (due or any(waiting)):
         return []
     again_at = after(context.shared.republish_seconds)

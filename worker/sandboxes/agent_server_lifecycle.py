@@ -51,7 +51,7 @@ class SandboxServer:
         origins = [self._context.shared.public_url, *self._context.shared.cors_origin_list]
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
             return deferred_init_config(self._context.vault.decrypt(self._sandbox.boot_key), origins=origins)
-        return server_config(self._session_key(), webhook_url=self._context.settings.webhook_url, origins=origins)
+        return server_config(self._session_key(), origins=origins, **self._webhook())
 
     def probe_early(self, url: str) -> None:
         """Probe a paused server in the background: it responds when it is unpaused, before the engine reports that."""
@@ -88,7 +88,7 @@ class SandboxServer:
         """
         if self._sandbox.boot_key is None:
             return False
-        config = init_config(self._session_key(), webhook_url=self._context.settings.webhook_url)
+        config = init_config(self._session_key(), **self._webhook())
         server = self._at(url, config["secret_key"])
         return server.initialize(self._context.vault.decrypt(self._sandbox.boot_key), config)
 
@@ -145,6 +145,10 @@ class SandboxServer:
             return redacting(secrets)(text)
 
         return self._context.agent_server_at(url, self._sandbox, redact=redact)
+
+    def _webhook(self) -> dict[str, str]:
+        settings = self._context.settings
+        return {"node_id": settings.node, "webhook_url": settings.webhook_url}
 
     def _session_key(self) -> str:
         return self._context.vault.decrypt(self._sandbox.session_key)

@@ -5,6 +5,7 @@ import hmac
 import json
 from typing import Any
 
+from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import egress
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
@@ -114,9 +115,9 @@ def sandbox_url(door: str, address: str, port: int) -> str:
     return f"{door}/{address}/{port}"
 
 
-def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> bytes:
+def server_config(session_key: str, *, node_id: str, webhook_url: str, origins: list[str]) -> bytes:
     """The agent server's configuration file; its keys are the fields of the server's `Config`."""
-    own = init_config(session_key, webhook_url=webhook_url)
+    own = init_config(session_key, node_id=node_id, webhook_url=webhook_url)
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 
 
@@ -129,13 +130,19 @@ def deferred_init_config(init_key: str, *, origins: list[str]) -> bytes:
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 
 
-def init_config(session_key: str, *, webhook_url: str) -> dict[str, Any]:
-    """The part of the configuration that differs by owner; the body of the init request."""
+def init_config(session_key: str, *, node_id: str, webhook_url: str) -> dict[str, Any]:
+    """The part of the configuration that differs by owner; the body of the init request.
+
+    Args:
+        session_key: the sandbox's.
+        node_id: the node of the container. With each webhook the agent server names it.
+        webhook_url: the URL that webhooks are sent to.
+    """
     return {
         "session_api_keys": [session_key],
         # Without it a restarted server would lose its conversations' keys. It must outlive the container.
         "secret_key": hmac.new(session_key.encode(), b"agent server secret key", hashlib.sha256).hexdigest(),
-        "webhooks": [{"base_url": webhook_url, **WEBHOOK}],
+        "webhooks": [{"base_url": webhook_url, "headers": {NODE_HEADER: node_id}, **WEBHOOK}],
     }
 
 

@@ -22,7 +22,7 @@ def get_keys(context: ContextDep, caller: CurrentCaller) -> list[KeyInfo]:
 
 @router.post("", status_code=201, responses=error_responses(404, 409))
 def create_key(context: ContextDep, caller: CurrentCaller, wanted: KeyCreate) -> NewKey:
-    """Create a key. Only this response shows it. It does not outlive the key that it is created with."""
+    """Create a key. Only this response shows it. It expires no later than the key that it is created with."""
     with context.database.transaction() as session:
         row, key = api_keys.create_own_key(
             session, context.vault, caller.id, wanted.name, wanted.expires_at, caller.key_id

@@ -1,9 +1,12 @@
 """Webhooks: reports of agent servers.
 
-A sandbox writes to its own conversations only. The agent server repeats a report that gets an error response.
+A sandbox writes to its own conversations only. The agent server repeats a report that gets an error response. So a
+report of a container that its sandbox has left behind on a lost node gets a success, and is dropped.
 """
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Header
 
 from api.errors.openapi import error_responses
 from api.request.authentication import AgentServerRoute, CurrentSandbox
@@ -21,12 +24,18 @@ from shared.observability import metrics
 # and events that are stored already are not stored again.
 MAX_STORED_AT_ONCE = 500
 
+ReportingNode = Annotated[str | None, Header(alias=webhook_ingest.NODE_HEADER, include_in_schema=False)]
+
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServerRoute)
 
 
 @router.post("/conversations", responses=error_responses(404), openapi_extra=CONVERSATION)
-def receive_conversation(context: ContextDep, sandbox: CurrentSandbox, report: ReportedConversation) -> Success:
+def receive_conversation(
+    context: ContextDep, sandbox: CurrentSandbox, report: ReportedConversation, node_id: ReportingNode = None
+) -> Success:
     """Record that a conversation was created, paused or renamed (ConversationInfo)."""
+    if webhook_ingest.is_of_former_container(sandbox, node_id):
+        return Success()
     with context.database.transaction() as session:
         webhook_ingest.record_conversation(session, sandbox, report, context.settings.quotas.stored)
     return Success()
@@ -34,9 +43,16 @@ def receive_conversation(context: ContextDep, sandbox: CurrentSandbox, report: R
 
 @router.post("/events/{conversation_id}", openapi_extra=EVENTS)
 def receive_events(
-    context: ContextDep, sandbox: CurrentSandbox, queue: JobQueueDep, conversation_id: str, reports: ReportedEvents
+    context: ContextDep,
+    sandbox: CurrentSandbox,
+    queue: JobQueueDep,
+    conversation_id: str,
+    reports: ReportedEvents,
+    node_id: ReportingNode = None,
 ) -> Success:
     """Store each event once, and update the conversation from them."""
+    if webhook_ingest.is_of_former_container(sandbox, node_id):
+        return Success()
     hex_id = parse_id(conversation_id)
     reports = _redact(context, sandbox, hex_id, reports)
     for begin in range(0, max(1, len(reports)), MAX_STORED_AT_ONCE):

@@ -10,7 +10,7 @@ PREFIX_LENGTH = 11
 
 
 def create(name: str, expires_at: datetime | None) -> str:
-    """Create a key, which does not outlive the key that the command uses."""
+    """Create a key, which expires no later than the key that the command uses."""
     with opened() as service:
         body = {"name": name, "expires_at": expires_at and expires_at.isoformat()}
         return str(service.post("/api/keys", body)["key"])

@@ -8,7 +8,7 @@ import httpx
 from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import ScriptedModel
 from tests.contract.recordings import recording
-from tests.factories import DOOR
+from tests.factories import DOOR, NODE_ID
 from tests.fixtures.agent_servers import make_scripts
 from tests.services.agent_servers import BOOT_SECONDS, KEY, Place, booted
 from tests.services.webhooks import running_receiver
@@ -20,7 +20,7 @@ from worker.sandboxes.container_spec import server_config
 def main() -> None:
     host = bridge_address()
     with ScriptedModel(make_scripts(), host=host) as model, running_receiver(host) as receiver:
-        config = server_config(KEY, webhook_url=receiver.url, origins=[])
+        config = server_config(KEY, node_id=NODE_ID, webhook_url=receiver.url, origins=[])
         with booted(config) as url, open_client(DOOR) as client:
             place = Place("real", url, client)
             eventually(place.server.is_ready, deadline_seconds=BOOT_SECONDS)

@@ -13,8 +13,8 @@ from tests.factories import Person, make_conversation, make_sandbox, make_start_
 from tests.rows import as_stored
 
 
-def discard(database: Database, user: Person, sandbox: Sandbox) -> Desired:
-    task = make_start_task(database, user, sandbox, made_sandbox=True, stage=Stage.ERROR)
+def discard(database: Database, user: Person, sandbox: Sandbox, *, made_sandbox: bool = True) -> Desired:
+    task = make_start_task(database, user, sandbox, made_sandbox=made_sandbox, stage=Stage.ERROR)
     with database.transaction() as session:
         start_tasks.delete_unused_sandbox(session, task, now())
     return Desired(as_stored(database, sandbox).desired)
@@ -32,3 +32,12 @@ def test_sandbox_is_deleted_alone_whatever_is_in_others(database: Database, user
 def test_sandbox_in_use_stays(database: Database, user: Person, sandbox: Sandbox, make: Callable[..., object]) -> None:
     make(database, user, sandbox)
     assert discard(database, user, sandbox) == Desired.RUNNING
+
+
+def test_sandbox_that_another_start_made_is_deleted(database: Database, user: Person, sandbox: Sandbox) -> None:
+    assert discard(database, user, sandbox, made_sandbox=False) == Desired.DELETED
+
+
+def test_sandbox_that_its_owner_created_stays(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, goes_with_conversations=False)
+    assert discard(database, user, sandbox, made_sandbox=False) == Desired.RUNNING

@@ -6,16 +6,16 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.leasing import waiters
 from shared.leasing.waiters import Waiters
-from shared.states import Stage
+from shared.states import Stage, Status
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 PAST = timedelta(seconds=1)
 
 
-def find_due(database: Database, node_id: str, *, without_node: bool) -> Waiters:
+def find_due(database: Database, node_id: str, *, without_container: bool) -> Waiters:
     with database.reading() as session:
-        return waiters.find_due(session, node_id, without_node=without_node)
+        return waiters.find_due(session, node_id, without_container=without_container)
 
 
 def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Database, user: Person) -> None:
@@ -42,7 +42,16 @@ def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user:
     sandbox, placeless = make_sandbox(database, user), make_sandbox(database, user, node_id=None)
     near = make_start_task(database, user, sandbox, due_at=now() - PAST).id
     unplaced = make_start_task(database, user, placeless, due_at=now() - PAST * 2).id
-    assert find_due(database, NODE_ID, without_node=False) == Waiters([near], [])
-    assert find_due(database, NODE_ID, without_node=True) == Waiters([unplaced, near], [])
-    assert not any(find_due(database, "node-b", without_node=False))
-    assert find_due(database, "node-b", without_node=True) == Waiters([unplaced], [])
+    assert find_due(database, NODE_ID, without_container=False) == Waiters([near], [])
+    assert find_due(database, NODE_ID, without_container=True) == Waiters([unplaced, near], [])
+    assert not any(find_due(database, "node-b", without_container=False))
+    assert find_due(database, "node-b", without_container=True) == Waiters([unplaced], [])
+
+
+def test_waiters_of_a_deleted_sandbox_are_found_by_any_worker(database: Database, user: Person) -> None:
+    """The node of the sandbox may have been forgotten since."""
+    make_node(database, "node-b")
+    deleted = make_sandbox(database, user, status=Status.DELETED)
+    talk = make_conversation(database, user, deleted, due_at=now() - PAST).id
+    assert not any(find_due(database, "node-b", without_container=False))
+    assert find_due(database, "node-b", without_container=True) == Waiters([], [talk])

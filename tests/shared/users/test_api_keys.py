@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from sqlmodel import select
+from sqlmodel import Session, select
 
 from shared.clock import after, now
 from shared.crypto import Vault, new_secret_key
@@ -13,6 +13,7 @@ from shared.models import ApiKey
 from shared.users import accounts, api_keys
 from shared.users.api_keys import AuthenticatedKey
 from tests.factories import VAULT, Person
+from tests.interleaving import overlap
 
 
 def authenticate(database: Database, key: str, vault: Vault = VAULT) -> AuthenticatedKey:
@@ -112,3 +113,26 @@ def test_keys_of_a_user_are_listed_oldest_first(database: Database, user: Person
     with database.reading() as session:
         listed = api_keys.list_keys(session, accounts.get_user(session, user.name))
     assert [row.prefix for row in listed] == [user.key[:11], second[:11]]
+
+
+def create_with(session: Session, user: Person, key_id: str) -> None:
+    api_keys.create_own_key(session, VAULT, user.id, "another", None, key_id)
+
+
+def test_key_that_was_revoked_creates_no_key(database: Database, user: Person) -> None:
+    """Its request was authenticated before; the body came after the revocation."""
+    key_id = authenticate(database, user.key).key_id
+    revoke(database, user.key)
+    with pytest.raises(Unauthenticated), database.transaction() as session:
+        create_with(session, user, key_id)
+
+
+def test_key_that_is_being_revoked_creates_no_key(database: Database, user: Person) -> None:
+    key_id = authenticate(database, user.key).key_id
+
+    def revoke_own(session: Session) -> None:
+        api_keys.revoke_own_key(session, user.id, key_id)
+        session.flush()
+
+    with pytest.raises(Unauthenticated):
+        overlap(database, revoke_own, lambda session: create_with(session, user, key_id))

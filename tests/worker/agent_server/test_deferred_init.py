@@ -7,7 +7,8 @@ import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.agent_server.errors import WrongServer
-from tests.factories import DOOR
+from shared.conversations.webhook_ingest import NODE_HEADER
+from tests.factories import DOOR, NODE_ID
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fixtures.agent_servers import TINY
 from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, Place, body_for, booted
@@ -40,7 +41,7 @@ def test_server_awaits_deferred_init(
     server_before_init: Place, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
     server = server_before_init.server
-    config = init_config(KEY, webhook_url=receiver.url)
+    config = init_config(KEY, node_id=NODE_ID, webhook_url=receiver.url)
     assert route_statuses(server_before_init) == (503, 404), "it searches all its routes for an unknown path"
     server.warm_up()
     assert server.is_dormant()
@@ -55,8 +56,8 @@ def test_server_awaits_deferred_init(
     server.create_conversation(body)
     if server_before_init.kind != "fake":  # the fake sends no webhooks
         eventually(lambda: receiver.events(body["conversation_id"]))
-        keys = {delivery.headers["x-session-api-key"] for delivery in receiver.deliveries(body["conversation_id"])}
-        assert keys == {KEY}
+        sent = [delivery.headers for delivery in receiver.deliveries(body["conversation_id"])]
+        assert {(headers["x-session-api-key"], headers[NODE_HEADER.lower()]) for headers in sent} == {(KEY, NODE_ID)}
 
 
 def route_statuses(place: Place) -> tuple[int, int]:

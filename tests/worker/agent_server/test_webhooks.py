@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.conversations.webhook_reports import read_conversation, read_event
+from tests.factories import NODE_ID
 from tests.services.agent_servers import HELLO, KEY, Place, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
@@ -52,6 +54,7 @@ class TestEvents:
         eventually(lambda: receiver.events(id_of(body)) and receiver.described(id_of(body)))
         for delivery in receiver.deliveries(id_of(body)):
             assert delivery.headers["x-session-api-key"] == KEY
+            assert delivery.headers[NODE_HEADER.lower()] == NODE_ID
             assert delivery.headers["content-type"] == "application/json"
             assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
 

@@ -1,7 +1,6 @@
 """Deleted conversations: their copies on agent servers are deleted, now or when the sandboxes run next."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,9 +10,9 @@ from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Event, Sandbox
 from shared.queue.jobs import RefreshConversation
-from shared.states import Desired, Reason, Stage, Status
+from shared.states import Desired, Reason, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_event, make_start_task
+from tests.factories import NODE_ID, Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker import scenes
@@ -135,28 +134,6 @@ class TestRunningSandbox:
         server.refuse = {}
         refresh_conversation(context, conversation.id)
         assert_deleted(context, conversation, server)
-
-    def test_late_create_is_awaited_after_another_server_has_answered(
-        self,
-        context: WorkerContext,
-        user: Person,
-        sandbox: Sandbox,
-        conversation: Conversation,
-        server: FakeAgentServer,
-    ) -> None:
-        settings = context.settings.model_copy(update={"first_message_timeout_seconds": 0.01})
-        context = replace(context, settings=settings)
-        server.conversations.clear()
-        delete(context, user, conversation)
-        make_start_task(context.database, user, sandbox, conversation_id=conversation.id, stage=Stage.ERROR)
-        server.refuse = {"delete_conversation": httpx.Response(401)}
-        refresh_conversation(context, conversation.id)
-        server.refuse = {}
-        refresh_conversation(context, conversation.id)
-        assert row(context, Conversation, conversation.id).due_at is not None
-        refresh_conversation(context, conversation.id)
-        with context.database.reading() as session:  # its tombstone is deleted, too
-            assert session.get(Conversation, conversation.id) is None
 
     def test_events_are_removed_in_batches(
         self,

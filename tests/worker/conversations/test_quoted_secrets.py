@@ -173,7 +173,7 @@ def test_init_of_a_warm_sandbox_hides_them_and_its_keys(
     found = row(context, Sandbox, warm_id)
     assert found.boot_key is not None
     keys = [context.vault.decrypt(key) for key in (found.session_key, found.boot_key)]
-    keys.append(init_config(keys[0], webhook_url="")["secret_key"])
+    keys.append(init_config(keys[0], node_id="", webhook_url="")["secret_key"])
     server_of(engine, warm_id).refuse["initialize"] = quoting(status, {*QUOTED, *keys} - {ASKED})
     for _ in range(context.settings.max_attempts):
         reconcile(context, warm_id)

@@ -251,3 +251,9 @@ def test_silent_server_takes_few_job_threads(
     assert len(server.calls) == MAX_IN_SANDBOX
     refresh_conversation(context, stuck[-1].id)
     assert len(server.calls) == MAX_IN_SANDBOX + 1
+
+
+@pytest.mark.usefixtures("talk")
+def test_run_that_succeeds_resets_the_failed_attempts(context: WorkerContext, conversation: Conversation) -> None:
+    change(context, Conversation, conversation.id, attempt=4, title_settled=True)
+    assert refreshed(context, conversation).attempt == 0

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from shared.clock import after, now
+from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
@@ -45,7 +46,7 @@ def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
         start_tasks.cancel(session, task_id, user.id, due_at=now())
 
 
-@pytest.mark.parametrize("made_sandbox", [True, False])
+@pytest.mark.parametrize("goes", [True, False])
 @pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("stage", list(Stage))
 def test_start_at_every_stage_ends_as_its_cancellation_says(
@@ -56,16 +57,16 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
     stage: Stage,
     *,
     cancelled: bool,
-    made_sandbox: bool,
+    goes: bool,
 ) -> None:
     """A finished start stays as it is; a cancelled one ends in ERROR; any other one continues to READY."""
+    change(context, Sandbox, sandbox_id, goes_with_conversations=goes)
     sandbox = row(context, Sandbox, sandbox_id)
     task = make_start_task(
         context.database,
         user,
         sandbox,
         stage=stage,
-        made_sandbox=made_sandbox,
         due_at=now(),
         reason=Reason.CLONE_FAILED if stage == Stage.ERROR else None,
     )
@@ -79,8 +80,8 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
         assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
     elif cancelled:
         assert_failed(context, task.id, Reason.CANCELLED, "cancelled")
-        assert row(context, Sandbox, sandbox_id).desired == (Desired.DELETED if made_sandbox else Desired.RUNNING)
-        assert made_sandbox or task.conversation_id not in server.conversations
+        assert row(context, Sandbox, sandbox_id).desired == (Desired.DELETED if goes else Desired.RUNNING)
+        assert goes or task.conversation_id not in server.conversations
         assert server.commands == []
     else:
         assert task_of(context, task.id).stage == Stage.READY
@@ -149,13 +150,28 @@ def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerC
 
 def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: Person, sandbox_id: str) -> None:
     first = ask(context, user, sandbox_id)
-    change(context, StartTask, first, made_sandbox=True)
+    change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     second = ask(context, user, sandbox_id)
     cancel(context, user, first)
     start_conversation(context, first)
     assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
     start_conversation(context, second)
     assert task_of(context, second).stage == Stage.READY
+
+
+def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_before(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    change(context, Sandbox, sandbox_id, goes_with_conversations=True)
+    first = make_conversation(context.database, user, row(context, Sandbox, sandbox_id))
+    second = ask(context, user, sandbox_id)
+    with context.database.transaction() as session:
+        conversation_deletion.delete_conversation(session, first.id, user.id, due_at=now())
+    assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
+    cancel(context, user, second)
+    start_conversation(context, second)
+    assert_failed(context, second, Reason.CANCELLED)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
 
 
 def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(

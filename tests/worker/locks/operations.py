@@ -26,7 +26,7 @@ from shared.sandboxes.failover import Claimant, Lost
 from shared.sandboxes.status import ObservedState
 from shared.settings import QuotaPolicy, Quotas
 from shared.sql import locks
-from shared.states import Desired, PauseKind, Reason, Status
+from shared.states import Desired, PauseKind, Reason, Stage, Status
 from shared.users import api_keys, device_authorizations, settings_store
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool import start as sandbox_start
@@ -35,6 +35,7 @@ from tests.fakes.engine import IMAGE
 from tests.worker.locks.world import CLONE, DEAD, LOST, SECOND, UNKNOWN, World
 from worker.conversations import deletion, refresh
 from worker.conversations.start import ConversationStart
+from worker.conversations.start_inputs import load_inputs
 from worker.loops import quarantine as quarantine_loop
 from worker.loops.sweep import sweep
 from worker.loops.warm_pool import reconcile_pools
@@ -131,6 +132,12 @@ def delete_from_agent_server(world: World) -> None:
 
 def cancel(session: Session, world: World) -> None:
     start_tasks.cancel(session, world.ids["ending"], world.alice.id, due_at=now())
+
+
+def begin_conversation(world: World) -> None:
+    task = world.read(StartTask, "beginning")
+    inputs = load_inputs(world.context, task, world.read(Sandbox, "one"))
+    ConversationStart(world.context, task)._enter(Stage.STARTING_CONVERSATION, inputs)
 
 
 def finish_start(world: World) -> None:
@@ -243,6 +250,7 @@ OPERATIONS: dict[str, Operation] = {
     "write a title": write_title,
     "delete from an agent server": delete_from_agent_server,
     "cancel a start": in_transaction(cancel),
+    "begin a conversation": begin_conversation,
     "finish a start": finish_start,
     "fail a start": fail_start,
     "write a status": in_transaction(write_status, sandbox="one", state=PAUSED),

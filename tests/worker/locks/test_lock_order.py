@@ -37,6 +37,7 @@ INVERTED = [
     ("move from a lost node", "create"),
     ("remove warm sandboxes", "set a spec's deadlines"),
     ("finish a start", "delete a conversation"),
+    ("begin a conversation", "delete a conversation"),
     ("free", "set a spec's deadlines"),
     ("keep unknown containers", "approve unknown containers"),
 ]

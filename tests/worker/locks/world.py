@@ -163,6 +163,7 @@ def _add_conversations(world: World) -> None:
     request = {"parent_conversation_id": parent.id}
     begun = Stage.STARTING_CONVERSATION
     failing = make_start_task(world.database, world.alice, two, made_sandbox=True, request=request)
+    beginning = make_start_task(world.database, world.alice, one, stage=Stage.PREPARING_REPOSITORY, request=request)
     ending = make_start_task(world.database, world.alice, one, stage=begun, request=request)
     unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
     ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
@@ -176,6 +177,7 @@ def _add_conversations(world: World) -> None:
         "parent": parent,
         "child": child,
         "failing": failing,
+        "beginning": beginning,
         "ending": ending,
         "unlisted": unlisted,
     }

@@ -14,6 +14,7 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import ChangeEntry, IdempotencyKey, Node
+from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import Lost
 from shared.states import Stage, Status
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
@@ -108,6 +109,14 @@ def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: W
     make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
     with plans_of_sessions(other.database) as plans:
         fail_over(other, Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
+    assert [plan for plan in plans if scans_table(plan)] == []
+
+
+@stores
+def test_health_monitor_scans_no_table(planned: WorkerContext) -> None:
+    with plans_of_sessions(planned.database) as plans, planned.database.reading() as session:
+        sandbox_queries.list_running(session, NODE_ID, "a")
+    assert plans
     assert [plan for plan in plans if scans_table(plan)] == []
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared.clock import now
+from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sandboxes import specs
@@ -32,6 +33,12 @@ def test_agent_server_allows_the_same_origins_as_the_api(
     )
     config = json.loads(SandboxServer(replace(context, shared=settings), sandbox).config())
     assert config["allow_cors_origins"] == ["https://aw.example", "https://page.example"]
+
+
+def test_webhooks_name_the_node_of_the_container(context: WorkerContext, database: Database, user: Person) -> None:
+    """The container of a sandbox that was moved away may still run on a lost node."""
+    config = json.loads(SandboxServer(context, make_sandbox(database, user)).config())
+    assert [webhook["headers"] for webhook in config["webhooks"]] == [{NODE_HEADER: context.settings.node}]
 
 
 def test_warm_sandbox_builds_its_routes_before_its_claim(

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerState, ContainerStatus
@@ -32,7 +33,7 @@ def request(**columns: Any) -> ContainerRequest:
 
 
 def config(key: str = KEY, origins: list[str] | None = None) -> dict[str, Any]:
-    text = server_config(key, webhook_url="http://api/api/v1/webhooks", origins=origins or [])
+    text = server_config(key, node_id="node-a", webhook_url="http://api/api/v1/webhooks", origins=origins or [])
     read: dict[str, Any] = json.loads(text)
     return read
 
@@ -88,7 +89,8 @@ class TestConfiguration:
         made = config(origins=["http://web"])
         assert made["session_api_keys"] == [KEY]
         assert made["allow_cors_origins"] == ["http://web"]
-        assert [hook["base_url"] for hook in made["webhooks"]] == ["http://api/api/v1/webhooks"]
+        [webhook] = made["webhooks"]
+        assert (webhook["base_url"], webhook["headers"]) == ("http://api/api/v1/webhooks", {NODE_HEADER: "node-a"})
         assert made["lease_ttl_seconds"] == 0
 
     def test_configuration_has_folders_on_the_volume(self) -> None:

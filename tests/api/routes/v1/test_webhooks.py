@@ -14,6 +14,7 @@ from sqlmodel import Session, select
 from shared.changes.recorder import Usage
 from shared.conversations import events
 from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
@@ -98,6 +99,22 @@ class TestSender:
     def test_a_sandbox_of_the_pool_has_no_conversations(self, post: Post, user: Person, database: Database) -> None:
         member = make_sandbox(database, user, owner_id=None)
         assert post(f"/events/{new_id()}", [event_report()], session_key_of(member)) == 404
+
+    def test_report_of_a_container_on_a_lost_node_is_dropped(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        """The sandbox has moved to another node, and the container still runs."""
+        moved = make_sandbox(database, user, node_id="node-b")
+        known = make_conversation(database, user, moved)
+        headers = {"X-Session-API-Key": session_key_of(moved), NODE_HEADER: "node-a"}
+        runs = conversation_report(known.id, execution_status="running")
+        for path, body in ((f"events/{known.id}", [event_report()]), ("conversations", runs)):
+            assert client.post(f"/api/v1/webhooks/{path}", json=body, headers=headers).status_code == 200
+        assert _stored(database, known.id) == []
+        assert as_stored(database, known) == known
+        headers[NODE_HEADER] = "node-b"
+        assert client.post("/api/v1/webhooks/conversations", json=runs, headers=headers).status_code == 200
+        assert as_stored(database, known).execution_status == "running"
 
     @pytest.mark.parametrize("path", ["/events/{}", "/conversations"])
     def test_key_of_a_deleted_sandbox_opens_nothing(

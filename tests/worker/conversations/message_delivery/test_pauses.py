@@ -1,14 +1,22 @@
-"""An agent that a pause interrupts at the end of a delivery continues after the resume."""
+"""Pauses and deletions during a delivery: what they leave to do is done when the sandbox runs next."""
 
+from typing import Any
+
+import pytest
+
+from shared.clock import now
+from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
-from tests.factories import Person
+from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import assert_done, said, say
 from tests.worker.scenes import deliver, row, set_desired
 from worker.context import WorkerContext
+from worker.conversations import refresh
+from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.refresh import refresh_conversation
 from worker.sandboxes.reconciler import reconcile
 
@@ -42,3 +50,40 @@ def begin_pause(context: WorkerContext, sandbox: Sandbox, talk: FakeConversation
     with context.database.transaction() as session:
         conversation_queries.continue_later(session, session.get_one(Sandbox, sandbox.id), [talk.id])
     talk.interrupt()
+
+
+def test_conversation_that_is_deleted_during_a_delivery_is_deleted_on_its_server_after_a_pause(
+    context: WorkerContext,
+    user: Person,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    talk: FakeConversation,
+    server: FakeAgentServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_conversation(context.database, user, sandbox)  # the sandbox stays
+    say(context, user, conversation.id, "one")
+
+    def delete(method: str) -> None:
+        if method == "send_message":
+            talk.execution_status = "finished"
+            with context.database.transaction() as session:
+                conversation_deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
+
+    server.after = delete
+
+    def pause_and_delete(*row: Any) -> None:
+        monkeypatch.undo()
+        set_desired(context, sandbox.id, Desired.PAUSED)
+        reconcile(context, sandbox.id)
+        delete_from_agent_server(*row)
+
+    monkeypatch.setattr(refresh, "delete_from_agent_server", pause_and_delete)
+    refresh_conversation(context, conversation.id)
+    server.after = lambda _method: None
+    assert conversation.id in server.conversations
+    set_desired(context, sandbox.id, Desired.RUNNING)
+    reconcile(context, sandbox.id)
+    deliver(context)
+    assert conversation.id not in server.conversations
+    assert_done(context, conversation.id)

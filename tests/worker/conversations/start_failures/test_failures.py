@@ -251,7 +251,7 @@ def test_sandbox_that_another_start_uses_outlives_the_start_it_was_created_for(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     first = ask(context, user, sandbox_id)
-    change(context, StartTask, first, made_sandbox=True)
+    change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     second = ask(context, user, sandbox_id)
     start_conversation(context, second)
     server.replies = {"init --quiet": Reply(2, None, "no such luck")}
