@@ -30,9 +30,6 @@ DEFAULT_HOSTS = {
     "gitlab": "gitlab.com",
 }
 
-# Models whose credentials are not an `llm_api_key`, or that need none.
-KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
-
 
 class OpenSettings(BaseModel):
     """The settings that are not secret, with their defaults (wire contract, section 5).
@@ -97,7 +94,3 @@ class StoredSettings(V1Settings):
     # The values of V1's nested shape without a field above: see `shared.users.settings_v1`.
     agent_settings: dict[str, Any] = Field(default_factory=dict, repr=False)
     llm_profiles: LlmProfiles = Field(default_factory=LlmProfiles, repr=False)
-
-    def can_call(self, model: str | None) -> bool:
-        """Whether there is a key or a server for the LLM, or the model needs neither."""
-        return bool(self.llm_api_key or self.llm_base_url or (model or "").startswith(KEYLESS_MODELS))

@@ -18,6 +18,9 @@ from shared.users.mcp_config import MASK
 from shared.users.settings import StoredSettings
 from shared.users.settings_v1 import current_llm
 
+# Models whose credentials are not an `llm_api_key`, or that need none.
+KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
+
 KEYS = frozenset({"llm_api_key", "search_api_key", "sandbox_api_key"})
 SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
 # For these, null keeps the stored value (V0's rule, wire contract 5), and an empty text clears it. The sandbox key is
@@ -92,6 +95,11 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
         for name, value in changes.items():
             _set(draft.sealed if name in SEALED else draft.document, name, value)
         draft.follow()
+
+
+def can_call(settings: StoredSettings, model: str | None) -> bool:
+    """Whether the settings have a key or a server for the LLM, or the model needs neither."""
+    return bool(settings.llm_api_key or settings.llm_base_url or (model or "").startswith(KEYLESS_MODELS))
 
 
 def _set(part: dict[str, Any], name: str, value: Any) -> None:
