@@ -9,12 +9,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func
+from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import SandboxLog
-from shared.sql.statements import locked
+from shared.sql.statements import delete_unlocked, locked
 
 # Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
 MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
@@ -73,19 +73,14 @@ def has_expired(session: Session) -> bool:
 
 def delete_expired(session: Session, *, limit: int = 100) -> None:
     """Delete expired logs."""
-    # Workers sweep concurrently: each skips the rows that another one has locked.
-    found = locked(select(SandboxLog.id).where(_expired()).limit(limit), skip_locked=True)
-    session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(session.exec(found).all())))
+    delete_unlocked(session, SandboxLog, select(SandboxLog.id).where(_expired()).limit(limit))
 
 
 def _remove_beyond(session: Session, kept: int, of_one: Any) -> None:
     """Remove the oldest logs of a sandbox or of an owner."""
     rows = select(SandboxLog.id).where(of_one, SandboxLog.container_id != NO_CONTAINER)
     newest_first = rows.order_by(col(SandboxLog.read_at).desc(), col(SandboxLog.id).desc())
-    # Two workers of one owner may want to remove the same rows: each skips those that the other has locked.
-    found = locked(newest_first.offset(kept).limit(MAX_REMOVED), skip_locked=True)
-    if oldest := session.exec(found).all():
-        session.execute(delete(SandboxLog).where(col(SandboxLog.id).in_(oldest)))
+    delete_unlocked(session, SandboxLog, newest_first.offset(kept).limit(MAX_REMOVED))
 
 
 def _expired() -> ColumnElement[bool]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, ColumnElement, Dialect, Float, Numeric, Update, and_, bindparam, update
+from sqlalchemy import BindParameter, ColumnElement, Dialect, Float, Numeric, Update, and_, bindparam, delete, update
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.types import TypeEngine
@@ -90,6 +90,15 @@ def locked(found: Any, **how: Any) -> Any:
         how: options of `with_for_update`.
     """
     return found.with_for_update(**how).execution_options(populate_existing=True)
+
+
+def delete_unlocked(session: Session, model: Any, found: Any) -> None:
+    """Delete the rows whose ids a query finds, except those that another transaction has locked.
+
+    Several workers and requests delete old rows at a time, and none waits for another.
+    """
+    if ids := session.exec(locked(found, skip_locked=True)).all():
+        session.execute(delete(model).where(model.id.in_(ids)))
 
 
 @lru_cache(maxsize=1024)

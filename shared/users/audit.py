@@ -3,13 +3,12 @@
 from datetime import timedelta
 from typing import NamedTuple
 
-from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import AuditEntry
 from shared.sql.pagination import Order, Page, read_page
-from shared.sql.statements import locked
+from shared.sql.statements import delete_unlocked
 
 RETENTION = timedelta(days=400)
 # Expired entries that one new entry removes.
@@ -34,9 +33,7 @@ def record(session: Session, actor: Actor | None, action: str, subject: str) -> 
     name, key_prefix = actor or (None, None)
     session.add(AuditEntry(actor=name, key_prefix=key_prefix, action=action, subject=subject))
     old = select(AuditEntry.id).where(col(AuditEntry.at) < now() - RETENTION).limit(REMOVED)
-    expired = session.exec(locked(old, skip_locked=True)).all()
-    if expired:
-        session.execute(delete(AuditEntry).where(col(AuditEntry.id).in_(expired)))
+    delete_unlocked(session, AuditEntry, old)
 
 
 def search(session: Session, page_id: str | None, limit: int) -> Page[AuditEntry]:

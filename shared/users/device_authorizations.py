@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, delete, func
+from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
@@ -15,7 +15,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict, Invalid, NotFound, Unauthenticated
 from shared.models import ApiKey, DeviceAuthorization
 from shared.models.users import DeviceStatus
-from shared.sql.statements import locked
+from shared.sql.statements import delete_unlocked, locked
 from shared.users import api_keys
 
 LIFE_SECONDS = 600
@@ -189,7 +189,7 @@ def _of_user(vault: Vault, user_code: str) -> SelectOfScalar[DeviceAuthorization
 
 def _delete_old(session: Session) -> None:
     old = col(DeviceAuthorization.expires_at) < now() - RETENTION
-    _delete_unlocked(session, select(DeviceAuthorization.id).where(old).limit(100))
+    delete_unlocked(session, DeviceAuthorization, select(DeviceAuthorization.id).where(old).limit(100))
 
 
 def _make_room(session: Session) -> None:
@@ -199,10 +199,8 @@ def _make_room(session: Session) -> None:
     if number >= MAX_PENDING:
         last_poll = func.coalesce(col(DeviceAuthorization.polled_at), col(DeviceAuthorization.created_at))
         excess = number - MAX_PENDING + ROOM
-        _delete_unlocked(session, select(DeviceAuthorization.id).where(pending).order_by(last_poll).limit(excess))
-
-
-def _delete_unlocked(session: Session, found: SelectOfScalar[str]) -> None:
-    """Delete these requests, except those that another transaction has locked."""
-    old = session.exec(locked(found, skip_locked=True)).all()
-    session.execute(delete(DeviceAuthorization).where(col(DeviceAuthorization.id).in_(old)))
+        delete_unlocked(
+            session,
+            DeviceAuthorization,
+            select(DeviceAuthorization.id).where(pending).order_by(last_poll).limit(excess),
+        )

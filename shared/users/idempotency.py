@@ -5,13 +5,12 @@ from itertools import accumulate
 
 from sqlalchemy import ColumnElement, delete
 from sqlmodel import Session, col, select
-from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
 from shared.sql.pagination import measure
-from shared.sql.statements import locked
+from shared.sql.statements import delete_unlocked
 
 RETENTION = timedelta(hours=24)
 # Stored responses of a user, the newest, and their bytes.
@@ -45,7 +44,7 @@ def keep(session: Session, row: IdempotencyKey) -> None:
     totals = accumulate(size for _, size in rows[: MAX_KEYS - 1])
     fitting = sum(total <= MAX_BYTES for total in totals)
     if oldest := [row_id for row_id, _ in rows[fitting:]]:
-        _delete_unlocked(session, select(IdempotencyKey.id).where(col(IdempotencyKey.id).in_(oldest)))
+        delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(col(IdempotencyKey.id).in_(oldest)))
 
 
 def has_expired(session: Session) -> bool:
@@ -55,13 +54,7 @@ def has_expired(session: Session) -> bool:
 
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
     """Delete expired responses."""
-    _delete_unlocked(session, select(IdempotencyKey.id).where(_expired()).limit(limit))
-
-
-def _delete_unlocked(session: Session, found: SelectOfScalar[str]) -> None:
-    # Workers sweep concurrently: each skips the rows that another transaction has locked.
-    unlocked = session.exec(locked(found, skip_locked=True)).all()
-    session.execute(delete(IdempotencyKey).where(col(IdempotencyKey.id).in_(unlocked)))
+    delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(_expired()).limit(limit))
 
 
 def _expired() -> ColumnElement[bool]:
