@@ -12,18 +12,16 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import DocumentedRoute
 from api.limits.addresses import client_address
 from api.middleware.request_body import CheckedRequest, may_be_large
-from api.request.context import Context, get_context
+from api.request.context import get_context
 from api.request.session_cookie import check_origin, own_origin, read_token
 from api.schemas.sandbox_urls import SandboxUrls
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
 from shared.observability import failpoints
-from shared.sandboxes import queries as sandbox_queries
 from shared.sql.write_slots import caller
 from shared.users.api_keys import AuthenticatedKey
 
@@ -191,14 +189,7 @@ async def _find_sandbox(request: Request) -> Sandbox:
         Unauthenticated: there is no key, or no sandbox has it.
         TooManyRequests: the sandbox sends more than `AW_RATE_WEBHOOKS`.
     """
-    key = request.headers.get("X-Session-API-Key") or ""
-    sandbox = await run_in_threadpool(_read_sandbox, get_context(request), key)
-    if sandbox is None:
-        raise Unauthenticated("a webhook needs its sandbox's session key: X-Session-API-Key: <key>")
-    get_context(request).limits.webhooks.require(sandbox.id)
+    context = get_context(request)
+    sandbox = await context.reporting.find(request.headers.get("X-Session-API-Key") or "")
+    context.limits.webhooks.require(sandbox.id)
     return sandbox
-
-
-def _read_sandbox(context: Context, key: str) -> Sandbox | None:
-    with context.database.reading() as session:
-        return sandbox_queries.find_by_session_key(session, context.vault, key)

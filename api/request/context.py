@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -33,8 +33,12 @@ from shared.clock import after
 from shared.crypto import Vault
 from shared.db.database import Database, StoreError
 from shared.errors import Unauthenticated
+from shared.models import Sandbox
 from shared.queue.broker import Publisher
 from shared.queue.jobs import Job
+from shared.sandboxes import access as sandbox_access
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.access import SandboxAccess
 from shared.settings import Settings
 from shared.users import api_keys, web_sessions
 from shared.users.api_keys import AuthenticatedKey
@@ -44,60 +48,63 @@ log = structlog.get_logger()
 THREADS = 2
 # Calls that may wait for a thread. The jobs of further calls are left to the sweep.
 MAX_WAITING = 1000
-LookUp = Callable[[list[str]], list[AuthenticatedKey | None]]
+# What a request has, such as a key, and what it names.
+Key = TypeVar("Key")
+Found = TypeVar("Found")
 
+UNKNOWN = "unknown, revoked or expired API key"
 # Keys in one query.
 MAX_BATCH = 64
 
 
 @dataclass(eq=False)
-class _Batch:
+class _Batch(Generic[Key, Found]):
     """Keys for one query, and the task that runs it."""
 
-    keys: list[str] = field(default_factory=list)
-    users: asyncio.Task[list[AuthenticatedKey | None]] | None = None
+    keys: list[Key] = field(default_factory=list)
+    results: asyncio.Task[list[Found | None]] | None = None
 
 
 @dataclass(eq=False)
-class _LoopState:
+class _LoopState(Generic[Key, Found]):
     """The batches of one event loop."""
 
-    open: _Batch = field(default_factory=_Batch)
+    open: _Batch[Key, Found] = field(default_factory=_Batch)
     # Held by the batch whose query runs.
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class BatchedKeyLookup:
-    """Finds the users of keys, with one query for many requests."""
+class BatchedKeyLookup(Generic[Key, Found]):
+    """Finds the users or sandboxes of keys, with one query for many requests."""
 
-    def __init__(self, look_up: LookUp, unknown: str) -> None:
-        """Look up keys with `look_up`; `unknown` is the error message for a key without a user."""
+    def __init__(self, look_up: Callable[[list[Key]], list[Found | None]], unknown: str) -> None:
+        """Look up keys with `look_up`; `unknown` is the error message for a key that finds nothing."""
         self._look_up, self._unknown = look_up, unknown
-        self._states = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]()
+        self._states = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState[Key, Found]]()
         # A dedicated thread: a lookup does not wait for other requests' threads.
         self._thread = ThreadPoolExecutor(1, "callers")
 
-    async def find(self, key: str) -> AuthenticatedKey:
-        """Return the user that the key belongs to.
+    async def find(self, key: Key) -> Found:
+        """Return what the key belongs to.
 
         Raises:
             Unauthenticated: the key is unknown, revoked or expired.
         """
         loop = asyncio.get_running_loop()
-        state = self._states.setdefault(loop, _LoopState())
+        state = self._states.setdefault(loop, _LoopState[Key, Found]())
         batch, index = state.open, len(state.open.keys)
         batch.keys.append(key)
-        if batch.users is None:
-            batch.users = loop.create_task(self._run_batch(state, batch))
+        if batch.results is None:
+            batch.results = loop.create_task(self._run_batch(state, batch))
         if len(batch.keys) == MAX_BATCH:
             state.open = _Batch()
         # A cancelled request must not cancel the query: other requests wait for it.
-        user = (await asyncio.shield(batch.users))[index]
-        if user is None:
+        found = (await asyncio.shield(batch.results))[index]
+        if found is None:
             raise Unauthenticated(self._unknown)
-        return user
+        return found
 
-    async def _run_batch(self, state: _LoopState, batch: _Batch) -> list[AuthenticatedKey | None]:
+    async def _run_batch(self, state: _LoopState[Key, Found], batch: _Batch[Key, Found]) -> list[Found | None]:
         async with state.lock:
             if state.open is batch:
                 state.open = _Batch()
@@ -179,16 +186,34 @@ class Context:
     streams: Streams
 
     @cached_property
-    def callers(self) -> BatchedKeyLookup:
+    def callers(self) -> BatchedKeyLookup[str, AuthenticatedKey]:
         """Looks up users by API key."""
         find = partial(api_keys.authenticate, self.database, self.vault)
-        return BatchedKeyLookup(find, "unknown, revoked or expired API key")
+        return BatchedKeyLookup(find, UNKNOWN)
 
     @cached_property
-    def signed_in(self) -> BatchedKeyLookup:
+    def signed_in(self) -> BatchedKeyLookup[str, AuthenticatedKey]:
         """Looks up users by session cookie."""
         find = partial(web_sessions.authenticate, self.database, self.vault)
         return BatchedKeyLookup(find, "signed out: sign in at /login")
+
+    @cached_property
+    def reporting(self) -> BatchedKeyLookup[str, Sandbox]:
+        """Looks up the sandboxes of webhooks by session key."""
+        find = partial(sandbox_queries.find_by_session_keys, self.database, self.vault)
+        return BatchedKeyLookup(find, "a webhook needs its sandbox's session key: X-Session-API-Key: <key>")
+
+    @cached_property
+    def accessed(self) -> BatchedKeyLookup[str, SandboxAccess]:
+        """Looks up the sandboxes of proxied requests by session key."""
+        find = partial(sandbox_access.find_by_session_keys, self.database, self.vault)
+        return BatchedKeyLookup(find, "no sandbox has this key")
+
+    @cached_property
+    def accessed_by_owner(self) -> BatchedKeyLookup[tuple[str, str], tuple[AuthenticatedKey, SandboxAccess | None]]:
+        """Looks up the sandboxes of proxied requests by id and API key."""
+        find = partial(sandbox_access.find_by_api_keys, self.database, self.vault)
+        return BatchedKeyLookup(find, UNKNOWN)
 
     @cached_property
     def limits(self) -> ProcessLimits:

@@ -4,19 +4,15 @@ import asyncio
 from contextlib import suppress
 from typing import NoReturn
 
-from starlette.concurrency import run_in_threadpool
-
 from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated
-from shared.models import ApiKey
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
 from shared.sandboxes.status import agent_server
-from shared.users import api_keys
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
 SESSION_KEY_REQUIRED = "the sandbox's key is required: X-Session-API-Key: <key>"
@@ -60,13 +56,12 @@ class AccessCheck:
                 raise Unauthenticated(KEY_REQUIRED)
             if proxied.sandbox_id is None and not proxied.session_key:
                 raise Unauthenticated(SESSION_KEY_REQUIRED)
-            sandbox, key = await run_in_threadpool(self._read, proxied)
+            if proxied.session_key:
+                return await self._find_by_session_key(proxied.sandbox_id, proxied.session_key)
+            return await self._find_by_api_key(proxied.sandbox_id or "", proxied.api_key or "")
         except Unauthenticated:
             self._context.limits.wrong_keys.require(group(proxied.client or ""))
             raise
-        if key is not None and api_keys.is_use_stale(key):
-            await self._context.key_uses.note(key.id)
-        return sandbox
 
     async def recheck(self, proxied: ProxyRequest) -> NoReturn:
         """Check a user's key now and then, while a websocket or a response is open.
@@ -80,9 +75,14 @@ class AccessCheck:
                 with suppress(StoreError):
                     await self.check(proxied)
 
-    def _read(self, proxied: ProxyRequest) -> tuple[SandboxAccess, ApiKey | None]:
-        vault = self._context.vault
-        with self._context.database.reading() as session:
-            if proxied.session_key:
-                return sandbox_access.find_by_session_key(session, vault, proxied.sandbox_id, proxied.session_key), None
-            return sandbox_access.find_by_api_key(session, vault, proxied.sandbox_id or "", proxied.api_key or "")
+    async def _find_by_session_key(self, sandbox_id: str | None, key: str) -> SandboxAccess:
+        found = await self._context.accessed.find(key)
+        if sandbox_id not in (None, found.id):
+            raise Unauthenticated("not this sandbox's session key")
+        return sandbox_access.require_alive(found.id, found)
+
+    async def _find_by_api_key(self, sandbox_id: str, key: str) -> SandboxAccess:
+        holder, found = await self._context.accessed_by_owner.find((sandbox_id, key))
+        if holder.use_is_stale:
+            await self._context.key_uses.note(holder.key_id)
+        return sandbox_access.require_alive(sandbox_id, found)

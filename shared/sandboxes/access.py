@@ -3,23 +3,29 @@
 The availability of a sandbox depends on its row alone (decision 26).
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum, auto
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, and_
-from sqlmodel import Session, col, select
+from sqlalchemy import Select, and_
+from sqlalchemy import select as sql_select
+from sqlmodel import Session, col
 
 from shared.crypto import Vault
-from shared.errors import NotFound, Unauthenticated
+from shared.db.database import Database
+from shared.errors import NotFound
 from shared.models import ApiKey, Sandbox, SandboxSpec
 from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
 from shared.settings import Quotas
 from shared.sql import locks
+from shared.sql.statements import bind_list, bind_list_values, rounded
 from shared.states import Desired, Status
 from shared.users import api_keys
+from shared.users.api_keys import AuthenticatedKey
 
 
 class Availability(StrEnum):
@@ -96,36 +102,39 @@ COLUMNS: list[Any] = [
 OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
 
 
-def find_by_session_key(session: Session, vault: Vault, sandbox_id: str | None, key: str) -> SandboxAccess:
-    """Return a sandbox if `key` is its own session key; without an id, the sandbox with this key.
+def find_by_session_keys(database: Database, vault: Vault, keys: Sequence[str]) -> list[SandboxAccess | None]:
+    """The sandbox with each session key; None: no sandbox with an owner has it. One query finds all."""
+    found = api_keys.find_by_keys(database, vault, keys, _with_session_keys)
+    return [SandboxAccess(*rows[0]) if rows else None for rows in found]
+
+
+def find_by_api_keys(
+    database: Database, vault: Vault, wanted: Sequence[tuple[str, str]]
+) -> list[tuple[AuthenticatedKey, SandboxAccess | None] | None]:
+    """The holder of each API key, with the sandbox of that id if it is the holder's. One query finds all.
+
+    Args:
+        wanted: ids of sandboxes with API keys.
+
+    Returns:
+        None for a key that is unknown, revoked or expired.
+    """
+    ids = sorted({sandbox_id for sandbox_id, _ in wanted})
+    values = bind_list_values("sandbox", ids) | api_keys.times()
+    select_of = partial(_with_api_keys, rounded(len(ids)))
+    found = api_keys.find_by_keys(database, vault, [key for _, key in wanted], select_of, **values)
+    return [_read(sandbox_id, rows) if rows else None for (sandbox_id, _), rows in zip(wanted, found, strict=True)]
+
+
+def require_alive(sandbox_id: str, found: SandboxAccess | None) -> SandboxAccess:
+    """Return the sandbox that was found.
 
     Raises:
-        Unauthenticated: the key does not match, or there is no such sandbox.
-        NotFound: the key matches, but the sandbox is deleted.
+        NotFound: there is none, or it is deleted.
     """
-    has_key = col(Sandbox.session_key_digest).in_(vault.digests(key))
-    matches = has_key if sandbox_id is None else and_(col(Sandbox.id) == sandbox_id, has_key)
-    owned = col(Sandbox.owner_id).is_not(None)
-    found = session.execute(select(*COLUMNS).join(SandboxSpec, OF_SPEC).where(matches, owned)).first()
-    if found is None:
-        raise Unauthenticated("no sandbox has this key" if sandbox_id is None else "not this sandbox's session key")
-    return _alive(found[0], found)
-
-
-def find_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:
-    """Return a sandbox if `key` is an API key of its owner, and the row of the key.
-
-    Raises:
-        Unauthenticated: the key is unknown, revoked or expired.
-        NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
-    """
-    owns = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.owner_id) == col(ApiKey.user_id))
-    statement = select(ApiKey, *COLUMNS).outerjoin(Sandbox, owns).outerjoin(SandboxSpec, OF_SPEC)
-    found = session.execute(statement.where(api_keys.in_force(vault, key))).first()
-    if found is None:
-        raise Unauthenticated("unknown, revoked or expired API key")
-    row, *columns = found
-    return _alive(sandbox_id, columns), row
+    if found is None or availability_of(found) == Availability.GONE:
+        raise NotFound("sandbox", sandbox_id)
+    return found
 
 
 def resume(
@@ -151,8 +160,22 @@ def resume(
     return Resumption(sandbox, paused)
 
 
-def _alive(sandbox_id: str, columns: Row[Any] | list[Any]) -> SandboxAccess:
-    access = SandboxAccess(*columns)
-    if access.id is None or availability_of(access) == Availability.GONE:
-        raise NotFound("sandbox", sandbox_id)
-    return access
+def _read(sandbox_id: str, rows: Sequence[Sequence[Any]]) -> tuple[AuthenticatedKey, SandboxAccess | None]:
+    """The holder of a key from its rows, each of which has another of the holder's sandboxes, or none."""
+    width = len(AuthenticatedKey._fields)
+    sandboxes = (SandboxAccess(*row[width:]) for row in rows)
+    return AuthenticatedKey(*rows[0][:width]), next((each for each in sandboxes if each.id == sandbox_id), None)
+
+
+@cache
+def _with_session_keys(digests: int) -> Select[Any]:
+    digest = col(Sandbox.session_key_digest)
+    found = sql_select(digest, *COLUMNS).join(SandboxSpec, OF_SPEC)
+    return found.where(digest.in_(bind_list("digest", digests)), col(Sandbox.owner_id).is_not(None))
+
+
+@cache
+def _with_api_keys(sandboxes: int, digests: int) -> Select[Any]:
+    owns = and_(col(Sandbox.id).in_(bind_list("sandbox", sandboxes)), col(Sandbox.owner_id) == col(ApiKey.user_id))
+    found = api_keys.select_holders(ApiKey.digest).outerjoin(Sandbox, owns).outerjoin(SandboxSpec, OF_SPEC)
+    return found.add_columns(*COLUMNS).where(col(ApiKey.digest).in_(bind_list("digest", digests)))

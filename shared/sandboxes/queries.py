@@ -1,10 +1,11 @@
 """Reads of sandboxes, for the API and the workers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_
+from sqlalchemy import Select, and_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
@@ -14,8 +15,9 @@ from shared.errors import Invalid, NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import MAX_TRANSITIONS, is_observed
-from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, locked, make_row, rounded
+from shared.sql.statements import all_columns, bind, bind_list, bind_list_values, bind_values, locked, make_row, rounded
 from shared.states import Desired, Reason, Status
+from shared.users.api_keys import find_by_keys
 
 
 class ResyncRow(NamedTuple):
@@ -91,6 +93,12 @@ def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | N
     return session.exec(select(Sandbox).where(matches, Sandbox.status != Status.DELETED)).first()
 
 
+def find_by_session_keys(database: Database, vault: Vault, keys: Sequence[str]) -> list[Sandbox | None]:
+    """Return the sandbox of each key as `find_by_session_key` does, detached from any session. One query finds all."""
+    found = find_by_keys(database, vault, keys, _with_session_keys)
+    return [make_row(Sandbox, rows[0]) if rows else None for rows in found]
+
+
 def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
     """Return the newest status transitions of the sandbox, oldest first."""
     statement = select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)
@@ -149,3 +157,10 @@ READ_CURRENT = sql_select(*all_columns(Sandbox)).where(
     col(Sandbox.desired) != Desired.DELETED,
 )
 LOCK = locked(FIND)
+
+
+@cache
+def _with_session_keys(digests: int) -> Select[Any]:
+    digest = col(Sandbox.session_key_digest)
+    found = sql_select(digest.label("digest"), *all_columns(Sandbox))
+    return found.where(digest.in_(bind_list("digest", digests)), col(Sandbox.status) != Status.DELETED)

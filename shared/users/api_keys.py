@@ -1,5 +1,6 @@
 """API keys of users: creation, revocation and authentication."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
@@ -144,22 +145,33 @@ def find_holders(
     database: Database, vault: Vault, texts: Sequence[str], holders_of: Callable[[int], Select[Any]]
 ) -> list[AuthenticatedKey | None]:
     """The user of each text, found by its digests. `holders_of` returns the query for a number of digests."""
-    digests = [vault.digests(text) for text in texts]
-    wanted = sorted({digest for of_text in digests for digest in of_text})
-    times = {"now": now(), "stale_before": now() - LAST_USE_RESOLUTION}
-    found = database.fetch(holders_of(rounded(len(wanted))), bind_list_values("digest", wanted) | times)
-    holders = {digest: AuthenticatedKey(*holder) for digest, *holder in found}
-    return [next((holders[digest] for digest in of_text if digest in holders), None) for of_text in digests]
+    found = find_by_keys(database, vault, texts, holders_of, **times())
+    return [AuthenticatedKey(*rows[0]) if rows else None for rows in found]
 
 
-def in_force(vault: Vault, key: str) -> ColumnElement[bool]:
-    """The condition that selects the row of this key, unless it is revoked or expired."""
-    return and_(col(ApiKey.digest).in_(vault.digests(key)), *_is_in_force())
+def find_by_keys(
+    database: Database, vault: Vault, keys: Sequence[str], select_of: Callable[[int], Any], **values: Any
+) -> list[list[Sequence[Any]]]:
+    """The rows of each key. One query finds all.
+
+    Args:
+        select_of: returns the query for a number of digests, which are its parameters `digest`. Its first column is the
+            digest; it is removed from the rows.
+        values: those of the query's other parameters.
+    """
+    digests = [vault.digests(key) for key in keys]
+    wanted = sorted({digest for of_key in digests for digest in of_key})
+    found = defaultdict[str, list[Sequence[Any]]](list)
+    for digest, *columns in database.fetch(
+        select_of(rounded(len(wanted))), bind_list_values("digest", wanted) | values
+    ):
+        found[digest].append(columns)
+    return [[row for digest in of_key for row in found.get(digest, ())] for of_key in digests]
 
 
-def is_use_stale(key: ApiKey) -> bool:
-    """Whether the recorded last use of the key is due for an update."""
-    return key.last_used_at is None or key.last_used_at < now() - LAST_USE_RESOLUTION
+def times() -> dict[str, Any]:
+    """The parameters of `select_holders` now."""
+    return {"now": now(), "stale_before": now() - LAST_USE_RESOLUTION}
 
 
 def record_use(database: Database, key_id: str) -> None:

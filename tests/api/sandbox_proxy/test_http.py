@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +17,6 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import ApiKey, Sandbox
 from shared.states import Desired, Status
-from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.rows import as_stored
@@ -91,7 +91,7 @@ class TestKeys:
     def test_expired_key_is_a_401(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
         with database.transaction() as session:
-            key = session.exec(select(ApiKey).where(api_keys.in_force(VAULT, user.key))).one()
+            key = session.exec(select(ApiKey).where(ApiKey.digest == VAULT.digest(user.key))).one()
             assert key.last_used_at is not None
             key.expires_at = now() - timedelta(seconds=1)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 401
@@ -167,8 +167,9 @@ class TestRequest:
 
 
 @pytest.fixture
-def statements() -> Callable[[], AbstractContextManager[list[str]]]:
-    """Collect the SQL statements of all engines in this process within a block, without BEGIN."""
+def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[list[str]]]:
+    """Collect the SQL statements of all engines in this process within a block, without BEGIN; also prepared ones."""
+    fetch_really = Database.fetch
 
     @contextmanager
     def collecting() -> Iterator[list[str]]:
@@ -178,11 +179,17 @@ def statements() -> Callable[[], AbstractContextManager[list[str]]]:
             if not statement.startswith("BEGIN"):
                 made.append(statement)
 
+        def fetch(database: Database, statement: object, *arguments: Any, **options: Any) -> object:
+            made.append(str(statement))
+            return fetch_really(database, statement, *arguments, **options)
+
         event.listen(Engine, "before_cursor_execute", append)
+        monkeypatch.setattr(Database, "fetch", fetch)
         try:
             yield made
         finally:
             event.remove(Engine, "before_cursor_execute", append)
+            monkeypatch.setattr(Database, "fetch", fetch_really)
 
     return collecting
 

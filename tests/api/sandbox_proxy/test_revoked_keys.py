@@ -34,7 +34,7 @@ def test_stream_goes_on_while_the_store_does_not_respond(
 ) -> None:
     checks: list[str] = []
 
-    def fail(*_: object) -> None:
+    async def fail(*_: object) -> None:
         checks.append("failed")
         raise StoreError("the store is down")
 
@@ -42,7 +42,7 @@ def test_stream_goes_on_while_the_store_does_not_respond(
         pieces = answer.iter_text()
         agent.server.pieces = 1
         next(pieces)
-        monkeypatch.setattr("shared.sandboxes.access.find_by_api_key", fail)
+        monkeypatch.setattr("api.sandbox_proxy.access.AccessCheck._find_by_api_key", fail)
         eventually(lambda: len(checks) >= 2)
         agent.server.pieces = 2
         assert next(pieces) == "data: 2\n\n"
