@@ -1,6 +1,6 @@
 """MCP servers in a user's settings: the three stored lists, V1's map of names, and masks in place of secrets.
 
-A list entry is V0's (wire contract, section 5). A remote server that came from a map also has its name and headers.
+A list entry is V0's (wire contract, section 5). A server that came from a map also has V1's other fields.
 """
 
 import re
@@ -14,8 +14,10 @@ MASK = "**********"
 
 McpConfig = dict[str, Any]
 Server = dict[str, Any]
-# The limit of each list.
+# The limits of each list, and of a server's headers and environment.
 MAX_SERVERS = 100
+MAX_HEADERS = 50
+MAX_VARIABLES = 100
 
 # The parts of a URL that may be credentials: the user info before the @, and parameters with such names.
 USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
@@ -23,10 +25,10 @@ SECRET_NAME = re.compile("auth|code|cred|jwt|key|pass|secret|session|sig|token",
 DELIMITER = re.compile("([&#;])")
 # Each list, the transport of its servers, and the default name.
 LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
-
-
-class Additions(McpConfig):
-    """Servers to add to the stored ones: V1's map in the shape of the lists."""
+# What V0's list entries do not have: of every server, of one with a URL, and of a command. Timeouts are in seconds.
+OPTIONS = ("enabled", "description", "icon")
+REMOTE_OPTIONS = ("headers", "sse_read_timeout", "keep_alive", *OPTIONS)
+PROCESS_OPTIONS = ("cwd", "timeout", *OPTIONS)
 
 
 class Named(NamedTuple):
@@ -56,6 +58,15 @@ def free_name(name: str, taken: set[str]) -> str:
     return free
 
 
+def enabled_servers(config: Mapping[str, Any] | None) -> McpConfig | None:
+    """The lists without the servers that are switched off."""
+    if config is None:
+        return None
+    return {
+        name: [server for server in servers if server.get("enabled") is not False] for name, servers in config.items()
+    }
+
+
 def to_map(config: Mapping[str, Any] | None) -> dict[str, Server]:
     """V1's map of names to servers."""
     return {server.name: _mapped(server) for server in name_servers(config)}
@@ -74,28 +85,23 @@ def to_lists(servers: Any) -> McpConfig:
     lists: McpConfig = {name: [] for name, _, _ in LISTS}
     for name, server in servers.items():
         if "command" in server:
-            lists["stdio_servers"].append({"name": name, **_pick(server, "command", "args", "env")})
+            lists["stdio_servers"].append(_listed_process(server) | {"name": name})
         else:
-            lists[_remote_list(server)].append({"name": name, **_listed_remote(server)})
+            lists[_remote_list(server)].append(_listed_remote(server) | {"name": name})
     return lists
 
 
-def add_servers(added: Additions, stored: Mapping[str, Any] | None) -> McpConfig:
-    """The stored servers with the added ones. An added server replaces those with its name or its URL.
+def read_auth(auth: Any) -> Any:
+    """The key in a server's `auth`, which is V1's credential or the key itself; None without one.
 
     Raises:
-        Invalid: a list would exceed `MAX_SERVERS`.
+        ValueError: it is no bearer token. The error quotes no value.
     """
-    new = list(name_servers(added))
-    taken = {server.name for server in new} | {mask_url(server.entry["url"]) for server in new if "url" in server.entry}
-    kept = [old for old in name_servers(stored) if taken.isdisjoint((old.name, mask_url(old.entry.get("url") or "")))]
-    lists: McpConfig = {
-        name: [server.entry for server in (*kept, *new) if server.transport == transport]
-        for name, transport, _ in LISTS
-    }
-    if any(len(servers) > MAX_SERVERS for servers in lists.values()):
-        raise Invalid(f"mcp_config: at most {MAX_SERVERS} servers of a kind, with those that are stored")
-    return lists
+    if isinstance(auth, dict) and auth.get("strategy") == "bearer":
+        auth = auth.get("value")
+    if auth == "oauth" or isinstance(auth, dict):
+        raise ValueError("a server's auth is a bearer token: other kinds are not supported")
+    return auth
 
 
 def mask_servers(config: Mapping[str, Any]) -> McpConfig:
@@ -109,6 +115,8 @@ def mask_servers(config: Mapping[str, Any]) -> McpConfig:
 
 def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) -> McpConfig:
     """The MCP servers with stored values in place of masks; stored servers are found by URL or by name.
+
+    A field that V0's entries do not have stays as stored if an entry does not name it, and is removed if it is null.
 
     Raises:
         Invalid: a mask has no stored value.
@@ -179,8 +187,8 @@ def _pick(entry: Mapping[str, Any], *names: str) -> Server:
 def _mapped(server: Named) -> Server:
     entry = server.entry
     if server.transport == "stdio":
-        return {"transport": "stdio", **_pick(entry, "command", "args", "env")}
-    shown = {"transport": server.transport, **_pick(entry, "url", "headers", "timeout")}
+        return {"transport": "stdio", **_pick(entry, "command", "args", "env", *PROCESS_OPTIONS)}
+    shown = {"transport": server.transport, **_pick(entry, "url", "timeout", *REMOTE_OPTIONS)}
     return shown | ({"auth": entry["api_key"]} if entry.get("api_key") else {})
 
 
@@ -194,14 +202,14 @@ def _remote_list(server: Server) -> str:
 
 
 def _listed_remote(server: Server) -> Server:
-    entry, auth = _pick(server, "url", "headers"), server.get("auth")
-    if _remote_list(server) == "shttp_servers":
-        entry |= _pick(server, "timeout")
-    if isinstance(auth, dict) and auth.get("strategy") == "bearer":
-        auth = auth.get("value")
-    if auth == "oauth" or isinstance(auth, dict):
-        raise ValueError("a server's auth is a bearer token: other kinds are not supported")
+    auth = read_auth(server.get("auth"))
+    # Null where the map has nothing: a map's server has what the map says, and inherits nothing.
+    entry = _pick(server, "url", "timeout") | {name: server.get(name) for name in REMOTE_OPTIONS}
     return entry | ({"api_key": auth} if auth else {})
+
+
+def _listed_process(server: Server) -> Server:
+    return _pick(server, "command", "args", "env") | {name: server.get(name) for name in PROCESS_OPTIONS}
 
 
 def _by_url(config: Mapping[str, Any] | None, name: str) -> dict[str, Server]:
@@ -224,8 +232,7 @@ def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
         url = before.get("url", url)
     if key == MASK:
         key = before.get("api_key", key)
-    # V0 clients return a server without the fields that came from a map.
-    merged = _pick(before, "name", "headers") | server
+    merged = _inherit(server, before, ("name", *REMOTE_OPTIONS))
     headers = _unmask(merged.get("headers"), before.get("headers"))
     if MASK in url or key == MASK or MASK in headers.values():
         raise Invalid("mcp_config: a mask has no stored secret of a server with that URL")
@@ -233,10 +240,17 @@ def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
 
 
 def _unmask_process(server: Server, stored: Mapping[str, Server]) -> Server:
-    env = _unmask(server.get("env"), stored.get(server["name"], {}).get("env"))
+    before = stored.get(server["name"], {})
+    env = _unmask(server.get("env"), before.get("env"))
     if MASK in env.values():
         raise Invalid(f"mcp_config: a mask has no stored variable of {server['name']!r}")
-    return server | {"env": env}
+    return _inherit(server, before, PROCESS_OPTIONS) | {"env": env}
+
+
+def _inherit(server: Server, before: Server, names: Sequence[str]) -> Server:
+    # V0 clients return a server without the fields that came from a map.
+    merged = _pick(before, *names) | server
+    return {name: value for name, value in merged.items() if name not in names or value not in (None, {})}
 
 
 def _unmask(sent: Mapping[str, str] | None, stored: Mapping[str, str] | None) -> dict[str, str]:

@@ -13,7 +13,8 @@ from shared.crypto import Vault
 from shared.models import UserSettings
 from shared.sql import locks
 from shared.users.llm_profiles import LlmProfiles, merge
-from shared.users.mcp_config import MASK, Additions, add_servers, unmask_servers
+from shared.users.mcp_changes import change_servers
+from shared.users.mcp_config import MASK
 from shared.users.settings import StoredSettings
 from shared.users.settings_v1 import current_llm
 
@@ -84,7 +85,7 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
             empty text clears a secret; a mask keeps one.
 
     Raises:
-        Invalid: a mask in `mcp_config` or `agent_settings` has no stored value.
+        Invalid: a mask in `mcp_config` or `agent_settings` has no stored value, or see `change_servers`.
         NotFound: the user does not exist.
     """
     with editing(session, vault, user_id) as draft:
@@ -106,8 +107,7 @@ def _set(part: dict[str, Any], name: str, value: Any) -> None:
 def _resolve(name: str, value: Any, stored: Any) -> Any:
     """The value to store, with stored values in place of masks."""
     if name == "mcp_config":
-        servers = unmask_servers(value, stored)
-        return add_servers(Additions(servers), stored) if isinstance(value, Additions) else servers
+        return change_servers(value, stored)
     return merge(stored or {}, value) if name == "agent_settings" else value
 
 

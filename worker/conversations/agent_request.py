@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shared.agent_server import paths
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
-from shared.users.mcp_config import free_name, secrets_of_servers, to_map
+from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
 
@@ -154,13 +154,13 @@ def plan_path(inputs: AgentInputs) -> str:
 
 
 def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None) -> dict[str, Server]:
-    """The MCP servers for `agent_settings`, in the order of the lists.
+    """The MCP servers for `agent_settings` that are switched on, in the order of the lists.
 
     Args:
         mcp_config: the lists, see `shared.users.mcp_config`.
         search_api_key: if set, the search engine's server is added.
     """
-    servers = to_map(mcp_config)
+    servers = to_map(enabled_servers(mcp_config))
     if search_api_key:
         servers[free_name("tavily", set(servers))] = {"transport": "http", "url": SEARCH_URL, "auth": search_api_key}
     # In a header: the agent server's state events quote a URL in clear text.

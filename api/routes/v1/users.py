@@ -13,6 +13,7 @@ from api.schemas.v1.users import UserGitInfo, UserInfo
 from shared.errors import Forbidden, WorkspaceError
 from shared.sandboxes import queries as sandbox_queries
 from shared.users import secrets, settings_store
+from shared.users.mcp_config import enabled_servers
 from shared.users.settings import StoredSettings
 
 router = APIRouter(prefix="/users", tags=["users"], route_class=UserRoute)
@@ -44,8 +45,8 @@ def get_me(
         hosts = secrets.provider_hosts(session, caller.id)
     shown = show_settings_v1(stored, names, hosts, expose=expose_secrets)
     if not expose_secrets and _is_from_sandbox(context, caller, session_key):
-        # The Python client builds its MCP servers from this, without `expose_secrets`.
-        shown["mcp_config"] = stored.mcp_config
+        # The Python client builds its MCP servers from this, without `expose_secrets`, and starts all of them.
+        shown["mcp_config"] = enabled_servers(stored.mcp_config)
     return shown | {"id": caller.id, "name": caller.name}
 
 

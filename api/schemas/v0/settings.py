@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
-from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape
+from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape, McpPatch
 from api.schemas.v1.secrets import CustomSecretInfo
-from shared.users.mcp_config import MASK, Additions, mask_servers
+from shared.users.mcp_changes import Additions, Patch
+from shared.users.mcp_config import MASK, mask_servers
 from shared.users.secrets import MAX_SECRETS, check_free
 from shared.users.settings import OpenSettings, Provider, StoredSettings
 
@@ -116,6 +117,8 @@ def in_clear(value: Any) -> Any:
         return value.get_secret_value()
     if isinstance(value, McpAdditions):
         return Additions((name, in_clear(servers)) for name, servers in value)
+    if isinstance(value, McpPatch):
+        return Patch(in_clear(value.root))
     if isinstance(value, BaseModel):
         return {name: in_clear(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):

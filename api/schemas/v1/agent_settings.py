@@ -5,14 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from api.schemas.v1.fields import BaseUrl, Count, Key, Line, Strict, Text
-from api.schemas.v1.mcp import HeaderNames, McpServers
+from api.schemas.v1.mcp import HeaderChanges, McpChanges
 from shared.json_documents import check_texts
 
 Whole = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Flag = bool | None
-HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=50), HeaderNames]
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
 
 
@@ -104,7 +103,7 @@ class VerificationDiff(Strict):
 
 
 class AgentSettingsDiff(Strict):
-    """Changes of the agent's settings. Fields that are not sent stay unchanged; `mcp_config` is replaced as a whole."""
+    """Changes of the agent's settings. Fields that are not sent stay unchanged."""
 
     # V1 has ACP agents, too (`acp`); Agent Workspace runs OpenHands' own only.
     agent_kind: Literal["openhands"] | None = None
@@ -112,7 +111,7 @@ class AgentSettingsDiff(Strict):
     llm: LlmConfig | None = None
     condenser: CondenserDiff | None = None
     verification: VerificationDiff | None = None
-    mcp_config: McpServers | None = None
+    mcp_config: McpChanges | None = None
     tool_concurrency_limit: Count | None = None
 
 

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -12,14 +12,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    RootModel,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
 
 from api.schemas.v1.fields import CONTROL, MAX_TEXT_LENGTH, Key, Line, Strict, Text, Value, check_names
-from shared.users.mcp_config import MAX_SERVERS, mask_url, to_lists
+from shared.users.mcp_config import MAX_HEADERS, MAX_SERVERS, MAX_VARIABLES, mask_url, read_auth, to_lists
 
 URL_SCHEMES = ("http", "https", "ws", "wss")
+PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
 
@@ -59,32 +61,72 @@ def _check_headers(headers: Any) -> Any:
     return headers
 
 
+def _check_commands(servers: dict[str, "ServerChanges | None"]) -> dict[str, "ServerChanges | None"]:
+    if any(server and server.command and not PROCESS_NAME.fullmatch(name) for name, server in servers.items()):
+        raise ValueError("the name of a command must be letters, digits, '_' and '-'")
+    return servers
+
+
 HeaderNames = BeforeValidator(_check_headers)
-Headers = Annotated[dict[str, Key], Field(max_length=50), HeaderNames]
+Headers = Annotated[dict[str, Key], Field(max_length=MAX_HEADERS), HeaderNames]
+# Null removes one.
+HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=MAX_HEADERS), HeaderNames]
+Url = Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
+Name = Annotated[Line, Field(min_length=1, max_length=256)]
+Command = Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
+Arguments = Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)]
+Variables = Annotated[dict[str, Value], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
+VariableChanges = Annotated[dict[str, Value | None], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
+Seconds = Annotated[int, Field(ge=1, le=3600)]
 
 
-class SseServer(Strict):
-    """An MCP server with a URL; `name` and `headers` are V1's."""
+class ServerOptions(Strict):
+    """V1's further fields of an MCP server. A server that is not `enabled` stays stored, and no agent gets it."""
 
-    url: Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
+    enabled: bool | None = None
+    description: Text | None = None
+    icon: Text | None = None
+    timeout: Seconds | None = None
+
+
+class SseServer(ServerOptions):
+    """An MCP server with a URL; all but `url` and `api_key` is V1's. Timeouts are in seconds."""
+
+    url: Url
     api_key: Key | None = None
-    name: Annotated[Line, Field(min_length=1, max_length=256)] | None = None
+    name: Name | None = None
     headers: Headers | None = None
+    sse_read_timeout: Seconds | None = None
+    keep_alive: bool | None = None
 
 
 class ShttpServer(SseServer):
-    """An MCP server with a URL and streamable HTTP; `timeout` is in seconds."""
-
-    timeout: Annotated[int, Field(ge=1, le=3600)] | None = None
+    """An MCP server with a URL and streamable HTTP."""
 
 
-class StdioServer(Strict):
-    """An MCP server that runs as a command in the sandbox."""
+class StdioServer(ServerOptions):
+    """An MCP server that runs as a command in the sandbox, in the directory `cwd`."""
 
-    name: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9_-]+$")]
-    command: Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
-    args: Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)] = Field(default_factory=list)
-    env: Annotated[dict[str, Value], Field(max_length=100), BeforeValidator(_split_env)] = Field(default_factory=dict)
+    name: Annotated[str, Field(max_length=256, pattern=rf"^{PROCESS_NAME.pattern}$")]
+    command: Command
+    args: Arguments = Field(default_factory=list)
+    env: Variables = Field(default_factory=dict)
+    cwd: Line | None = None
+
+
+class ServerChanges(ServerOptions):
+    """Changes of one MCP server. A field that is not sent stays, and null removes one, in headers and `env` too."""
+
+    transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
+    url: Url | None = None
+    auth: Annotated[Key | None, BeforeValidator(read_auth)] = None
+    headers: HeaderChanges | None = None
+    sse_read_timeout: Seconds | None = None
+    keep_alive: bool | None = None
+    command: Command | None = None
+    args: Arguments | None = None
+    env: VariableChanges | None = None
+    cwd: Line | None = None
 
 
 Remote = TypeVar("Remote", bound=SseServer)
@@ -108,7 +150,7 @@ def _check_unique(identities: Iterable[str], what: str) -> None:
 
 
 class McpConfig(Strict):
-    """The MCP servers; they replace all stored ones, except for the values of masked secrets."""
+    """The MCP servers; they replace all stored ones, except for masked secrets and V1's fields that are not sent."""
 
     sse_servers: Annotated[list[SseServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
         default_factory=list
@@ -125,10 +167,16 @@ class McpAdditions(McpConfig):
     """The servers of a map under the flat name: they are added to the stored ones."""
 
 
+class McpPatch(RootModel[Annotated[dict[Name, ServerChanges | None], AfterValidator(_check_commands)]]):
+    """V1's map of names to changes of MCP servers: a merge patch (RFC 7386). Null removes a server."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
 class RemoteServerInfo(BaseModel):
     """An MCP server with a URL, with its secrets masked."""
 
-    model_config = ConfigDict(extra="allow")  # V1's name and headers, if any
+    model_config = ConfigDict(extra="allow")  # V1's further fields, if any
 
     url: str
     api_key: str | None = None
@@ -142,6 +190,8 @@ class ShttpServerInfo(RemoteServerInfo):
 
 class StdioServerInfo(BaseModel):
     """An MCP server that runs as a command, with the values of its environment masked."""
+
+    model_config = ConfigDict(extra="allow")  # V1's further fields, if any
 
     name: str
     command: str
@@ -161,8 +211,15 @@ def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
     return check(servers)
 
 
-# V1's map of names to servers; and either that map or the lists.
-McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
+def _changes(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    # Older clients send all servers, below this name; a patch with nothing in it would need no request.
+    if servers == {} or (isinstance(servers, dict) and set(servers) == {"mcpServers"}):
+        return McpConfig.model_validate(to_lists(servers))
+    return check(servers)
+
+
+# V1's map of changes, or all servers; and under the flat name, a map of servers or the lists.
+McpChanges = Annotated[McpPatch, WrapValidator(_changes)]
 McpEitherShape = Annotated[McpConfig, WrapValidator(_either_shape)]
 
 

@@ -71,6 +71,17 @@ def test_nested_settings_of_v1_are_passed_on() -> None:
     assert "plain" not in repr(inputs_)
 
 
+def test_further_fields_of_servers_are_passed_on_and_a_server_that_is_switched_off_is_left_out() -> None:
+    fields = {"description": "text", "sse_read_timeout": 60, "keep_alive": True, "enabled": True}
+    servers = {
+        "sse_servers": [{"url": "http://a/", "name": "docs", **fields}, {"url": "http://b/", "enabled": False}],
+        "stdio_servers": [{"name": "files", "command": "npx", "cwd": "/workspace", "enabled": False}],
+    }
+    assert build_request(inputs(mcp_config=servers))["agent_settings"]["mcp_config"] == {
+        "docs": {"transport": "sse", "url": "http://a/", **fields}
+    }
+
+
 def test_every_setting_is_in_the_request() -> None:
     body = build_request(
         inputs(

@@ -84,6 +84,16 @@ def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, san
 
 
 @pytest.mark.usefixtures("saved")
+def test_a_server_that_is_switched_off_is_not_among_those_for_a_sandbox(
+    client: TestClient, user: Person, sandbox: Sandbox
+) -> None:
+    off = {"agent_settings_diff": {"mcp_config": {"docs": {"enabled": False}}}}
+    assert client.post("/api/v1/settings", json=off, headers=user.headers).status_code == 200
+    assert client.get(ME, headers=both_keys(user, sandbox)).json()["mcp_config"]["shttp_servers"] == []
+    assert client.get(ME, headers=user.headers).json()["mcp_config"]["shttp_servers"][0]["enabled"] is False
+
+
+@pytest.mark.usefixtures("saved")
 def test_secrets_are_not_exposed_to_other_callers(
     client: TestClient, database: Database, user: Person, other_user: Person, sandbox: Sandbox
 ) -> None:

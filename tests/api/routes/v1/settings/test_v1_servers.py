@@ -100,12 +100,41 @@ def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
     assert servers["sse_servers"] == [LISTS["sse_servers"][0] | {"api_key": "new"}]
 
 
-def test_a_map_is_replaced_whole_and_nulled(client: TestClient, user: Person) -> None:
+@pytest.mark.parametrize("nothing", [{}, None, {"mcpServers": {}}])
+def test_all_servers_can_be_removed_at_once(client: TestClient, user: Person, nothing: Any) -> None:
     post(client, user, agent(mcp_config=SERVERS))
-    post(client, user, agent(mcp_config={"sse": {"transport": "sse", "url": "https://a.example.com"}}))
-    assert list(read(client, user)["agent_settings"]["mcp_config"]) == ["sse"]
-    post(client, user, agent(mcp_config={}))
+    post(client, user, agent(mcp_config=nothing))
     assert read(client, user)["agent_settings"]["mcp_config"] == {}
+
+
+def test_all_servers_below_their_former_name_replace_the_stored_ones(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    kept = SERVERS["docs"] | {"auth": MASK}
+    post(client, user, agent(mcp_config={"mcpServers": {"docs": kept}}))
+    assert load(database, user).mcp_config == LISTS | {"sse_servers": [], "stdio_servers": []}
+
+
+def test_a_server_of_a_map_has_no_header_that_the_map_does_not_have(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    news = {"transport": "sse", "url": "https://news.example.com"}
+    for body in (agent(mcp_config={"mcpServers": {"news": news}}), {"mcp_config": {"news": news}}):
+        post(client, user, agent(mcp_config={"news": SERVERS["news"]}))
+        post(client, user, body)
+        assert "header-plain" not in str(load(database, user).mcp_config)
+
+
+def test_null_removes_the_headers_of_a_server_in_the_lists(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    entry = {"url": "https://news.example.com", "headers": None}
+    post(client, user, {"mcp_config": {"sse_servers": [entry]}}, "/api/settings")
+    servers = load(database, user).mcp_config
+    assert servers is not None
+    assert servers["sse_servers"] == [{"name": "news", "url": "https://news.example.com", "api_key": None}]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""Changes of single MCP servers: V1's merge patch, as the web page sends it."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from tests.api.routes.v1.settings.test_v1_servers import LISTS, SERVERS
+from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
+from tests.factories import Person
+
+DOCS, NEWS = SERVERS["docs"], SERVERS["news"]
+# Fields of V1 that are stored beside those of the lists.
+REMOTE = {
+    "enabled": False,
+    "description": "text",
+    "icon": "i",
+    "timeout": 5,
+    "sse_read_timeout": 60,
+    "keep_alive": True,
+}
+PROCESS = {"enabled": False, "description": "text", "icon": "i", "timeout": 5, "cwd": "/workspace"}
+
+
+@pytest.fixture(autouse=True)
+def stored(client: TestClient, user: Person) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+
+
+def patch(client: TestClient, person: Person, **servers: Any) -> None:
+    post(client, person, agent(mcp_config=servers))
+
+
+def servers_of(database: Database, person: Person) -> dict[str, Any]:
+    found = load(database, person).mcp_config
+    assert found is not None
+    return {server["name"]: server for servers in found.values() for server in servers}
+
+
+def test_a_new_server_leaves_the_others_as_they_are(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, more={"transport": "http", "url": "https://more.example.com"})
+    more = {"name": "more", "url": "https://more.example.com", "api_key": None}
+    assert load(database, user).mcp_config == LISTS | {"shttp_servers": [*LISTS["shttp_servers"], more]}
+
+
+def test_null_removes_a_server(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, files=None, unknown=None)
+    assert load(database, user).mcp_config == LISTS | {"stdio_servers": []}
+
+
+def test_a_change_keeps_what_it_does_not_name(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, files={"transport": "stdio", "command": "npx", "args": ["-y", "more"]})
+    patch(client, user, news={"description": "text"}, docs={"timeout": None})
+    assert load(database, user).mcp_config == {
+        "sse_servers": [LISTS["sse_servers"][0] | {"description": "text"}],
+        "stdio_servers": [LISTS["stdio_servers"][0] | {"args": ["-y", "more"]}],
+        "shttp_servers": [{"name": "docs", "url": DOCS["url"], "api_key": "auth-plain"}],
+    }
+
+
+def test_a_server_is_renamed(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, news=None, paper=NEWS)
+    assert servers_of(database, user)["paper"] == LISTS["sse_servers"][0] | {"name": "paper"}
+    assert "news" not in servers_of(database, user)
+
+
+def test_null_removes_headers_variables_and_arguments(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, news={"headers": {"X-New": "new", "X-Key": None}}, files={"env": {"TOKEN": None}, "args": None})
+    assert servers_of(database, user)["news"]["headers"] == {"X-New": "new"}
+    assert servers_of(database, user)["files"] == {"name": "files", "command": "npx", "env": {}}
+    patch(client, user, news={"headers": None}, docs={"auth": None})
+    assert "headers" not in servers_of(database, user)["news"]
+    assert servers_of(database, user)["docs"]["api_key"] is None
+
+
+def test_what_was_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, docs={"url": "https://u:p@docs.example.com/mcp?key=1"})
+    before = load(database, user).mcp_config
+    patch(client, user, **read(client, user)["agent_settings"]["mcp_config"])
+    assert load(database, user).mcp_config == before
+
+
+def test_a_server_has_one_authorization(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, docs={"headers": {"Authorization": "Bearer new", "X-Team": "t"}})
+    assert servers_of(database, user)["docs"]["api_key"] is None
+    patch(client, user, docs={"auth": {"strategy": "bearer", "value": "newer"}})
+    assert servers_of(database, user)["docs"].items() >= {"api_key": "newer", "headers": {"X-Team": "t"}}.items()
+
+
+def test_a_server_becomes_a_command_and_back(client: TestClient, database: Database, user: Person) -> None:
+    patch(client, user, docs={"transport": "stdio", "command": "npx"})
+    patch(client, user, files={"url": "https://files.example.com/sse"})
+    found = load(database, user).mcp_config
+    assert found is not None
+    assert found["stdio_servers"] == [{"name": "docs", "command": "npx", "env": {}, "timeout": 9}]
+    files = {"name": "files", "url": "https://files.example.com/sse", "api_key": None}
+    assert found["sse_servers"] == [files, LISTS["sse_servers"][0]]
+
+
+def test_servers_without_a_name_are_changed_by_the_name_they_are_shown_with(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    urls = ["https://a.example.com", "https://b.example.com"]
+    post(client, user, {"mcp_config": {"shttp_servers": [{"url": url, "api_key": "plain"} for url in urls]}})
+    patch(client, user, shttp=None)
+    assert servers_of(database, user) == {"shttp_2": {"name": "shttp_2", "url": urls[1], "api_key": "plain"}}
+
+
+@pytest.mark.parametrize(("name", "fields"), [("docs", REMOTE), ("files", PROCESS)])
+def test_other_fields_of_v1_are_stored_and_shown(
+    client: TestClient, user: Person, name: str, fields: dict[str, Any]
+) -> None:
+    patch(client, user, **{name: fields})
+    assert read(client, user)["agent_settings"]["mcp_config"][name].items() >= fields.items()
+    # A client of the lists keeps them.
+    lists = read(client, user, "/api/settings")["mcp_config"]
+    post(client, user, {"mcp_config": lists}, "/api/settings")
+    assert read(client, user)["agent_settings"]["mcp_config"][name].items() >= fields.items()
+    patch(client, user, **{name: {"enabled": None, "description": None}})
+    assert fields.keys() - read(client, user)["agent_settings"]["mcp_config"][name].keys() == {"enabled", "description"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "text"),
+    [
+        ({"new": {"description": "text"}}, "neither a URL nor a command"),
+        ({"new": {}}, "neither a URL nor a command"),
+        ({"docs": {"url": None}}, "neither a URL nor a command"),
+        ({"docs": {"transport": "stdio"}}, "transport"),
+        ({"new": {"transport": "http", "url": DOCS["url"]}}, "same URL"),
+        ({"new": {"url": "https://new.example.com", "auth": MASK}}, "mask"),
+        ({"news": {"headers": {"X-New": MASK}}}, "mask"),
+        ({"news": {"headers": {f"X-{number}": "x" for number in range(50)}}}, "at most 50 headers"),
+        ({f"s{number}": {"url": f"https://{number}.example.com"} for number in range(100)}, "at most 100"),
+    ],
+)
+def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
+    client: TestClient, database: Database, user: Person, servers: dict[str, Any], text: str
+) -> None:
+    answer = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
+    assert (answer.status_code, text in answer.json()["detail"]) == (400, True), answer.text
+    assert load(database, user).mcp_config == LISTS
+
+
+def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: Person) -> None:
+    more = {f"E{number}": "x" for number in range(100)}
+    answer = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
+    assert (answer.status_code, "at most 100 variables" in answer.json()["detail"]) == (400, True), answer.text
+    patch(client, user, files={"env": dict.fromkeys(more) | {"E0": "x"}})
