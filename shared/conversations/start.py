@@ -135,7 +135,7 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
     request = _inherit(session, command)
     asked = _find_sandbox(session, command, request)
     settings = settings_store.load(session, vault, command.owner_id) or StoredSettings()
-    if not (settings.llm_api_key or settings.llm_base_url):
+    if not settings_store.can_call(settings, request.get("llm_model") or settings.llm_model):
         sandbox_quotas.check_rate(session, command.owner_id, command.quotas)
         failed = {"stage": Stage.ERROR, "reason": Reason.LLM_KEY_MISSING, "detail": NO_MODEL}
         start = Start(_add_task(session, command, request, **failed))

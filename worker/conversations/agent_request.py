@@ -19,13 +19,12 @@ from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
+from shared.users.settings_store import can_call
 
 Body = dict[str, Any]
 Server = dict[str, Any]
 
 DEFAULT_MAX_ITERATIONS = 500
-# Models whose keys come from the machine, not from the settings, or that need none.
-KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
 # The agent server refuses other tags. These stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_TAG_LENGTH = 256
@@ -190,7 +189,7 @@ def _llm(inputs: AgentInputs) -> Body:
     model = inputs.requested_model or settings.llm_model
     if not model:
         raise LlmNotConfigured("no LLM model is set: store llm_model in the settings")
-    if not (settings.llm_api_key or settings.llm_base_url or model.startswith(KEYLESS_MODELS)):
+    if not can_call(settings, model):
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
     llm = {"model": model, "api_key": settings.llm_api_key or None, "base_url": settings.llm_base_url or None}
     return {**settings.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}

@@ -186,12 +186,24 @@ class TestStart:
         task = _task(database, shown["id"])
         assert (task.due_at, task.secrets) == (None, None)
 
+    @pytest.mark.parametrize(
+        "stored",
+        [{"llm_base_url": "http://localhost:1/v1"}, {"llm_model": "bedrock/claude"}, {"llm_model": "ollama/qwen"}],
+    )
     def test_a_model_that_needs_no_key_will_do(
+        self, client: TestClient, other_user: Person, database: Database, stored: dict[str, str]
+    ) -> None:
+        with database.transaction() as session:
+            settings_store.change(session, VAULT, other_user.id, stored)
+        assert _start(client, other_user)["status"] == "WORKING"
+
+    def test_the_model_of_the_request_decides_whether_a_key_is_needed(
         self, client: TestClient, other_user: Person, database: Database
     ) -> None:
         with database.transaction() as session:
-            settings_store.change(session, VAULT, other_user.id, {"llm_base_url": "http://localhost:1/v1"})
-        assert _start(client, other_user)["status"] == "WORKING"
+            settings_store.change(session, VAULT, other_user.id, {"llm_model": "openai/gpt"})
+        assert _start(client, other_user, llm_model="vertex_ai/gemini")["status"] == "WORKING"
+        assert _start(client, other_user)["reason"] == "llm_key_missing"
 
     def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: Person) -> None:
         task = {
