@@ -218,5 +218,5 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("/acme/_apis/projects", PERSONAL, _projects),
     ("/acme/_apis/git/repositories", PERSONAL, lambda _asked: (200, {}, {"value": AZURE})),
     ("/acme/beta/_apis/git/repositories", PERSONAL, lambda _asked: (200, {}, {"value": AZURE[:3]})),
-    ("/acme/acme/_apis/git/repositories/app/refs", PERSONAL, _heads),
+    ("/acme/(?:acme/_apis/git/repositories/app|My%20Team/_apis/git/repositories/My%20app)/refs", PERSONAL, _heads),
 ]

@@ -70,7 +70,11 @@ class Repository:
         parts = self.name.removesuffix(".git").split("/")
         if len(parts) < 2 or any(part in ("", ".", "..") for part in parts):
             raise UnusableRemote(f"{self.name!r} is not an owner and a repository")
-        return f"{self._root}/{quote(_path(self.provider, parts))}"
+        root = self._root
+        # The stored host names the organization, which its API needs, and so does the repository.
+        if self.provider == "azure_devops" and len(parts) > 2 and root.endswith(f"/{parts[0]}"):
+            parts = parts[1:]
+        return f"{root}/{quote(_path(self.provider, parts))}"
 
     @property
     def credential(self) -> str:

@@ -28,8 +28,9 @@ MAX_TEXT_LENGTH = 10_000
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SPACE_OR_CONTROL = re.compile(r"[\x00-\x20\x7f]")
-# owner/name, with any number of groups between them.
-REPOSITORY = re.compile(r"[A-Za-z0-9_.~][A-Za-z0-9_.~-]*(?:/[A-Za-z0-9_.~][A-Za-z0-9_.~-]*)+")
+# owner/name, with any number of groups between them. Projects and repositories of Azure DevOps may have blanks in them.
+PART = r"[A-Za-z0-9_.~][A-Za-z0-9_.~-]*(?: +[A-Za-z0-9_.~-]+)*"
+REPOSITORY = re.compile(rf"{PART}(?:/{PART})+")
 # git-check-ref-format(1), and no leading dash, which a command would read as an option.
 BAD_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|^@$|(?:^|/)\.|\.lock(?:/|$)")
 
@@ -69,7 +70,7 @@ def check_repository(name: str) -> str:
         ValueError: the path is not `owner/name`, or has characters that no path needs.
     """
     if not REPOSITORY.fullmatch(name) or any(part in {".", ".."} for part in name.split("/")):
-        raise ValueError("a repository must be owner/name: letters, digits, '.', '_', '~' and '-' between slashes")
+        raise ValueError("a repository must be owner/name: letters, digits, '.', '_', '~', '-' and inner blanks")
     return name
 
 

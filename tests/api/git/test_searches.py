@@ -59,6 +59,12 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
     assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
 
 
+def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: Ask, user: Person) -> None:
+    connect(user, "azure_devops")
+    found = walk(user, "branches", provider="azure_devops", repository="acme/My Team/My app", query="", limit=100)
+    assert [item["name"] for item in found] == BRANCHES
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
     connect(user, provider)

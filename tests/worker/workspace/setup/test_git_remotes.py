@@ -24,6 +24,14 @@ from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
             "https://bb.acme.org/scm/ACME/app.git",
         ),
         (Repository("acme/My Team/app", "azure_devops"), "https://dev.azure.com/acme/My%20Team/_git/app"),
+        (
+            Repository("acme/My Team/My app", "azure_devops", host="dev.azure.com/acme"),
+            "https://dev.azure.com/acme/My%20Team/_git/My%20app",
+        ),
+        (
+            Repository("acme/app", "azure_devops", host="https://dev.azure.com/acme/"),
+            "https://dev.azure.com/acme/acme/_git/app",
+        ),
     ],
 )
 def test_repository_has_its_provider_s_url(repository: Repository, url: str) -> None:

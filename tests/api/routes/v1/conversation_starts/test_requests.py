@@ -46,7 +46,10 @@ UNSAFE_REPOSITORIES: list[Any] = [
     "owner/$(id)",
     "owner/`id`",
     "owner/repo\n",
-    "owner/re po",
+    "owner/ repo",
+    "owner/repo ",
+    "owner /repo",
+    "owner/re\tpo",
     "-owner/repo",
     "owner/-repo",
     "https://github.com/owner/repo",
@@ -73,7 +76,7 @@ BAD_BRANCHES: list[Any] = [
 ]
 
 
-GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d"]
+GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d", "acme/My Team/My app"]
 
 
 @pytest.mark.usefixtures("spec")
