@@ -32,6 +32,8 @@ query {
     nodes { ... on Issue { number title repository { nameWithOwner } } }
   }
 }"""
+# The one installation of a token that belongs to a user, and not to an app: all that the token can read.
+PERSONAL = "personal"
 
 
 class GitHub(GitProvider):
@@ -56,15 +58,17 @@ class GitHub(GitProvider):
         return f"{scheme}://api.{host}" if self.is_default or host.endswith(".ghe.com") else None
 
     async def installations(self, window: Window) -> Found[str]:
-        """List the installations of the app that the token belongs to."""
+        """List the installations of the app that the token belongs to; `PERSONAL` for a user's personal token."""
         reply = await self.get("/user/installations", per_page=window.size, page=window.number)
+        if reply.is_forbidden:
+            return Found([PERSONAL])
         items = _find(reply.require_document(), "installations")
         return self.read_page(reply, window, items, lambda item: str(item["id"]))
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
         """List all repositories that the token can read, or those of one installation."""
         page = {"per_page": window.size, "page": window.number}
-        if installation is None:
+        if installation in (None, PERSONAL):
             reply = await self.get("/user/repos", sort="pushed", **page)
             items = reply.require_document()
         else:

@@ -39,6 +39,15 @@ class Reply:
     # Whether the headers name a next page.
     has_next: bool = False
 
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether the provider accepts the token, and does not allow this with it."""
+        return self.status == 403 and not self._is_rate_limited
+
+    @property
+    def _is_rate_limited(self) -> bool:
+        return self.status == 429 or self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
+
     def require_document(self) -> Any:
         """Return the document of a success.
 
@@ -55,11 +64,10 @@ class Reply:
         raise Unreached(f"{self.provider} responded with {self.status}")
 
     def _raise_client_error(self) -> None:
-        is_rate_limited = self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
         match self.status:
             case 401:
                 raise Forbidden(f"{self.provider} does not accept the stored token: store another one")
-            case 429 | 403 if self.status == 429 or is_rate_limited:
+            case 429 | 403 if self._is_rate_limited:
                 raise Busy(self.provider, self._retry_seconds())
             case 403:
                 raise Forbidden(

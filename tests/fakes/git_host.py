@@ -8,7 +8,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -22,7 +22,19 @@ from tests.fakes.git_hub_and_lab import (
     merge_requests,
     search_github,
 )
-from tests.fakes.git_requests import BRANCHES, NAMES, PLACES, TOKEN, Answer, Asked, counted, linked, matching, named
+from tests.fakes.git_requests import (
+    BRANCHES,
+    NAMES,
+    PERSONAL_TOKEN,
+    PLACES,
+    TOKEN,
+    Answer,
+    Asked,
+    counted,
+    linked,
+    matching,
+    named,
+)
 
 
 @dataclass
@@ -48,6 +60,10 @@ class FakeGitHost:
 
     def answer(self, asked: Asked) -> Answer:
         """Return the response of the provider with this path."""
+        if asked.authorization == f"Bearer {PERSONAL_TOKEN}" and asked.path.startswith(V3):
+            if asked.path.startswith(f"{V3}/user/installations"):
+                return 403, {"X-RateLimit-Remaining": "4999"}, {"message": NO_APP}
+            asked = replace(asked, authorization=BEARER)
         for pattern, login, answer in ROUTES:
             if found := re.fullmatch(pattern, asked.path):
                 if asked.authorization != login:
@@ -67,6 +83,9 @@ async def _read(scope: Any, receive: Any) -> Asked:
     login, cookie = (dict(scope["headers"]).get(name, b"").decode() for name in (b"authorization", b"cookie"))
     document = json.loads(body) if body else None
     return Asked(scope["method"], scope["raw_path"].decode(), query, login, document, cookie)
+
+
+NO_APP = "You must authenticate with an access token authorized to a GitHub App in order to list installations"
 
 
 CLOUD_BRANCHES = [{"name": name, "target": {"hash": f"sha-{name}", "date": "2026"}} for name in BRANCHES]

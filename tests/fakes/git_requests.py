@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 TOKEN = "token-in-clear"
+# GitHub's token of a user: with TOKEN, an app acts for the user.
+PERSONAL_TOKEN = "personal-in-clear"
 
 
 NAMES = [f"app{number}" for number in range(7)]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import Person
 from tests.fakes.git_host import FakeGitHost
-from tests.fakes.git_requests import BRANCHES, NAMES, PLACES
+from tests.fakes.git_requests import BRANCHES, NAMES, PERSONAL_TOKEN, PLACES
 from tests.fixtures.git_host import PROVIDERS
 
 Ask = Callable[..., Any]
@@ -82,6 +82,17 @@ def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provide
     chosen = {"github": "1", "azure_devops": "beta"}.get(provider, "acme")
     found = walk(user, "repositories", provider=provider, installation_id=chosen, limit=2)
     assert len(found) == (5 if provider == "bitbucket" else 3)
+
+
+def test_a_personal_token_of_github_has_one_installation_with_all_repositories(
+    connect: Ask, ask: Ask, walk: Ask, user: Person, git_host: FakeGitHost
+) -> None:
+    connect(user, "github", token=PERSONAL_TOKEN)
+    [installation] = walk(user, "installations", provider="github", limit=1)
+    found = walk(user, "repositories", provider="github", installation_id=installation, limit=2)
+    assert [item["full_name"].rpartition("/")[2] for item in found] == NAMES
+    git_host.instead = (403, {"X-RateLimit-Remaining": "0"}, {})
+    assert ask(user, "installations", provider="github").status_code == 503
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
