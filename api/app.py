@@ -172,7 +172,7 @@ def _add_v1(api: APIRouter) -> None:
     api.include_router(
         llm_profiles.router,
         prefix="/api/organizations/{organization_id}/profiles",
-        dependencies=[Depends(organizations.check_organization)],
+        dependencies=[Depends(organizations.accept_organization)],
         include_in_schema=False,
     )
 

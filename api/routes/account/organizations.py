@@ -1,29 +1,23 @@
 """Organizations, as in the hosted service. In this service each user has a personal one.
 
-Agent Canvas lets a user change LLM profiles only as the owner of an organization.
+Agent Canvas lets a user change LLM profiles only as the owner of an organization. It keeps the id of the organization
+in the browser, also when another user logs in there or the service has a new database. So any id in a path means the
+caller's organization.
 """
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends
 
 from api.request.authentication import CurrentCaller, UserRoute
+from api.request.query_params import RowId
 from api.schemas.v1.organizations import MembershipInfo, OrganizationInfo, OrganizationPage, ProviderConnections
-from shared.errors import NotFound
+
+
+async def accept_organization(organization_id: RowId) -> None:
+    """Accept the id of any organization in a path."""
+
 
 router = APIRouter(prefix="/organizations", tags=["organizations"], route_class=UserRoute)
-
-OrganizationId = Annotated[str, Path(max_length=256)]
-
-
-async def check_organization(caller: CurrentCaller, organization_id: OrganizationId) -> None:
-    """Require the caller's own organization.
-
-    Raises:
-        NotFound: the caller has no such organization.
-    """
-    if organization_id != caller.id:
-        raise NotFound("organization", organization_id)
+own = APIRouter(prefix="/{organization_id}", route_class=UserRoute, dependencies=[Depends(accept_organization)])
 
 
 @router.get("")
@@ -32,15 +26,16 @@ async def get_organizations(caller: CurrentCaller) -> OrganizationPage:
     return OrganizationPage(items=[OrganizationInfo(id=caller.id, name="Personal")], current_org_id=caller.id)
 
 
-@router.get("/{organization_id}/me")
-async def get_membership(caller: CurrentCaller, organization_id: OrganizationId) -> MembershipInfo:
-    """The caller's membership in an organization: its owner."""
-    await check_organization(caller, organization_id)
+@own.get("/me")
+async def get_membership(caller: CurrentCaller) -> MembershipInfo:
+    """The caller's membership in the caller's organization, whatever the id: its owner."""
     return MembershipInfo(org_id=caller.id, user_id=caller.id)
 
 
-@router.get("/{organization_id}/provider-connections")
-async def get_provider_connections(caller: CurrentCaller, organization_id: OrganizationId) -> ProviderConnections:
+@own.get("/provider-connections")
+async def get_provider_connections() -> ProviderConnections:
     """The keys of LLM providers that several LLM profiles share: always none. Here each profile has its own key."""
-    await check_organization(caller, organization_id)
     return ProviderConnections()
+
+
+router.include_router(own)

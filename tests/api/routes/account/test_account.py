@@ -1,10 +1,12 @@
 """Operations beyond V1 for the web UI and command lines: the current user, organizations, suggestions for forms."""
 
 from typing import Any
+from uuid import uuid4
 
 from fastapi.testclient import TestClient
 
 from api.schemas.v1.llm_catalog import SUGGESTED
+from shared.ids import new_id
 from tests.api.answers import get_json
 from tests.factories import Person
 
@@ -17,7 +19,7 @@ def test_the_caller_is_known(client: TestClient, user: Person) -> None:
     assert get_json("/api/agent-profiles", client, user) == {"profiles": [], "active_agent_profile_id": None}
 
 
-def test_each_user_owns_one_organization(client: TestClient, user: Person, other_user: Person) -> None:
+def test_each_user_owns_one_organization(client: TestClient, user: Person) -> None:
     found = get_json("/api/organizations", client, user)
     assert [item["id"] for item in found["items"]] == [found["current_org_id"]] == [user.id]
     assert get_json(f"/api/organizations/{user.id}/me", client, user) == {
@@ -26,14 +28,25 @@ def test_each_user_owns_one_organization(client: TestClient, user: Person, other
         "role": "owner",
         "permissions": None,
     }
-    assert client.get(f"/api/organizations/{user.id}/me", headers=other_user.headers).status_code == 404
+
+
+def test_the_id_of_an_earlier_organization_means_the_caller_s(
+    client: TestClient, user: Person, other_user: Person
+) -> None:
+    """The web page keeps it in the browser when another user logs in."""
+    for earlier in (other_user.id, new_id(), str(uuid4())):
+        assert get_json(f"/api/organizations/{earlier}/me", client, user)["org_id"] == user.id
+        profiles = f"/api/organizations/{earlier}/profiles"
+        saved = client.post(f"{profiles}/mine", json={"llm": {"model": "m"}}, headers=user.headers)
+        assert saved.status_code == 201, saved.text
+        assert [item["name"] for item in get_json(profiles, client, user)["profiles"]] == ["mine"]
+    assert get_json(f"/api/organizations/{user.id}/profiles", client, other_user)["profiles"] == []
 
 
 def test_no_provider_connections(client: TestClient, user: Person, other_user: Person) -> None:
     """Agent Canvas lists them on its page of LLM settings."""
     path = f"/api/organizations/{user.id}/provider-connections"
-    assert get_json(path, client, user) == {"connections": []}
-    assert client.get(path, headers=other_user.headers).status_code == 404
+    assert get_json(path, client, user) == get_json(path, client, other_user) == {"connections": []}
 
 
 def _all_of(client: TestClient, person: Person, path: str, **params: Any) -> list[Any]:
