@@ -25,6 +25,8 @@ Body = dict[str, Any]
 Server = dict[str, Any]
 
 DEFAULT_MAX_ITERATIONS = 500
+# Switches that V1's clients store and the agent server refuses: `tools` replaced them.
+RETIRED_SWITCHES = ("enable_sub_agents", "enable_switch_llm_tool")
 # The agent server refuses other tags. These stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_TAG_LENGTH = 256
@@ -170,8 +172,9 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
 
 
 def _agent_settings(inputs: AgentInputs) -> Body:
+    nested = inputs.settings.agent_settings
     settings: Body = {
-        **inputs.settings.agent_settings,
+        **{name: value for name, value in nested.items() if name not in RETIRED_SWITCHES},
         "agent_kind": "openhands",
         "llm": _llm(inputs),
         "condenser": _condenser(inputs),
@@ -206,10 +209,11 @@ def _condenser(inputs: AgentInputs) -> Body:
 
 def _agent_context(inputs: AgentInputs) -> Body:
     # The project's skills are files in the sandbox. Public skills would be fetched from the network.
-    context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
+    stored = inputs.settings.agent_settings.get("agent_context", {})
+    context: Body = {**stored, "load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
     if inputs.settings.disabled_skills:
         context["disabled_skills"] = inputs.settings.disabled_skills
-    suffixes = [inputs.system_message_suffix or "", _plan_suffix(inputs)]
+    suffixes = [stored.get("system_message_suffix", ""), inputs.system_message_suffix or "", _plan_suffix(inputs)]
     if any(suffixes):
         context["system_message_suffix"] = "\n\n".join(suffix for suffix in suffixes if suffix)
     return context

@@ -102,6 +102,21 @@ class VerificationDiff(Strict):
     critic_api_key: Key | None = None
 
 
+class ToolSpec(Strict):
+    """A tool of the agent server, and its parameters."""
+
+    name: Annotated[Line, Field(min_length=1)]
+    params: Document = Field(default_factory=dict)
+
+
+class AgentContextDiff(Strict):
+    """Additions to the agent's prompts. The service itself decides which skills the agent loads."""
+
+    system_message_suffix: Text | None = None
+    user_message_suffix: Text | None = None
+    load_memory: Flag = None
+
+
 class AgentSettingsDiff(Strict):
     """Changes of the agent's settings. Fields that are not sent stay unchanged."""
 
@@ -112,7 +127,13 @@ class AgentSettingsDiff(Strict):
     condenser: CondenserDiff | None = None
     verification: VerificationDiff | None = None
     mcp_config: McpChanges | None = None
+    agent_context: AgentContextDiff | None = None
+    # Null: the agent server's standard tools.
+    tools: Annotated[list[ToolSpec], Field(max_length=100)] | None = None
     tool_concurrency_limit: Count | None = None
+    # Former switches of the agent server. Stored and shown, and not passed on: it refuses them, `tools` replaces them.
+    enable_sub_agents: Flag = None
+    enable_switch_llm_tool: Flag = None
 
 
 class ConversationSettingsDiff(Strict):

@@ -98,6 +98,21 @@ def test_a_diff_changes_what_it_names(client: TestClient, database: Database, us
     assert "tool_concurrency_limit" not in shown
 
 
+def test_settings_of_tools_and_prompts_are_stored_and_shown(client: TestClient, user: Person) -> None:
+    sent: dict[str, Any] = {
+        "enable_sub_agents": True,
+        "enable_switch_llm_tool": False,
+        "tools": [{"name": "terminal", "params": {"a": 1}}],
+        "agent_context": {"system_message_suffix": "Be brief.", "user_message_suffix": "Please.", "load_memory": True},
+    }
+    post(client, user, agent(**sent))
+    assert read(client, user)["agent_settings"].items() >= sent.items()
+    post(client, user, agent(agent_context={"load_memory": None}, enable_sub_agents=None, tools=[]))
+    shown = read(client, user)["agent_settings"]
+    assert shown["agent_context"] == {"system_message_suffix": "Be brief.", "user_message_suffix": "Please."}
+    assert (shown["tools"], "enable_sub_agents" in shown) == ([], False)
+
+
 def test_null_clears_a_url_and_keeps_a_key(client: TestClient, database: Database, user: Person) -> None:
     llm = {"model": "m", "api_key": "k", "base_url": "https://llm.example.com"}
     post(client, user, agent(llm=llm))
@@ -199,6 +214,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (agent(llm={"extra_headers": {"a b": "x"}}), "body.agent_settings_diff.llm.extra_headers"),
     (agent(llm={"litellm_extra_body": {"a": "\ud800"}}), "body.agent_settings_diff.llm.litellm_extra_body"),
     (agent(condenser={"max_size": 1}), "body.agent_settings_diff.condenser.max_size"),
+    (agent(tools=[{}]), "body.agent_settings_diff.tools.0.name"),
+    (agent(agent_context={"load_memory": 1}), "body.agent_settings_diff.agent_context.load_memory"),
     (agent(mcp_config=[]), "body.agent_settings_diff.mcp_config"),
     (agent(mcp_config={"a": 1}), "body.agent_settings_diff.mcp_config.a"),
     (agent(mcp_config={"sse_servers": []}), "body.agent_settings_diff.mcp_config.sse_servers"),
