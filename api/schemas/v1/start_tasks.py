@@ -29,6 +29,7 @@ from api.schemas.v1.fields import (
 )
 from api.schemas.v1.sandboxes import agent_server_url
 from api.schemas.v1.suggested_tasks import SuggestedTask, prompt_for
+from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.json_documents import check_texts
@@ -45,6 +46,10 @@ def _read_id(text: str) -> str:
         return parse_id(text)
     except Invalid:
         raise ValueError("an id must be 32 hexadecimal digits, with or without dashes") from None
+
+
+def _cut_title(title: Any) -> Any:
+    return title[:MAX_TITLE_LENGTH] if isinstance(title, str) else title
 
 
 def _check_parameters(value: Any) -> Any:
@@ -124,7 +129,8 @@ class StartRequestInfo(BaseModel):
     selected_branch: str | None = None
     git_provider: Provider | None = None
     suggested_task: SuggestedTask | None = None
-    title: Annotated[ShortText | None, BlankIsNone] = None
+    # Web clients send instructions as the title, of any length.
+    title: Annotated[ShortText | None, BlankIsNone, BeforeValidator(_cut_title)] = None
     trigger: Trigger | None = None
     pr_number: list[Annotated[int, Field(ge=0, le=2**63 - 1)]] = Field(default_factory=list, max_length=1000)
     parent_conversation_id: HexId | None = None

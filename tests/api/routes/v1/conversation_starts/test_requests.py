@@ -151,6 +151,10 @@ class TestStart:
         assert vault.decrypt(task.secrets) == '{"DEPLOY_KEY": "s3cr3t-value"}'
         assert "s3cr3t" not in str(_get(client, user, "/start-tasks", ids=shown["id"]))
 
+    def test_a_long_title_is_cut(self, client: TestClient, user: Person) -> None:
+        """Web clients send a conversation's instructions as its title, and V1 ignores it."""
+        assert _start(client, user, title="é" * 501)["request"]["title"] == "é" * 500
+
     def test_unusable_secrets_are_refused(self, client: TestClient, user: Person) -> None:
         for secrets in UNUSABLE_SECRETS:
             assert _status(client, user, secrets=secrets) == 422, str(secrets)[:60]
