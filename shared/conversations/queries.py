@@ -70,11 +70,14 @@ def change(session: Session, conversation_id: str, owner_id: str, columns: Mappi
         conversation_id: the conversation to change.
         owner_id: the user that must own it.
         columns: new values by name. A new title is never replaced by a generated one; None restores the default title.
+            Without one, the conversation stays as it is.
 
     Raises:
         NotFound: as for `get`.
     """
     conversation = get(session, conversation_id, owner_id, lock=True)
+    if not columns:
+        return
     for name, value in columns.items():
         setattr(conversation, name, value)
     if "title" in columns:

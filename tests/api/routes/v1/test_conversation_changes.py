@@ -78,7 +78,11 @@ class TestChange:
     ) -> None:
         before = as_stored(database, conversation).updated_at
         patch(client, user, conversation, {"title": "x"})
-        assert as_stored(database, conversation).updated_at > before
+        changed = as_stored(database, conversation).updated_at
+        assert changed > before
+        patch(client, user, conversation, {})
+        patch(client, user, conversation, {"unknown": 1})
+        assert as_stored(database, conversation).updated_at == changed
 
     @pytest.mark.parametrize(
         "body",
