@@ -1,7 +1,7 @@
 """Identifiers: 32 hex digits without dashes, as V1 serialises them (wire contract, section 0)."""
 
 import re
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from shared.errors import Invalid
 
@@ -27,6 +27,13 @@ def parse_id(text: str) -> str:
     return text.replace("-", "").lower()
 
 
+def spellings(text: str) -> tuple[str, ...]:
+    """The text as it is; if it is a UUID, also in lower case with dashes and without."""
+    if not WRITTEN.fullmatch(text):
+        return (text,)
+    return (text, str(UUID(text)), UUID(text).hex)
+
+
 def parse_ids(texts: list[str]) -> list[str]:
     """The canonical forms of many ids. One error names all malformed ones.
 
@@ -38,6 +45,16 @@ def parse_ids(texts: list[str]) -> list[str]:
     if malformed:
         raise Invalid(f"not UUIDs: {', '.join(map(repr, malformed))}")
     return [parse_id(text) for text in texts]
+
+
+def find_ids(texts: list[str]) -> list[str]:
+    """The canonical forms of many ids, and an empty text, which is no row's id, in place of one that is not a UUID.
+
+    Raises:
+        Invalid: more than `MAX_IDS`.
+    """
+    check_count(texts)
+    return [parse_id(text) if WRITTEN.fullmatch(text) else "" for text in texts]
 
 
 def check_count(texts: list[str]) -> None:

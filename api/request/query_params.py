@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from shared.ids import parse_id
 
@@ -19,7 +19,12 @@ def _in_utc(time: datetime) -> datetime:
 
 # A limit above 100, or of zero, is a 422 (wire contract, section 0).
 Limit = Annotated[int, Query(gt=0, le=100, description="Maximum number of items in the page")]
-PageId = Annotated[str | None, Query(max_length=8192, description="`next_page_id` of the previous page")]
+# An empty one means the first page, as in V1.
+PageId = Annotated[
+    Annotated[str, Field(max_length=8192)] | None,
+    BeforeValidator(lambda page_id: page_id or None),
+    Query(description="`next_page_id` of the previous page"),
+]
 # A malformed id is a 400, in a path and in a query.
 RowId = Annotated[str, AfterValidator(parse_id)]
 Ids = list[Annotated[str, Query(max_length=256)]]

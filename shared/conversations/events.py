@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Usage
+from shared.ids import spellings
 from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
@@ -89,13 +90,16 @@ def count(session: Session, conversation_id: str, owner_id: str, which: EventFil
 def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[str]) -> list[Event | None]:
     """The conversation's events with those ids, in that order; None for an unknown id.
 
+    Agent servers choose the ids, as a rule UUIDs with dashes. A UUID is found in each of its spellings.
+
     Raises:
         TooLarge: two or more events together exceed `MAX_PAGE_BYTES`.
     """
-    conditions = [*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(ids)]
+    written = {spelling for event_id in ids for spelling in spellings(event_id)}
+    conditions = [*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(written)]
     check_batch(session.exec(select(measure(session, col(Event.body))).where(*conditions)).all(), "events")
     found = {event.id: event for event in session.exec(select(Event).where(*conditions)).all()}
-    return [found.get(event_id) for event_id in ids]
+    return [next((found[name] for name in spellings(event_id) if name in found), None) for event_id in ids]
 
 
 def _conditions(conversation_id: str, owner_id: str, which: EventFilter) -> list[Any]:

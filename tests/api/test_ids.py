@@ -29,7 +29,6 @@ NAMED = [
     ("GET", "/conversations/{}/pending-messages"),
     ("GET", "/conversations/task-{}/pending-messages"),
     ("GET", "/sandboxes/{}"),
-    ("GET", "/sandboxes?id={}"),
     ("GET", "/sandboxes/{}/transitions"),
     ("PATCH", "/sandboxes/{}"),
     ("POST", "/sandboxes/{}/pause"),
@@ -85,6 +84,13 @@ def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: Person, met
     assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
+def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+    """V1's ids of sandboxes are any texts: a client may still know one of another service."""
+    asked = ["oh-agent-server-1", sandbox.id, ""]
+    answer = client.get(f"{API}/sandboxes", params={"id": asked}, headers=user.headers)
+    assert [item and item["id"] for item in answer.json()] == [None, sandbox.id, None], answer.text
+
+
 def test_ids_may_have_dashes_and_capitals(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
 ) -> None:
@@ -100,3 +106,22 @@ def test_ids_may_have_dashes_and_capitals(
             assert client.get(f"{path}/count", params=params, headers=user.headers).json() == 1
         key = {"X-Session-API-Key": session_key_of(sandbox)}
         assert client.get(f"{API}/sandboxes/{box}/settings/secrets", headers=key).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{API}/app-conversations/search",
+        f"{STARTS}/search",
+        f"{API}/sandboxes/search",
+        f"{API}/sandbox-specs/search",
+        f"{API}/conversation/{'0' * 32}/events/search",
+        "/api/conversations",
+    ],
+)
+def test_an_empty_page_id_means_the_first_page(
+    client: TestClient, user: Person, conversation: Conversation, path: str
+) -> None:
+    empty = client.get(path.replace("0" * 32, conversation.id), params={"page_id": ""}, headers=user.headers)
+    assert empty.status_code == 200, empty.text
+    assert empty.json() == client.get(path.replace("0" * 32, conversation.id), headers=user.headers).json()

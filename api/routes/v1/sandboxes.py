@@ -31,7 +31,7 @@ from api.schemas.v1.sandboxes import (
 )
 from shared.clock import now
 from shared.db.database import Session
-from shared.ids import parse_ids
+from shared.ids import find_ids
 from shared.models import Sandbox
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StopSandbox
 from shared.sandboxes import access as sandbox_access
@@ -60,8 +60,8 @@ async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: O
 def get_sandboxes(
     context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query(alias="id")]
 ) -> list[SandboxInfo | None]:
-    """The caller's sandboxes with these ids, in order; null for an unknown or deleted one."""
-    hexes = parse_ids(ids)
+    """The caller's sandboxes with these ids, in order; null for an unknown or deleted one, and for any other text."""
+    hexes = find_ids(ids)
     with context.database.reading() as session:
         found = sandbox_queries.get_many(session, hexes, caller.id)
         shown = {info.id: info for info in _show(session, context, caller, [row for row in found if row])}

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from fastapi.testclient import TestClient
@@ -45,6 +46,15 @@ def test_events_are_returned_as_they_were_sent(
     make_event(database, conversation, id="e1", body=body)
     assert _get(client, user, conversation.id, "/search") == {"items": [body], "next_page_id": None}
     assert _get(client, user, conversation.id, id="e1") == [body]
+
+
+def test_events_are_found_by_each_spelling_of_their_ids(
+    client: TestClient, user: Person, conversation: Conversation, database: Database
+) -> None:
+    for written in (str(uuid4()), uuid4().hex):
+        make_event(database, conversation, id=written, body={"id": written})
+        asked = [written, UUID(written).hex, str(UUID(written)).upper()]
+        assert _get(client, user, conversation.id, id=asked) == [{"id": written}] * 3
 
 
 def test_page_is_written_event_by_event(
