@@ -7,7 +7,9 @@ from shared.errors import Invalid
 from shared.users.mcp_config import (
     LISTS,
     MASK,
+    MAX_HEADERS,
     MAX_SERVERS,
+    MAX_VARIABLES,
     McpConfig,
     Server,
     mask_url,
@@ -38,7 +40,7 @@ def change_servers(change: McpConfig, stored: Mapping[str, Any] | None) -> McpCo
         stored: the servers before the change.
 
     Raises:
-        Invalid: a mask has no stored value, a server is incomplete, two have one URL, or a list exceeds `MAX_SERVERS`.
+        Invalid: a mask has no stored value, a server is incomplete, two have one URL, or a limit is exceeded.
     """
     sent = _patch(change, stored) if isinstance(change, Patch) else change
     servers = unmask_servers(sent, stored)
@@ -118,3 +120,7 @@ def _check(servers: McpConfig) -> None:
         urls = [mask_url(server["url"]) for server in listed if "url" in server]
         if len(set(urls)) != len(urls):
             raise Invalid("mcp_config: two servers have the same URL")
+        if any(len(server.get("headers") or ()) > MAX_HEADERS for server in listed):
+            raise Invalid(f"mcp_config: at most {MAX_HEADERS} headers of a server, with those that are stored")
+        if any(len(server.get("env") or ()) > MAX_VARIABLES for server in listed):
+            raise Invalid(f"mcp_config: at most {MAX_VARIABLES} variables of a server, with those that are stored")

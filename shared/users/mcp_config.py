@@ -14,8 +14,10 @@ MASK = "**********"
 
 McpConfig = dict[str, Any]
 Server = dict[str, Any]
-# The limit of each list.
+# The limits of each list, and of a server's headers and environment.
 MAX_SERVERS = 100
+MAX_HEADERS = 50
+MAX_VARIABLES = 100
 
 # The parts of a URL that may be credentials: the user info before the @, and parameters with such names.
 USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")

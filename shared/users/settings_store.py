@@ -27,6 +27,8 @@ SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
 # an Agent Workspace extension: it is shown as null, and a client that returns what it read must not clear it.
 KEPT_ON_NULL = KEYS | {"llm_model", "llm_base_url", "user_consents_to_analytics"}
 CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
+# Models whose credentials are not an `llm_api_key`, or that need none.
+KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
 
 
 @dataclass
@@ -55,6 +57,11 @@ def load(session: Session, vault: Vault, user_id: str) -> StoredSettings | None:
     """The user's settings in clear; None if none were ever saved: the defaults of `StoredSettings()` apply then."""
     row = session.get(UserSettings, user_id)
     return None if row is None else StoredSettings(**row.document, **_unseal(vault, row.sealed))
+
+
+def can_call(settings: StoredSettings, model: str | None) -> bool:
+    """Whether the settings have a key or a server for the LLM, or the model needs neither."""
+    return bool(settings.llm_api_key or settings.llm_base_url or (model or "").startswith(KEYLESS_MODELS))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from api.schemas.v1.fields import CONTROL, MAX_TEXT_LENGTH, Key, Line, Strict, Text, Value, check_names
-from shared.users.mcp_config import MAX_SERVERS, mask_url, read_auth, to_lists
+from shared.users.mcp_config import MAX_HEADERS, MAX_SERVERS, MAX_VARIABLES, mask_url, read_auth, to_lists
 
 URL_SCHEMES = ("http", "https", "ws", "wss")
 PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -61,10 +61,6 @@ def _check_headers(headers: Any) -> Any:
     return headers
 
 
-def _whole(seconds: float) -> float:
-    return int(seconds) if seconds.is_integer() else seconds
-
-
 def _check_commands(servers: dict[str, "ServerChanges | None"]) -> dict[str, "ServerChanges | None"]:
     if any(server and server.command and not PROCESS_NAME.fullmatch(name) for name, server in servers.items()):
         raise ValueError("the name of a command must be letters, digits, '_' and '-'")
@@ -72,17 +68,16 @@ def _check_commands(servers: dict[str, "ServerChanges | None"]) -> dict[str, "Se
 
 
 HeaderNames = BeforeValidator(_check_headers)
-Headers = Annotated[dict[str, Key], Field(max_length=50), HeaderNames]
+Headers = Annotated[dict[str, Key], Field(max_length=MAX_HEADERS), HeaderNames]
 # Null removes one.
-HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=50), HeaderNames]
+HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=MAX_HEADERS), HeaderNames]
 Url = Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
 Name = Annotated[Line, Field(min_length=1, max_length=256)]
 Command = Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
 Arguments = Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)]
-Variables = Annotated[dict[str, Value], Field(max_length=100), BeforeValidator(_split_env)]
-VariableChanges = Annotated[dict[str, Value | None], Field(max_length=100), BeforeValidator(_split_env)]
-# A whole number stays one: V0's timeouts are.
-Seconds = Annotated[float, Field(gt=0, le=3600), AfterValidator(_whole)]
+Variables = Annotated[dict[str, Value], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
+VariableChanges = Annotated[dict[str, Value | None], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
+Seconds = Annotated[int, Field(ge=1, le=3600)]
 
 
 class ServerOptions(Strict):
@@ -190,7 +185,7 @@ class RemoteServerInfo(BaseModel):
 class ShttpServerInfo(RemoteServerInfo):
     """An MCP server with a URL and streamable HTTP; `timeout` is in seconds."""
 
-    timeout: int | float | None = None
+    timeout: int | None = None
 
 
 class StdioServerInfo(BaseModel):

@@ -10,13 +10,13 @@ from tests.api.routes.v1.settings.test_v1_servers import LISTS, SERVERS
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
 from tests.factories import Person
 
-DOCS, NEWS, FILES = SERVERS["docs"], SERVERS["news"], SERVERS["files"]
+DOCS, NEWS = SERVERS["docs"], SERVERS["news"]
 # Fields of V1 that are stored beside those of the lists.
 REMOTE = {
     "enabled": False,
     "description": "text",
     "icon": "i",
-    "timeout": 1.5,
+    "timeout": 5,
     "sse_read_timeout": 60,
     "keep_alive": True,
 }
@@ -131,6 +131,7 @@ def test_other_fields_of_v1_are_stored_and_shown(
         ({"new": {"transport": "http", "url": DOCS["url"]}}, "same URL"),
         ({"new": {"url": "https://new.example.com", "auth": MASK}}, "mask"),
         ({"news": {"headers": {"X-New": MASK}}}, "mask"),
+        ({"news": {"headers": {f"X-{number}": "x" for number in range(50)}}}, "at most 50 headers"),
         ({f"s{number}": {"url": f"https://{number}.example.com"} for number in range(100)}, "at most 100"),
     ],
 )
@@ -140,3 +141,10 @@ def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
     answer = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
     assert (answer.status_code, text in answer.json()["detail"]) == (400, True), answer.text
     assert load(database, user).mcp_config == LISTS
+
+
+def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: Person) -> None:
+    more = {f"E{number}": "x" for number in range(100)}
+    answer = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
+    assert (answer.status_code, "at most 100 variables" in answer.json()["detail"]) == (400, True), answer.text
+    patch(client, user, files={"env": dict.fromkeys(more) | {"E0": "x"}})
