@@ -104,11 +104,6 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
         draft.follow()
 
 
-def can_call(settings: StoredSettings, model: str | None) -> bool:
-    """Whether the settings have a key or a server for the LLM, or the model needs neither."""
-    return bool(settings.llm_api_key or settings.llm_base_url or (model or "").startswith(KEYLESS_MODELS))
-
-
 def _set(part: dict[str, Any], name: str, value: Any) -> None:
     keeps = (value is None and name in KEPT_ON_NULL) or (value == MASK and name in KEYS)
     if keeps:
