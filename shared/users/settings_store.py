@@ -27,8 +27,6 @@ SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
 # an Agent Workspace extension: it is shown as null, and a client that returns what it read must not clear it.
 KEPT_ON_NULL = KEYS | {"llm_model", "llm_base_url", "user_consents_to_analytics"}
 CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
-# Models whose credentials are not an `llm_api_key`, or that need none.
-KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
 
 
 @dataclass
