@@ -33,7 +33,6 @@ from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
 from api.server.counted_websockets import Buffers
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
-from shared.agent_server.limits import CONNECT_SECONDS
 from shared.agent_server.responses import Answer
 from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
@@ -42,6 +41,8 @@ from shared.sandboxes.access import SandboxAccess
 
 log = structlog.get_logger()
 
+# A busy agent server, or one that was just resumed, accepts a websocket late. A request to it has no timeout at all.
+HANDSHAKE_SECONDS = 30.0
 # The timeout of the first frame; the agent server has the same.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
@@ -203,7 +204,7 @@ class WebSocketProxy:
                 user_agent_header=None,
                 compression=None,
                 proxy=None,
-                open_timeout=CONNECT_SECONDS,
+                open_timeout=HANDSHAKE_SECONDS,
                 close_timeout=CLOSE_SECONDS,
                 # A paused sandbox answers no pings: its connection must stay open.
                 ping_interval=None,
