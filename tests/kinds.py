@@ -27,6 +27,7 @@ REAL_FOLDERS = (
     "tests/integration/",
     "tests/isolation/network/",
     "tests/isolation/test_containers.py",
+    "tests/isolation/test_shared_limits.py",
     "tests/clients/",
     "tests/cluster/",
     "tests/browser/",

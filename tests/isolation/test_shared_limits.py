@@ -118,7 +118,7 @@ def test_sandbox_that_takes_all_leaves_others_theirs(sandboxes: tuple[str, str],
 
 
 def test_terminals_of_a_sandbox_are_limited_and_work(sandboxes: tuple[str, str]) -> None:
-    script = "tmux new-session -d 'tty >/tmp/tty' && sleep 1 && cat /tmp/tty"
+    script = "tmux new-session -d 'tty >/tmp/tty' && until [ -s /tmp/tty ]; do sleep 0.1; done && cat /tmp/tty"
     done = subprocess.run(
         ["docker", "exec", sandboxes[0], "sh", "-c", script], capture_output=True, text=True, check=True
     )
