@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from worker.engine.confinement import SECCOMP, TERMINALS_MOUNT
+from worker.engine.confinement import SECCOMP
 from worker.engine.disk_images import MAX_BYTES, volume_options
 from worker.engine.docker_client import WORKSPACE, network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
@@ -180,7 +180,7 @@ def _are_confining(options: list[str]) -> bool:
 def _is_own_mount(mount: dict[str, Any], name: str) -> bool:
     filled = {key: value for key, value in mount.items() if value not in EMPTY}
     volume = {"Type": "volume", "Source": name, "Target": WORKSPACE}
-    return filled in (volume, TERMINALS_MOUNT, {"Type": "tmpfs", "Target": filled.get("Target")})
+    return filled in (volume, {"Type": "tmpfs", "Target": filled.get("Target")})
 
 
 def _is_bounded_log(log: dict[str, Any]) -> bool:

@@ -13,7 +13,6 @@ import pytest
 from shared.ids import new_id
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from worker.engine import kernel_limits
-from worker.engine.confinement import TERMINALS
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest
 from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
@@ -25,8 +24,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 def checked(result):
     if result < 0:
         raise OSError(ctypes.get_errno(), "refused")
-def take_terminal():
-    os.openpty()
 def take_inotify():
     checked(libc.inotify_init())
 def take_operations():
@@ -55,13 +52,11 @@ sys.stdin.read()
 # What is taken at most, by the functions that take it. Each of these is more than a kernel's default for all together,
 # or all that one process may open.
 MOST = {
-    "take_terminal": 5_000,
     "take_inotify": 16_000,
     "take_operations": 8,
     "take_pipe": 4_000,
     "ask_for_neighbours": 4_000,
 }
-LEAST = MOST | {"take_terminal": TERMINALS}
 
 # One process starts the two sandboxes.
 pytestmark = pytest.mark.xdist_group("confined_containers")
@@ -114,15 +109,4 @@ def test_sandbox_that_takes_all_leaves_others_theirs(sandboxes: tuple[str, str],
     first, second = sandboxes
     with taking(first, what, MOST[what]) as taken, taking(second, what, 1) as left:
         assert left == 1, f"nothing is left beside {taken}"
-        assert taken == LEAST[what]
-
-
-def test_terminals_of_a_sandbox_are_limited_and_work(sandboxes: tuple[str, str]) -> None:
-    script = "tmux new-session -d 'tty >/tmp/tty' && until [ -s /tmp/tty ]; do sleep 0.1; done && cat /tmp/tty"
-    done = subprocess.run(
-        ["docker", "exec", sandboxes[0], "sh", "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("/dev/pts/")
-    # The engine's own terminals are in the same place.
-    done = subprocess.run(["docker", "exec", "--tty", sandboxes[0], "tty"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("/dev/pts/")
+        assert taken == MOST[what]

@@ -1,7 +1,6 @@
 """Private Docker Engines of the tests: stopping one affects no other process, and none outlives the tests."""
 
 import fcntl
-import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,6 @@ from tests.waiting import eventually
 from worker.engine.disk_images import DEVICES, DiskImages
 
 LINKS = Path("/sys/class/net")
-ANONYMOUS = re.compile("[0-9a-f]{64}")
 BLOCK = bytes(4096)
 # The timeout of a command; one that waits for a lock of the engine might wait forever.
 COMMAND_SECONDS = 120
@@ -130,8 +128,8 @@ class PrivateEngine:
         return self.docker("ps", "--all", "--format", "{{.Names}}").split()
 
     def volumes(self) -> list[str]:
-        """The names of all volumes but anonymous ones: those of terminals. A killed daemon may leave these behind."""
-        return [name for name in self.docker("volume", "ls", "--quiet").split() if not ANONYMOUS.fullmatch(name)]
+        """The names of all volumes."""
+        return self.docker("volume", "ls", "--quiet").split()
 
     def clear(self) -> None:
         """Remove all containers, volumes and networks of sandboxes."""

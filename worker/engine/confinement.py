@@ -23,25 +23,6 @@ BYTES_PER_INODE = 8 * 1024
 
 # Not more than engines have themselves: only some may raise their own limit.
 OPEN_FILES = 16_384
-# Pseudo-terminals of a sandbox at a time. The kernel limits those of the machine only (`kernel_limits`).
-TERMINALS = 256
-# The file system of a sandbox's terminals, in place of the engine's own, which has no limit: an anonymous volume, which
-# the engine removes with its container.
-TERMINALS_MOUNT: dict[str, Any] = {
-    "Type": "volume",
-    "Target": "/dev/pts",
-    "VolumeOptions": {
-        "NoCopy": True,
-        "DriverConfig": {
-            "Name": "local",
-            "Options": {
-                "type": "devpts",
-                "device": "devpts",
-                "o": f"nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5,max={TERMINALS}",
-            },
-        },
-    },
-}
 # Of 10 to 1000; other programs have 500. Engines that can't weigh input and output ignore it.
 IO_WEIGHT = 100
 

@@ -165,8 +165,6 @@ def host_config(api: APIClient, request: ContainerRequest, image_labels: Mapping
         runtime=request.runtime,
         **confinement.host_options(image_labels, request.memory_bytes),
     )
-    if request.runtime is None:  # others, such as gVisor, have terminals of their own, apart from the kernel's
-        config["Mounts"] = [confinement.TERMINALS_MOUNT]
     return config
 
 

@@ -28,8 +28,6 @@ AT_LEAST = {
     "fs.pipe-user-pages-soft": UNLIMITED,
     # The kernel's own maximum: that of 2,000 sandboxes with the default limit of processes.
     "kernel.pid_max": 2**22,
-    # Those of 255 sandboxes (`confinement.TERMINALS`), beside the thousand that are reserved for the machine.
-    "kernel.pty.max": 2**16,
     # Twice the addresses of the largest network of sandboxes: one sandbox can look all of them up.
     "net.ipv4.neigh.default.gc_thresh2": 2**16,
     "net.ipv4.neigh.default.gc_thresh3": 2**17,

@@ -20,7 +20,7 @@ from tests.services.directories import REPOSITORY
 from tests.services.engine_socket import EngineSocket
 from tests.waiting import eventually
 from tests.worker.engine.scripted_engine import running_scripted_engine, whole
-from worker.engine.confinement import SECCOMP, TERMINALS_MOUNT
+from worker.engine.confinement import SECCOMP
 from worker.engine.docker_client import network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import NetworkRequest
@@ -70,7 +70,6 @@ def with_host(**fields: Any) -> bytes:
         ({"Dns": ["9.9.9.9"]}, {"Dns": ["resolver"]}),
         ({"ReadonlyRootfs": True}, {"ReadonlyRootfs": "yes"}),
         ({"Mounts": [{"Type": "volume", "Source": "aw-1", "Target": "/workspace"}]}, {"Mounts": [{"Type": "npipe"}]}),
-        ({"Mounts": [TERMINALS_MOUNT]}, {"Mounts": [TERMINALS_MOUNT | {"Target": "/host"}]}),
         ({"Privileged": False, "Devices": [], "PidMode": ""}, {"Memory": None}),
     ],
 )

@@ -36,7 +36,6 @@ ATTACKS = [
     _takes("takes more processes than its spec gives", "take_processes", count=300),
     _takes("takes more zombie processes than its spec gives", "take_zombies", count=300),
     _takes("takes more threads than its spec gives processes", "take_threads", count=300),
-    _takes("takes more terminals than a sandbox has", "take_terminals", count=300),
     _takes("takes more memory than its spec gives", "take_memory", megabytes=1100),
     _takes("takes more memory than its spec gives by files in memory", "take_memory", megabytes=1100, by="memfd"),
     _takes("takes more memory than its spec gives by shared pages", "take_memory", megabytes=1100, by="shared"),

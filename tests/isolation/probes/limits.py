@@ -79,20 +79,6 @@ def take_threads(count: int) -> Outcome:
     return True, f"{count} threads"
 
 
-def take_terminals(count: int) -> Outcome:
-    """Open pseudo-terminals."""
-    opened: list[int] = []
-    try:
-        for _ in range(count):
-            opened += os.openpty()
-    except OSError as error:
-        return False, f"{errno.errorcode[error.errno or 0]} after {len(opened) // 2}"
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
-    return True, f"{count} terminals"
-
-
 def take_disk(folder: str, megabytes: int) -> Outcome:
     """Allocate disk space without writing it."""
     path = os.path.join(folder, f"attack-{os.getpid()}")
