@@ -77,12 +77,12 @@ def test_everything_that_an_engine_lacks_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_low_limits_of_the_kernel_are_found_with_the_command_that_raises_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    low = [LowLimit("kernel.pty.max", (4096,), (65536,)), LowLimit("net.ipv4.tcp_mem", (1, 2, 3), (4, 5, 6))]
+    low = [LowLimit("kernel.pid_max", (4096,), (65536,)), LowLimit("net.ipv4.tcp_mem", (1, 2, 3), (4, 5, 6))]
     monkeypatch.setattr("worker.machine.kernel_limits.find_low", lambda: low)
     [finding] = [finding for finding in examine(monkeypatch) if finding.problem]
     assert finding.name == "kernel limits"
-    assert "kernel.pty.max is 4096, net.ipv4.tcp_mem is 1 2 3" in str(finding.problem)
-    assert "sysctl -w kernel.pty.max=65536 'net.ipv4.tcp_mem=4 5 6'" in finding.fix
+    assert "kernel.pid_max is 4096, net.ipv4.tcp_mem is 1 2 3" in str(finding.problem)
+    assert "sysctl -w kernel.pid_max=65536 'net.ipv4.tcp_mem=4 5 6'" in finding.fix
 
 
 def test_firewall_that_cannot_be_used_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

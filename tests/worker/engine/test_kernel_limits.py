@@ -46,13 +46,13 @@ def test_low_limits_are_raised(root: Path) -> None:
 
 def test_higher_limits_are_kept(root: Path) -> None:
     write(root, "fs.file-max", str(2**63 - 1))
-    write(root, "kernel.pty.max", str(2**16 + 1))
+    write(root, "kernel.pid_max", str(2**22 + 1))
     write(root, "fs.pipe-user-pages-soft", "0")  # no limit
     before = {each.name for each in find_low(root)}
-    assert not before & {"fs.file-max", "kernel.pty.max", "fs.pipe-user-pages-soft"}
+    assert not before & {"fs.file-max", "kernel.pid_max", "fs.pipe-user-pages-soft"}
     raise_low(root)
     assert read(root, "fs.file-max") == [2**63 - 1]
-    assert read(root, "kernel.pty.max") == [2**16 + 1]
+    assert read(root, "kernel.pid_max") == [2**22 + 1]
     assert read(root, "fs.pipe-user-pages-soft") == [0]
 
 
@@ -68,10 +68,10 @@ def test_memory_of_sockets_is_unlimited_only_where_it_counts_as_the_sandbox_s(
 
 
 def test_limits_that_the_kernel_does_not_have_are_left_out(root: Path) -> None:
-    path(root, "kernel.pty.max").unlink()
+    path(root, "kernel.pid_max").unlink()
     write(root, "fs.file-max", "what?")
     raise_low(root)
-    assert not path(root, "kernel.pty.max").exists()
+    assert not path(root, "kernel.pid_max").exists()
     assert path(root, "fs.file-max").read_text() == "what?"
 
 
