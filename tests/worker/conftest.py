@@ -9,13 +9,14 @@ import pytest
 
 from shared.crypto import Vault
 from shared.db.database import Database
+from shared.models import Sandbox
 from shared.settings import Settings
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.contexts import make_context
-from tests.worker.scenes import running, server_of
+from tests.worker.scenes import row, running, server_of
 from worker.context import WorkerContext
 from worker.lease_renewer import LeaseRenewer
 from worker.settings import WorkerSettings
@@ -74,6 +75,12 @@ def unused_port() -> Iterator[int]:
 def sandbox_id(context: WorkerContext, user: Person) -> str:
     """Id of a running sandbox of the user."""
     return running(context, user)
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, sandbox_id: str) -> Sandbox:
+    """That sandbox's row."""
+    return row(context, Sandbox, sandbox_id)
 
 
 @pytest.fixture

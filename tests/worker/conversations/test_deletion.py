@@ -14,25 +14,14 @@ from shared.states import Desired, Reason, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
 from tests.worker import scenes
-from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row, running, server_of
+from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
 
 MAX_POINTS = 60
-
-
-@pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
-    return row(context, Sandbox, running(context, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
 
 
 @pytest.fixture

@@ -12,20 +12,9 @@ from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import change, row, running, server_of
+from tests.worker.scenes import change, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
-
-
-@pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
-    return row(context, Sandbox, running(context, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import event_report
 from tests.factories import Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import assert_at_rest, change, row, running, server_of
+from tests.worker.scenes import assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.conversations.model_silence import SILENT_SECONDS
 from worker.conversations.refresh import refresh_conversation
@@ -26,16 +25,6 @@ DONE = [*AT_WORK, event_report("ObservationEvent", action_id=CALL["id"])]
 HALF_DONE = [*AT_ONE_OF_TWO, event_report("ObservationEvent", action_id=CALL["id"])]
 FAILED = [*AT_WORK, event_report("AgentErrorEvent", tool_call_id="call_1")]
 STATE = [event_report("ConversationStateUpdateEvent", key="stats", value={})]
-
-
-@pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
-    return row(context, Sandbox, running(context, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
 
 
 @pytest.fixture

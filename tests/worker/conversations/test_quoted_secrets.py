@@ -31,7 +31,6 @@ from tests.worker.scenes import (
     configure,
     conversation_of,
     row,
-    running,
     server_of,
     store_settings,
     task_of,
@@ -68,16 +67,6 @@ def _configured(context: WorkerContext, user: Person, caplog: pytest.LogCaptureF
     store_settings(context, user, mcp_config={"shttp_servers": [*MCP["shttp_servers"], other]})
     with context.database.transaction() as session:
         secrets.put_custom_secrets(session, context.vault, user.id, {"LINES": {"secret": LINES}})
-
-
-@pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
-    return running(context, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    return server_of(engine, sandbox_id)
 
 
 @pytest.fixture

@@ -27,16 +27,6 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
-    return row(context, Sandbox, running(context, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
-
-
-@pytest.fixture
 def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
     return make_conversation(context.database, user, sandbox, due_at=now(), title="For now")
 

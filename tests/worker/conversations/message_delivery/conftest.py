@@ -7,12 +7,8 @@ from shared.models import Conversation, Node, Sandbox
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
     change,
-    row,
-    running,
-    server_of,
 )
 from worker.context import WorkerContext
 from worker.conversations import message_delivery
@@ -22,16 +18,6 @@ from worker.conversations import message_delivery
 def _no_waiting(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_delivery, "LATE_SECONDS", 0)
     change(context, Node, context.settings.node, heartbeat_at=after(600))
-
-
-@pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
-    return row(context, Sandbox, running(context, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
 
 
 @pytest.fixture
