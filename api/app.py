@@ -178,8 +178,8 @@ def _add_v1(api: APIRouter) -> None:
 
 def make_context(settings: Settings) -> Context:
     """Make the context of a process with these settings."""
-    announce = ChangeNotifier(settings.broker).announce
-    database = Database(settings.database, announce=announce, kept_for_reading=RESERVED_FOR_READING)
+    publish = ChangeNotifier(settings.broker).publish
+    database = Database(settings.database, publish=publish, kept_for_reading=RESERVED_FOR_READING)
     return Context(
         settings=settings,
         database=database,

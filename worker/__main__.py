@@ -145,8 +145,8 @@ def check_runtimes(context: WorkerContext) -> None:
 
 def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
     """Create the context of a worker with this configuration."""
-    announce = ChangeNotifier(shared.broker).announce
-    database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
+    publish = ChangeNotifier(shared.broker).publish
+    database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, publish=publish)
     reserve = Database(shared.database, pool_size=RESERVED_CONNECTIONS)
     await_schema(database, settings.database_wait_seconds)
     unfinished_restore.require_finished(database)

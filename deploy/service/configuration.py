@@ -34,7 +34,7 @@ def write_configuration(processes: Sequence[Process], var: Path, *, own_users: b
     if own_users:
         for process in processes:
             programs[f"program:{process.name}"] |= _identity(process.name, var)
-    parser.read_dict(own | programs | {"program:ready": _announcer()})
+    parser.read_dict(own | programs | {"program:ready": _ready_message()})
     path = var / "run" / "supervisord.conf"
     with path.open("w") as file:
         parser.write(file)
@@ -98,9 +98,9 @@ def _identity(name: str, var: Path) -> dict[str, object]:
     return {"umask": "007", "environment": ",".join(f'{key}="{value}"' for key, value in variables.items())}
 
 
-def _announcer() -> dict[str, object]:
+def _ready_message() -> dict[str, object]:
     single_run = {"autorestart": "false", "startsecs": 0, "startretries": 0}
-    return {"command": f"{sys.executable} -m deploy.service.announce", **single_run, **_output()}
+    return {"command": f"{sys.executable} -m deploy.service.print_address", **single_run, **_output()}
 
 
 def _output() -> dict[str, object]:

@@ -30,7 +30,7 @@ def local_url(settings: Settings) -> str:
 
 
 def is_ready(url: str, seconds: float = 2) -> bool:
-    """Whether the API at this URL is ready within so many seconds."""
+    """Whether the API at this URL is ready within `seconds`."""
     return _read(f"{url}/ready", seconds) is not None
 
 

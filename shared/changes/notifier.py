@@ -46,7 +46,7 @@ class ChangeNotifier:
         self._thread: threading.Thread | None = None
         self._failing = False
 
-    def announce(self, changes: Collection[Change]) -> None:
+    def publish(self, changes: Collection[Change]) -> None:
         """Enqueue these changes for publication, after the commit. Never waits, never raises."""
         if self._thread is None:
             self._start()

@@ -18,7 +18,7 @@ from shared.sql.statements import delete_unlocked, locked
 
 # Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
 MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
-# A write removes at most so many: only a lower limit than before has more.
+# The maximum that a write removes. Only a limit that was lowered leaves more.
 MAX_REMOVED = 10
 NO_CONTAINER = ""
 

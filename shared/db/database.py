@@ -20,7 +20,7 @@ from shared.sql.statements import Rows, prepare
 from shared.sql.write_slots import PLACES, WriteSlots
 
 # The API and the workers import the following names from here, and nothing from SQLAlchemy: SQL is written in `shared`.
-__all__ = ["UNAVAILABLE", "Announce", "Database", "Session", "StoreConflict", "StoreError", "StoreTimeout"]
+__all__ = ["UNAVAILABLE", "Database", "Publish", "Session", "StoreConflict", "StoreError", "StoreTimeout"]
 
 StoreError = SQLAlchemyError
 StoreTimeout = PoolTimeout
@@ -29,7 +29,7 @@ StoreConflict = IntegrityError
 # The database is unavailable, or no connection became free before the timeout.
 UNAVAILABLE = (OperationalError, PoolTimeout)
 
-Announce = Callable[[Collection[Change]], None]
+Publish = Callable[[Collection[Change]], None]
 
 
 def is_disk_full(error: Exception) -> bool:
@@ -67,7 +67,7 @@ class Database:
         url: str,
         *,
         pool_size: int = 10,
-        announce: Announce | None = None,
+        publish: Publish | None = None,
         idle_seconds: float = IDLE_SECONDS,
         lock_seconds: float = LOCK_SECONDS,
         statement_seconds: float = STATEMENT_SECONDS,
@@ -78,7 +78,7 @@ class Database:
         Args:
             url: SQLAlchemy URL; `sqlite:///…` or `postgresql+psycopg://…`.
             pool_size: max connections to PostgreSQL, in addition to up to `MAX_READERS` for `fetch`.
-            announce: receives the changes of each commit; must neither wait nor raise.
+            publish: receives the changes of each commit; must neither wait nor raise.
             idle_seconds: after this time, PostgreSQL rolls back an idle transaction.
             lock_seconds: after this time, PostgreSQL cancels a statement that waits for a lock.
             statement_seconds: after this time, PostgreSQL cancels any statement; `GRACE_SECONDS` later, this process
@@ -87,7 +87,7 @@ class Database:
         """
         timeouts = Timeouts(idle_seconds, lock_seconds, statement_seconds)
         self.engine = _engine(url, pool_size, timeouts)
-        self._announce = announce
+        self._publish = publish
         # SQLite's writers must lock at BEGIN: a reader that becomes a writer fails immediately, despite its timeout.
         self._writing = self.engine.execution_options(writing=True)
         self._readers = _readers(url, min(pool_size, MAX_READERS), timeouts)
@@ -123,8 +123,8 @@ class Database:
 
     def notify(self, *changed: Change) -> None:
         """Publish committed changes."""
-        if self._announce is not None and changed:
-            self._announce(changed)
+        if self._publish is not None and changed:
+            self._publish(changed)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -21,8 +21,8 @@ from shared.states import MOVES, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
-# The history of a sandbox: its newest transitions. It is cut at about one of so many transitions, chosen by their ids,
-# which all sandboxes share; a prime, so that two sandboxes that alternate cannot evade it.
+# The history of a sandbox: its newest transitions. It is cut at about one of `CUT_EVERY` transitions, chosen by their
+# ids, which all sandboxes share; a prime, so that two sandboxes that alternate cannot evade it.
 MAX_TRANSITIONS, CUT_EVERY = 1000, 97
 MAX_DELETED = 1000
 

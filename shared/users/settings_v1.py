@@ -52,7 +52,7 @@ def nest(stored: StoredSettings, *, expose: bool) -> Nested:
     return (extra if expose else _mask_critic(extra)) | {
         "agent_kind": "openhands",
         "agent": stored.agent or DEFAULT_AGENT,
-        "llm": _show_llm(stored, expose=expose),
+        "llm": _serialize_llm(stored, expose=expose),
         "condenser": extra.get("condenser", {})
         | {
             "enabled": stored.enable_default_condenser,
@@ -74,7 +74,7 @@ def nest_conversation(stored: StoredSettings) -> Nested:
     }
 
 
-def _show_llm(stored: StoredSettings, *, expose: bool) -> Llm:
+def _serialize_llm(stored: StoredSettings, *, expose: bool) -> Llm:
     unset: Llm = dict.fromkeys(LLM_FIELDS)
     llm = current_llm(stored)
     return unset | (llm if expose else mask_llm(llm) | {"api_key": None})

@@ -117,7 +117,7 @@ def test_creates_leave_write_slots_for_other_requests(
     assert slowest < PROMPT_SECONDS
 
 
-# A loaded machine takes longer than the usual timeouts for so many writes of one row.
+# A loaded machine takes longer than the usual timeouts for 140 writes of one row.
 @pytest.mark.parametrize("lock_seconds", [60.0])
 def test_many_writes_of_one_user_succeed_without_a_lock(
     client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch

@@ -141,7 +141,7 @@ def fill(service: Deployment, alice: Person) -> None:
 
 
 def add(service: Deployment, sandbox: Sandbox, minutes: int) -> None:
-    """Give a sandbox a history that began so many minutes ago."""
+    """Give a sandbox a history that began `minutes` ago."""
     began = now() - timedelta(minutes=minutes)
     phases = {"queue": 0.08, "create": 0.6, "start": 0.4, "health": 2.9}
     with service.database.transaction() as session:

@@ -82,20 +82,20 @@ def requests_by_sandbox(history: Iterable[Entry]) -> dict[str, list[Request]]:
     """The requests that may have taken effect, by sandbox."""
     began: dict[int, int] = {}
     found: dict[str, list[Request]] = defaultdict(list)
-    unanswered: dict[int, Entry] = {}
+    pending: dict[int, Entry] = {}
     for place, entry in enumerate(history):
         if entry.verb not in DESIRED_STATES:
             continue
         if entry.outcome == Outcome.INVOKED:
-            began[entry.call], unanswered[entry.call] = place, entry
+            began[entry.call], pending[entry.call] = place, entry
             continue
-        unanswered.pop(entry.call, None)
+        pending.pop(entry.call, None)
         if entry.outcome != Outcome.FAILED and entry.subject:
             request = Request(
                 DESIRED_STATES[entry.verb], began.get(entry.call, place), place, entry.outcome == Outcome.OK
             )
             found[entry.subject].append(request)
-    for entry in unanswered.values():
+    for entry in pending.values():
         if entry.subject:
             found[entry.subject].append(
                 Request(DESIRED_STATES[entry.verb], began[entry.call], math.inf, acknowledged=False)

@@ -95,15 +95,15 @@ FAILED = replace(
     containers=[],
     volumes=[],
 )
-UNANSWERED_PAUSE = (*STARTED, entry(2, Outcome.INVOKED, Verb.PAUSE))
-ANSWERED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.OK, Verb.PAUSE))
+PENDING_PAUSE = (*STARTED, entry(2, Outcome.INVOKED, Verb.PAUSE))
+COMPLETED_PAUSE = (*PENDING_PAUSE, entry(2, Outcome.OK, Verb.PAUSE))
 ANSWERED_STOP = (*STARTED, entry(2, Outcome.INVOKED, Verb.STOP), entry(2, Outcome.OK, Verb.STOP))
-REFUSED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.FAILED, Verb.PAUSE))
+REFUSED_PAUSE = (*PENDING_PAUSE, entry(2, Outcome.FAILED, Verb.PAUSE))
 RESUME = (entry(3, Outcome.INVOKED, Verb.RESUME), entry(3, Outcome.OK, Verb.RESUME))
 # Two concurrent requests; two in sequence; one without a response, and one after it.
-SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, entry(2, Outcome.OK, Verb.PAUSE))
-OVERTAKEN_PAUSE = (*ANSWERED_PAUSE, *RESUME)
-FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.LOST, Verb.PAUSE), *RESUME)
+SIMULTANEOUS = (*PENDING_PAUSE, *RESUME, entry(2, Outcome.OK, Verb.PAUSE))
+OVERTAKEN_PAUSE = (*COMPLETED_PAUSE, *RESUME)
+FORGOTTEN_PAUSE = (*PENDING_PAUSE, entry(2, Outcome.LOST, Verb.PAUSE), *RESUME)
 DELETED = (*STARTED, entry(2, Outcome.INVOKED, Verb.DELETE), entry(2, Outcome.OK, Verb.DELETE))
 CONVERSE = (entry(1, Outcome.INVOKED, Verb.CONVERSE, None), entry(1, Outcome.OK, Verb.CONVERSE, "t"))
 
@@ -116,9 +116,9 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         Evidence(),
         FINE,
         replace(FINE, history=(STARTED[0],)),
-        replace(FINE, history=UNANSWERED_PAUSE),
-        replace(PAUSED, history=UNANSWERED_PAUSE),
-        replace(PAUSED, history=ANSWERED_PAUSE),
+        replace(FINE, history=PENDING_PAUSE),
+        replace(PAUSED, history=PENDING_PAUSE),
+        replace(PAUSED, history=COMPLETED_PAUSE),
         replace(PAUSED, history=SIMULTANEOUS),
         replace(FINE, history=SIMULTANEOUS),
         replace(FINE, reported=[("c", "e")], events=[("c", "e"), ("c", "f")]),
@@ -146,7 +146,7 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
     ("evidence", "words"),
     [
         (replace(FINE, sandboxes=[], containers=[], volumes=[]), "has no row"),
-        (replace(FINE, history=ANSWERED_PAUSE), "the row has RUNNING"),
+        (replace(FINE, history=COMPLETED_PAUSE), "the row has RUNNING"),
         (replace(PAUSED, history=REFUSED_PAUSE), "the row has PAUSED"),
         (replace(FINE, history=(*DELETED, entry(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
         (replace(FINE, history=DELETED), "the row has RUNNING"),

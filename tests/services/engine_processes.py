@@ -36,10 +36,10 @@ def kill_half_made_shims(home: Path) -> list[int]:
 def _kill(pid: int) -> None:
     with suppress(FileNotFoundError, ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-        _thaw(pid)
+        _unfreeze(pid)
 
 
-def _thaw(pid: int) -> None:
+def _unfreeze(pid: int) -> None:
     """Unfreeze a killed process, so that it ends: cgroups v1 keep frozen processes from dying."""
     for line in (PROCESSES / str(pid) / "cgroup").read_text().splitlines():
         _, controller, path = line.split(":", 2)

@@ -71,12 +71,12 @@ class Outcome:
         return Counter(result.verdict for result in self.results)
 
 
-def judge_program(name: str, status: int, seconds: float) -> Outcome:
+def check_program(name: str, status: int, seconds: float) -> Outcome:
     """The outcome of a stage that is not pytest."""
     return Outcome(name, seconds, status, problems=() if status == 0 else (f"exit status {status}",))
 
 
-def judge_tests(name: str, status: int, seconds: float, *, record: Path, junit: Path) -> Outcome:
+def check_tests(name: str, status: int, seconds: float, *, record: Path, junit: Path) -> Outcome:
     """The outcome of a pytest process, from the files that it should have written."""
     try:
         recorded, results = json.loads(record.read_text()), read_results(junit)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.services.directories import REPOSITORY
-from tests.stages.outcome import Outcome, judge_program, judge_tests
+from tests.stages.outcome import Outcome, check_program, check_tests
 from tests.stages.plan import Groups, Stage
 
 POLL_SECONDS = 0.2
@@ -65,7 +65,7 @@ class Running:
         """Return the outcome if the process has ended; stop it when its time is over."""
         if self.seconds > self.stage.minutes * 60:
             self.stop()
-        return None if self._process.poll() is None else self._judge()
+        return None if self._process.poll() is None else self._check()
 
     def stop(self) -> None:
         """Interrupt the process, and kill it if it does not end soon. A process that has ended is not affected."""
@@ -89,12 +89,12 @@ class Running:
         files = ("--record", str(self._files.record), f"--junitxml={self._files.junit}", "-o", "junit_family=xunit1")
         return [*self.stage.command, *RECORDING, *files]
 
-    def _judge(self) -> Outcome:
+    def _check(self) -> Outcome:
         self._log.close()
         name, status, seconds = self.stage.name, self._process.returncode, self.seconds
         if not self.stage.is_pytest:
-            return judge_program(name, status, seconds)
-        return judge_tests(name, status, seconds, record=self._files.record, junit=self._files.junit)
+            return check_program(name, status, seconds)
+        return check_tests(name, status, seconds, record=self._files.record, junit=self._files.junit)
 
 
 def _environment(stage: Stage) -> dict[str, str]:

@@ -30,7 +30,7 @@ ANYTHING = "*"
 DRAFT = "."
 CONNECT_SECONDS = 1.0
 # Comparisons in a row that find no proxy before that is a problem: a proxy starts when it is first needed.
-MAX_UNANSWERED = 2
+MAX_SILENT = 2
 
 
 def targets(egress: Egress, *, uses_proxy: bool) -> Targets:
@@ -60,12 +60,12 @@ class EgressProxy:
         self._firewall = firewall
         self.endpoint = (address, port)
         self.url = f"http://{address}:{port}"
-        self._unanswered = 0
+        self._silent = 0
 
     @property
     def problem(self) -> str | None:
         """Why host names are not reached, as of the last comparisons."""
-        if self._unanswered < MAX_UNANSWERED:
+        if self._silent < MAX_SILENT:
             return None
         place = "{}:{}".format(*self.endpoint)
         return f"egress to host names: nothing listens on {place}; run egress-proxy on this node, or see its log"
@@ -86,8 +86,8 @@ class EgressProxy:
         """
         addresses = self._listed() | set(wanted)
         self._replace({address: wanted.get(address, ()) for address in addresses if address not in kept})
-        self._unanswered = self._unanswered + 1 if any(wanted.values()) and not self._listens() else 0
-        if self._unanswered == MAX_UNANSWERED:
+        self._silent = self._silent + 1 if any(wanted.values()) and not self._listens() else 0
+        if self._silent == MAX_SILENT:
             log.warning("egress_proxy_missing", problem=self.problem)
 
     def _replace(self, wanted: Mapping[str, Targets]) -> None:

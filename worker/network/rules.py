@@ -180,8 +180,8 @@ FAMILIES = ("inet", "bridge")
 # Without the bridge, packets to sandboxes would take the default route, with the sandboxes' keys: they are rejected, by
 # ICMP, which `routes.is_reachable` tells from a response. A reset would end connections that could wait for the bridge.
 #
-# The kernel does not count TCP connections that are closed and stay in the table for two minutes: hence the rate. The
-# sets hold an element for each address of the largest network.
+# The kernel does not count TCP connections that are closed and stay in the table for two minutes, so their rate is
+# limited, too. The sets hold an element for each address of the largest network.
 TABLES = """
 table inet BRIDGE {
   SETS

@@ -6,7 +6,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import RowId
-from api.schemas.v1.api_keys import CurrentKey, KeyCreate, KeyInfo, NewKey, show_key, show_new_key
+from api.schemas.v1.api_keys import CurrentKey, KeyCreate, KeyInfo, NewKey, serialize_key, serialize_new_key
 from api.schemas.v1.fields import Success
 from shared.users import api_keys
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/keys", tags=["account"], route_class=UserRoute)
 def get_keys(context: ContextDep, caller: CurrentCaller) -> list[KeyInfo]:
     """The caller's valid keys, oldest first, each shown by its first characters."""
     with context.database.reading() as session:
-        return [show_key(row) for row in api_keys.list_in_force(session, caller.id)]
+        return [serialize_key(row) for row in api_keys.list_in_force(session, caller.id)]
 
 
 @router.post("", status_code=201, responses=error_responses(404, 409))
@@ -27,7 +27,7 @@ def create_key(context: ContextDep, caller: CurrentCaller, wanted: KeyCreate) ->
         row, key = api_keys.create_own_key(
             session, context.vault, caller.id, wanted.name, wanted.expires_at, caller.key_id
         )
-        return show_new_key(row, key)
+        return serialize_new_key(row, key)
 
 
 @router.get("/current")

@@ -2,7 +2,7 @@
 
 from api.request.authentication import Caller
 from api.request.context import Context
-from api.schemas.v0.conversations import ConversationInfo, ConversationResults, show_beginning
+from api.schemas.v0.conversations import ConversationInfo, ConversationResults, serialize_starting
 from shared.conversations import lists as conversation_lists
 from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
@@ -68,7 +68,9 @@ def list_starting(
     last = None if page_id is None else decode_page_id(page_id, conversation_lists.SORT_ORDERS[NEWEST_FIRST])
     with context.database.reading() as session:
         tasks = [task for task in conversation_lists.list_starting(session, caller.id) if _matches(task, filters)]
-    return [show_beginning(task) for task in tasks if last is None or (task.created_at, task.conversation_id) < last]
+    return [
+        serialize_starting(task) for task in tasks if last is None or (task.created_at, task.conversation_id) < last
+    ]
 
 
 def merge(

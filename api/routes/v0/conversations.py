@@ -28,11 +28,11 @@ from api.schemas.v0.conversations import (
     ConversationResults,
     NewConversation,
     TitleUpdate,
-    show_beginning,
-    show_start,
-    show_v0,
+    serialize_start,
+    serialize_starting,
+    serialize_v0,
 )
-from api.schemas.v1.conversations import show_conversation
+from api.schemas.v1.conversations import serialize_conversation
 from api.schemas.v1.start_tasks import StartTaskInfo, Trigger
 from shared.conversations import lists as conversation_lists
 from shared.conversations import queries as conversation_queries
@@ -61,7 +61,7 @@ async def start_conversation(
     found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
     # V1 answers with a written response.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
-    status, answer = show_start(task)
+    status, answer = serialize_start(task)
     if status >= 400:
         answer["request_id"] = request_id.get()
     return wait.add_headers(JSONResponse(answer, status))
@@ -89,8 +89,8 @@ def list_conversations(
         context.database, caller.id, filters, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
     )
     shown_to = context.vault, caller.sandbox_urls
-    shown = [show_conversation(*conversation_lists.read_text(text), *shown_to) for text in page.items]
-    return merge([show_v0(item) for item in shown], page.next_page_id, starting, limit)
+    shown = [serialize_conversation(*conversation_lists.read_text(text), *shown_to) for text in page.items]
+    return merge([serialize_v0(item) for item in shown], page.next_page_id, starting, limit)
 
 
 @router.get("/{conversation_id}", **ONE)
@@ -98,9 +98,9 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
     """One of the caller's conversations, even while it is being started; null for an unknown one."""
     task = find_start(context, caller, conversation_id)
     if task is not None:
-        return show_beginning(task)
+        return serialize_starting(task)
     try:
-        return show_v0(v1.get_conversation(context, caller, conversation_id))
+        return serialize_v0(v1.get_conversation(context, caller, conversation_id))
     except NotFound:
         return None
 
@@ -162,10 +162,10 @@ def _sandbox_of(context: Context, caller: Caller, conversation_id: str) -> str:
 
 
 def _answer_of_start(task: StartTask) -> ConversationAnswer:
-    shown = show_beginning(task)
+    shown = serialize_starting(task)
     return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)
 
 
 def _answer(context: Context, caller: Caller, conversation_id: str) -> ConversationAnswer:
-    shown = show_v0(v1.get_conversation(context, caller, conversation_id))
+    shown = serialize_v0(v1.get_conversation(context, caller, conversation_id))
     return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)

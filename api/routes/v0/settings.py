@@ -10,7 +10,7 @@ from api.errors.handlers import error_response, validation_entry
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
-from api.schemas.v0.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
+from api.schemas.v0.settings import Message, SettingsInfo, SettingsUpdate, in_clear, serialize_settings
 from shared.db.database import Session
 from shared.errors import Gone
 from shared.sandboxes import specs
@@ -24,13 +24,13 @@ NEVER_SAVED = "Settings not found"
 NO_RESET = "settings are not reset as a whole: store null to set a field to its default"
 
 # Takes the settings, the descriptions of secrets by name, and the hosts of providers.
-Show = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], Any]
+Serialize = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], Any]
 
 
 @router.get("/settings", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}}, **REPLACED)
 def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
     """The caller's settings. 404 until settings, secrets or tokens are stored: the defaults hold."""
-    return show_stored(context, caller, show_settings)
+    return serialize_stored(context, caller, serialize_settings)
 
 
 @router.post("/settings", **REPLACED)
@@ -49,8 +49,8 @@ def reset_settings() -> None:
     raise Gone(NO_RESET)
 
 
-def show_stored(context: Context, caller: Caller, show: Show) -> Any:
-    """The caller's settings in the shape that `show` gives them; 404 if neither settings nor secrets are stored."""
+def serialize_stored(context: Context, caller: Caller, serialize: Serialize) -> Any:
+    """The caller's settings in the shape that `serialize` returns; 404 if neither settings nor secrets are stored."""
     with context.database.reading() as session:
         stored = settings_store.load(session, context.vault, caller.id)
         names = secrets.describe_secrets(session, caller.id)
@@ -58,7 +58,7 @@ def show_stored(context: Context, caller: Caller, show: Show) -> Any:
     if stored is None and not (names or hosts):
         # V0's clients read `error`, all others `detail`.
         return error_response(404, NEVER_SAVED, names=("detail", "error"))
-    return show(stored or StoredSettings(), names, hosts)
+    return serialize(stored or StoredSettings(), names, hosts)
 
 
 def store(context: Context, caller: Caller, changes: dict[str, Any]) -> Message:

@@ -71,9 +71,9 @@ def _show(batch: ChangeBatch | None) -> bytes:
         return format_sse_event(comment="nothing new")
     if batch.entries is None:
         return format_sse_event(event="reset", data_str="{}", id=str(batch.number))
-    return b"".join(map(_show_change, batch.entries))
+    return b"".join(map(_serialize_change, batch.entries))
 
 
-def _show_change(entry: ChangeEntry) -> bytes:
+def _serialize_change(entry: ChangeEntry) -> bytes:
     change = {"kind": entry.kind, "id": entry.row_id, "status": entry.status}
     return format_sse_event(event="change", data_str=json.dumps(change, separators=(",", ":")), id=str(entry.number))

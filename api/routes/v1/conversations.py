@@ -17,9 +17,9 @@ from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.routes.v1.conversation_export import check_number, export
 from api.schemas.page_text import write_count, write_page
-from api.schemas.v1.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
+from api.schemas.v1.conversations import AppConversation, ConversationUpdate, serialize_conversation, write_conversation
 from api.schemas.v1.fields import PageOf, Success
-from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, answer_start_task, show_start_task
+from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, answer_start_task, serialize_start_task
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import lists as conversation_lists
 from shared.conversations import queries as conversation_queries
@@ -83,7 +83,7 @@ def start(
             row = AwaitedRow(StartTask, stored.document["id"])
             return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
         start = conversation_start.create_start_task(session, context.vault, command)
-        answer = show_start_task(start.task, start.sandbox, start.paused, urls=caller.sandbox_urls)
+        answer = serialize_start_task(start.task, start.sandbox, start.paused, urls=caller.sandbox_urls)
         idempotent.keep(session, answer)
     return Accepted(answer, AwaitedRow(StartTask, answer.id), start.jobs, answer.paused_sandbox_ids)
 
@@ -94,7 +94,7 @@ def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInf
         found = start_tasks.get_many(session, [accepted.row.row_id], caller.id)[0]
     if found is None:
         return None
-    shown = show_start_task(*found, urls=caller.sandbox_urls)
+    shown = serialize_start_task(*found, urls=caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
@@ -217,6 +217,8 @@ def _show(
 ) -> list[AppConversation]:
     children = conversation_queries.children(session, [conversation.id for conversation, _ in rows], caller.id)
     return [
-        show_conversation(conversation, sandbox, children.get(conversation.id, []), context.vault, caller.sandbox_urls)
+        serialize_conversation(
+            conversation, sandbox, children.get(conversation.id, []), context.vault, caller.sandbox_urls
+        )
         for conversation, sandbox in rows
     ]

@@ -9,7 +9,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId, Since
-from api.schemas.v1.events import EventKind, EventOrder, show_event_page, show_events
+from api.schemas.v1.events import EventKind, EventOrder, serialize_event_page, serialize_events
 from api.schemas.v1.fields import PageOf
 from shared.conversations import events
 from shared.conversations.events import EventFilter
@@ -51,7 +51,7 @@ def search_events(
             page_id=page_id,
             limit=limit,
         )
-    return show_event_page(page)
+    return serialize_event_page(page)
 
 
 @router.get("/count")
@@ -68,4 +68,4 @@ def get_events(
     """The conversation's events with these ids, in order; null for an unknown one."""
     check_count(ids)
     with context.database.reading() as session:
-        return show_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))
+        return serialize_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))

@@ -18,7 +18,7 @@ from api.schemas.v1.llm_profiles import (
     RenameProfileRequest,
     SaveProfileRequest,
     list_profiles,
-    show_profile,
+    serialize_profile,
 )
 from shared.users import llm_profile_store
 
@@ -36,7 +36,7 @@ def get_profiles(context: ContextDep, caller: CurrentCaller) -> ProfileListRespo
 def get_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ProfileDetailResponse:
     """One profile, secrets masked."""
     with context.database.reading() as session:
-        return show_profile(name, llm_profile_store.load(session, context.vault, caller.id).get(name))
+        return serialize_profile(name, llm_profile_store.load(session, context.vault, caller.id).get(name))
 
 
 @router.post("/{name}", status_code=201, responses=error_responses(409))

@@ -8,7 +8,7 @@ from api.request.authentication import UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId
 from api.schemas.v1.fields import PageOf
-from api.schemas.v1.sandboxes import SandboxSpecInfo, show_spec
+from api.schemas.v1.sandboxes import SandboxSpecInfo, serialize_spec
 from shared.ids import check_count
 from shared.sandboxes import specs
 
@@ -20,7 +20,7 @@ def search_specs(context: ContextDep, page_id: PageId = None, limit: Limit = 100
     """A page of the specs, the default one first."""
     with context.database.reading() as session:
         page = specs.search_specs(session, page_id, limit)
-    return PageOf(items=[show_spec(spec) for spec in page.items], next_page_id=page.next_page_id)
+    return PageOf(items=[serialize_spec(spec) for spec in page.items], next_page_id=page.next_page_id)
 
 
 @router.get("")
@@ -28,4 +28,4 @@ def get_specs(context: ContextDep, ids: Annotated[Ids, Query(alias="id")]) -> li
     """The specs with these ids, in order; null for an unknown one."""
     check_count(ids)
     with context.database.reading() as session:
-        return [show_spec(spec) if spec else None for spec in specs.get_specs(session, ids)]
+        return [serialize_spec(spec) if spec else None for spec in specs.get_specs(session, ids)]

@@ -25,8 +25,8 @@ from api.schemas.v1.sandboxes import (
     Resumed,
     SandboxInfo,
     TransitionInfo,
-    show_sandbox,
-    show_transition,
+    serialize_sandbox,
+    serialize_transition,
     write_sandbox,
 )
 from shared.clock import now
@@ -84,7 +84,7 @@ def list_transitions(context: ContextDep, caller: CurrentCaller, sandbox_id: Row
     """
     with context.database.reading() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, deleted=True)
-        return [show_transition(move) for move in sandbox_queries.transitions(session, sandbox.id)]
+        return [serialize_transition(move) for move in sandbox_queries.transitions(session, sandbox.id)]
 
 
 @router.post("", response_model=SandboxInfo, responses=error_responses(404, 429))
@@ -176,7 +176,7 @@ def _start(
             context.database, context.vault, owner_id=caller.id, spec_id=spec_id, due_at=due_at, own_deadlines=columns
         )
     ):
-        return _accepted(started, _show_started(context, caller, started))
+        return _accepted(started, _serialize_started(context, caller, started))
     with context.database.transaction(needs_place=True) as session:
         if (stored := idempotent.find(session)) is not None:
             return _repeated(stored, session.get(Sandbox, stored.document["id"]))
@@ -186,14 +186,14 @@ def _start(
         started = start(
             session, context.vault, owner_id=caller.id, spec=spec, due_at=due_at, own_deadlines=columns, quotas=limits
         )
-        answer = _show_started(context, caller, started)
+        answer = _serialize_started(context, caller, started)
         idempotent.keep(session, answer)
     return _accepted(started, answer)
 
 
-def _show_started(context: Context, caller: Caller, started: SandboxStart) -> SandboxInfo:
+def _serialize_started(context: Context, caller: Caller, started: SandboxStart) -> SandboxInfo:
     durations = deadlines.in_force(started.sandbox, started.spec)
-    return show_sandbox(started.sandbox, durations, context.vault, caller.sandbox_urls, started.paused)
+    return serialize_sandbox(started.sandbox, durations, context.vault, caller.sandbox_urls, started.paused)
 
 
 def _accepted(started: SandboxStart, answer: SandboxInfo) -> Accepted[SandboxInfo | Response]:
@@ -212,7 +212,7 @@ def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Res
     if row is None:
         return accepted.answer
     durations = deadlines.in_force(row, specs.read_spec(context.database, row.spec_id))
-    shown = show_sandbox(row, durations, context.vault, caller.sandbox_urls)
+    shown = serialize_sandbox(row, durations, context.vault, caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
@@ -245,4 +245,4 @@ def _awaited(sandbox: Sandbox | DesiredStateResult, desired: Desired) -> Awaited
 
 def _show(session: Session, context: Context, caller: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:
     durations = deadlines.in_force_for(session, rows)
-    return [show_sandbox(row, durations[row.id], context.vault, caller.sandbox_urls) for row in rows]
+    return [serialize_sandbox(row, durations[row.id], context.vault, caller.sandbox_urls) for row in rows]

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
-from api.routes.v0.settings import NEVER_SAVED, show_stored, store
+from api.routes.v0.settings import NEVER_SAVED, serialize_stored, store
 from api.schemas.v0.settings import Message
-from api.schemas.v1.settings import SettingsInfoV1, SettingsUpdateV1, read_changes, show_settings_v1
+from api.schemas.v1.settings import SettingsInfoV1, SettingsUpdateV1, read_changes, serialize_settings_v1
 from api.schemas.v1.settings_form import AGENT_SCHEMA, CONVERSATION_SCHEMA
 
 router = APIRouter(prefix="/settings", tags=["settings"], route_class=UserRoute)
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/settings", tags=["settings"], route_class=UserRoute)
 @router.get("", response_model=SettingsInfoV1, responses={404: {"description": NEVER_SAVED}})
 def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
     """The caller's settings, secrets masked. 404 until settings, secrets or tokens are stored: the defaults hold."""
-    return show_stored(context, caller, show_settings_v1)
+    return serialize_stored(context, caller, serialize_settings_v1)
 
 
 @router.post("")

@@ -14,7 +14,7 @@ from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.schemas.page_text import write_items, write_list
 from api.schemas.v1.fields import PageOf
-from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task
+from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, serialize_start_task, write_start_task
 from shared.conversations import start_tasks
 from shared.conversations.start_tasks import StartTaskFilter
 from shared.errors import NotFound
@@ -105,12 +105,12 @@ async def cancel_start_task(
 def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[StartTaskInfo]:
     with context.database.transaction() as session:
         cancelled = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
-        answer = show_start_task(*cancelled, urls=caller.sandbox_urls)
+        answer = serialize_start_task(*cancelled, urls=caller.sandbox_urls)
     return Accepted(answer, AwaitedRow(StartTask, task_id), (cancelled.job,))
 
 
 def _write(caller: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:
-    return b"null" if row is None else write_start_task(show_start_task(*row, urls=caller.sandbox_urls))
+    return b"null" if row is None else write_start_task(serialize_start_task(*row, urls=caller.sandbox_urls))
 
 
 def _read(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
@@ -118,4 +118,4 @@ def _read(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
         [found] = start_tasks.get_many(session, [task_id], caller.id)
     if found is None:
         raise NotFound("start task", task_id)
-    return show_start_task(*found, urls=caller.sandbox_urls)
+    return serialize_start_task(*found, urls=caller.sandbox_urls)

@@ -8,7 +8,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.routes.v1.sandbox_secrets import owner_of_running
-from api.schemas.v1.settings import show_settings_v1
+from api.schemas.v1.settings import serialize_settings_v1
 from api.schemas.v1.users import UserGitInfo, UserInfo
 from shared.errors import Forbidden, WorkspaceError
 from shared.sandboxes import queries as sandbox_queries
@@ -43,7 +43,7 @@ def get_me(
         stored = settings_store.load(session, context.vault, caller.id) or StoredSettings()
         names = secrets.describe_secrets(session, caller.id)
         hosts = secrets.provider_hosts(session, caller.id)
-    shown = show_settings_v1(stored, names, hosts, expose=expose_secrets)
+    shown = serialize_settings_v1(stored, names, hosts, expose=expose_secrets)
     if not expose_secrets and _is_from_sandbox(context, caller, session_key):
         # The Python client builds its MCP servers from this, without `expose_secrets`, and starts all of them.
         shown["mcp_config"] = enabled_servers(stored.mcp_config)

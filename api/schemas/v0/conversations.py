@@ -129,7 +129,7 @@ class ConversationResults(BaseModel):
     next_page_id: str | None
 
 
-def show_v0(shown: AppConversation) -> ConversationInfo:
+def serialize_v0(shown: AppConversation) -> ConversationInfo:
     """Show a conversation in V0's shape."""
     return ConversationInfo(
         **shown.model_dump(include=set(ConversationInfo.model_fields)),
@@ -140,7 +140,7 @@ def show_v0(shown: AppConversation) -> ConversationInfo:
     )
 
 
-def show_beginning(task: StartTask) -> ConversationInfo:
+def serialize_starting(task: StartTask) -> ConversationInfo:
     """Show a conversation whose start is in progress, or failed."""
     request = StartRequestInfo.model_validate(task.request)
     return ConversationInfo(
@@ -157,7 +157,7 @@ def show_beginning(task: StartTask) -> ConversationInfo:
     )
 
 
-def show_start(task: StartTaskInfo) -> tuple[int, dict[str, Any]]:
+def serialize_start(task: StartTaskInfo) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body of the response to a start: a 400 if settings are missing."""
     answer = ConversationAnswer(
         conversation_id=task.request.conversation_id.hex if task.request.conversation_id else task.id,

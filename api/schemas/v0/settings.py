@@ -166,7 +166,7 @@ class SettingsInfo(OpenSettings):
     provider_tokens_set: dict[str, str | None]
 
 
-def show_settings(
+def serialize_settings(
     stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None]
 ) -> SettingsInfo:
     """Show the settings to their owner."""

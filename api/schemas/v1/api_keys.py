@@ -52,11 +52,11 @@ class CurrentKey(BaseModel):
     prefix: str
 
 
-def show_key(row: ApiKey) -> KeyInfo:
+def serialize_key(row: ApiKey) -> KeyInfo:
     """Show a key to its owner."""
     return KeyInfo.model_validate(row, from_attributes=True)
 
 
-def show_new_key(row: ApiKey, key: str) -> NewKey:
+def serialize_new_key(row: ApiKey, key: str) -> NewKey:
     """Show a new key to its owner, in full."""
-    return NewKey(**dict(show_key(row)), key=key)
+    return NewKey(**dict(serialize_key(row)), key=key)

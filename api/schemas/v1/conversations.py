@@ -120,7 +120,7 @@ class ConversationUpdate(BaseModel):
         return sent
 
 
-def show_conversation(
+def serialize_conversation(
     conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, urls: SandboxUrls
 ) -> AppConversation:
     """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1)."""
@@ -133,7 +133,7 @@ def show_conversation(
             "created_by_user_id": conversation.owner_id,
             "parent_conversation_id": conversation.parent_id,
             "sub_conversation_ids": children,
-            "metrics": _show_metrics(conversation),
+            "metrics": _serialize_metrics(conversation),
             "sandbox_status": wire_status(sandbox),
             "execution_status": conversation.execution_status if running else None,
             "execution_reason": conversation.execution_reason if running else None,
@@ -142,7 +142,7 @@ def show_conversation(
             "session_api_key": vault.decrypt(sandbox.session_key) if running else None,
             "acp_server": conversation.tags.get("acpserver"),
             "launched_agent_profile": _read_profile(conversation.tags),
-            "workspace": _show_workspace(conversation),
+            "workspace": _serialize_workspace(conversation),
         }
     )
 
@@ -150,15 +150,15 @@ def show_conversation(
 @cached
 def write_conversation(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
     """Encode a conversation of a list."""
-    return show_conversation(*read_text(text), vault, urls).model_dump_json().encode()
+    return serialize_conversation(*read_text(text), vault, urls).model_dump_json().encode()
 
 
-def _show_metrics(conversation: Conversation) -> dict[str, Any] | None:
+def _serialize_metrics(conversation: Conversation) -> dict[str, Any] | None:
     metrics = conversation.metrics
     return metrics and metrics | {"max_budget_per_task": conversation.max_budget}
 
 
-def _show_workspace(conversation: Conversation) -> Workspace | None:
+def _serialize_workspace(conversation: Conversation) -> Workspace | None:
     return Workspace(working_dir=conversation.working_dir) if conversation.working_dir else None
 
 

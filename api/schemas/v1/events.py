@@ -43,12 +43,12 @@ class EventOrder(StrEnum):
     TIMESTAMP_DESC = "TIMESTAMP_DESC"
 
 
-def show_events(events: Sequence[Event | None]) -> Response:
+def serialize_events(events: Sequence[Event | None]) -> Response:
     """Show events in order, with null for unknown ones."""
     return write_list(map(_write, events))
 
 
-def show_event_page(page: Page[Event]) -> Response:
+def serialize_event_page(page: Page[Event]) -> Response:
     """Show a page of events."""
     return write_items(map(_write, page.items), page.next_page_id)
 

@@ -97,7 +97,7 @@ def list_profiles(saved: LlmProfiles) -> ProfileListResponse:
     return ProfileListResponse(profiles=profiles, active_profile=saved.active)
 
 
-def show_profile(name: str, llm: Llm) -> ProfileDetailResponse:
+def serialize_profile(name: str, llm: Llm) -> ProfileDetailResponse:
     """Show a profile to its owner."""
     plain: Llm = {"model": None, "base_url": None}
     config = plain | mask_llm(llm) | {"api_key": None}

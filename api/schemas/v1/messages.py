@@ -48,6 +48,6 @@ class PendingMessageInfo(BaseModel):
     refusal: str | None = None
 
 
-def show_pending_message(message: PendingMessage) -> PendingMessageInfo:
+def serialize_pending_message(message: PendingMessage) -> PendingMessageInfo:
     """Show a pending message to its author."""
     return PendingMessageInfo.model_validate(message, from_attributes=True)

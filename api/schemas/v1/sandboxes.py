@@ -142,7 +142,7 @@ class SandboxSpecInfo(DurationsInfo):
     working_dir: str
 
 
-def show_sandbox(
+def serialize_sandbox(
     sandbox: Sandbox,
     durations: Durations,
     vault: Vault,
@@ -161,7 +161,7 @@ def show_sandbox(
         sandbox_spec_id=sandbox.spec_id,
         status=sandbox.status,
         session_api_key=vault.decrypt(sandbox.session_key) if running else None,
-        exposed_urls=_show_urls(sandbox, urls) if running else None,
+        exposed_urls=_serialize_urls(sandbox, urls) if running else None,
         created_at=sandbox.created_at,
         desired_status=Status.PAUSED if desired in PAUSE_KINDS else desired,
         desired_pause_kind=PAUSE_KINDS.get(desired),
@@ -171,7 +171,7 @@ def show_sandbox(
         updated_at=sandbox.updated_at,
         last_active_at=sandbox.last_active_at,
         expires_at=sandbox.expires_at,
-        next_deadline=_show_deadline(sandbox),
+        next_deadline=_serialize_deadline(sandbox),
         **{name: getattr(durations, name) for name in FIELDS},
         paused_sandbox_ids=[row.id for row in paused],
     )
@@ -180,7 +180,7 @@ def show_sandbox(
 @cached
 def write_sandbox(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
     """Encode a sandbox of a list."""
-    return show_sandbox(*read_text(text), vault, urls).model_dump_json().encode()
+    return serialize_sandbox(*read_text(text), vault, urls).model_dump_json().encode()
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
@@ -198,22 +198,22 @@ def agent_server_url(sandbox: Sandbox | None, urls: SandboxUrls) -> str | None:
     return urls.agent_server(sandbox.id)
 
 
-def _show_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
+def _serialize_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
     if sandbox.deadline_at is None:
         return None
     return DeadlineInfo.model_validate({"at": sandbox.deadline_at, "does": str(sandbox.deadline_does)})
 
 
-def _show_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
+def _serialize_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
     return [ExposedUrl(**url | {"url": urls.exposed(sandbox.id, url)}) for url in sandbox.exposed_urls or []]
 
 
-def show_transition(transition: SandboxTransition) -> TransitionInfo:
+def serialize_transition(transition: SandboxTransition) -> TransitionInfo:
     """Show a transition to the sandbox's owner."""
     return TransitionInfo.model_validate(transition, from_attributes=True)
 
 
-def show_spec(spec: SandboxSpec) -> SandboxSpecInfo:
+def serialize_spec(spec: SandboxSpec) -> SandboxSpecInfo:
     """Show a spec to any caller with a key."""
     return SandboxSpecInfo(
         id=spec.id,

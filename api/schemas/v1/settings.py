@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from api.schemas.v0.settings import SettingsInfo, SettingsUpdate, in_clear, show_settings
+from api.schemas.v0.settings import SettingsInfo, SettingsUpdate, in_clear, serialize_settings
 from api.schemas.v1.agent_settings import AgentSettingsDiff, ConversationSettingsDiff
 from api.schemas.v1.fields import Line, Strict, Text
 from shared.users.llm_profiles import LlmProfiles, mask_llm
@@ -108,22 +108,22 @@ def read_changes(update: SettingsUpdateV1) -> dict[str, Any]:
     return changes | flatten(agent or {}) | (conversation or {})
 
 
-def show_settings_v1(
+def serialize_settings_v1(
     stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None], *, expose: bool = False
 ) -> dict[str, Any]:
     """Return the fields of a `SettingsInfoV1`; with `expose`, secrets are in clear."""
-    shown = show_settings(stored, secrets, hosts).model_dump()
+    shown = serialize_settings(stored, secrets, hosts).model_dump()
     if expose:
         shown |= {name: getattr(stored, name) for name in EXPOSED}
     return shown | {
         **{name: getattr(stored, name) for name in BEYOND_V0},
         "agent_settings": nest(stored, expose=expose),
         "conversation_settings": nest_conversation(stored),
-        "llm_profiles": show_profiles(stored.llm_profiles, expose=expose),
+        "llm_profiles": serialize_profiles(stored.llm_profiles, expose=expose),
     }
 
 
-def show_profiles(saved: LlmProfiles, *, expose: bool) -> dict[str, Any]:
+def serialize_profiles(saved: LlmProfiles, *, expose: bool) -> dict[str, Any]:
     """Return the fields of an `LlmProfilesInfo`; with `expose`, secrets are in clear."""
     profiles = {name: llm if expose else mask_llm(llm) for name, llm in saved.profiles.items()}
     return {"profiles": profiles, "active": saved.active}

@@ -188,7 +188,7 @@ class StartTaskInfo(BaseModel):
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
-def show_start_task(
+def serialize_start_task(
     task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = (), *, urls: SandboxUrls
 ) -> StartTaskInfo:
     """Show a start task to its owner; each field appears with its stage (wire contract 1.2)."""

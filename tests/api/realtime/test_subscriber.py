@@ -68,7 +68,7 @@ CHANGE = Change("owner", Kind.SANDBOX, "row", None)
 
 
 def test_notification_has_owner_and_row(subscriber: RecordingListener, notifier: ChangeNotifier) -> None:
-    notifier.announce([CHANGE, Change("owner", Kind.SANDBOX, "other", None)])
+    notifier.publish([CHANGE, Change("owner", Kind.SANDBOX, "other", None)])
     eventually(lambda: {"owner", "row", "other"} <= set(subscriber.received))
     assert set(subscriber.received) == {"owner", "row", "other"}
 
@@ -76,7 +76,7 @@ def test_notification_has_owner_and_row(subscriber: RecordingListener, notifier:
 def test_commit_publishes_and_rollback_does_not(database_url: str, user: Person, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     published: list[Change] = []
-    store = Database(database_url, announce=published.extend)
+    store = Database(database_url, publish=published.extend)
     with suppress(ZeroDivisionError), store.transaction() as session:
         change_recorder.record_change(session, session.get_one(Sandbox, sandbox.id))
         raise ZeroDivisionError
@@ -96,11 +96,11 @@ def test_commit_publishes_and_rollback_does_not(database_url: str, user: Person,
 def test_restarted_broker_is_resubscribed(
     subscriber: RecordingListener, valkey: Valkey, notifier: ChangeNotifier
 ) -> None:
-    notifier.announce([CHANGE])
+    notifier.publish([CHANGE])
     eventually(lambda: subscriber.received)
     valkey.kill()
     eventually(lambda: not subscriber.connected)
-    notifier.announce([Change("owner", Kind.SANDBOX, "lost", None)])
+    notifier.publish([Change("owner", Kind.SANDBOX, "lost", None)])
     valkey.start()
     eventually(lambda: subscriber.connected and subscriber.subscriptions == 2)
     receive_notification(notifier, subscriber)
@@ -126,7 +126,7 @@ def test_stalled_broker_does_not_delay_commits(valkey: Valkey) -> None:
     notifier = ChangeNotifier(valkey.url)
     valkey.stall()
     for number in range(2 * MAX_WAITING):
-        notifier.announce([Change("owner", Kind.SANDBOX, str(number), None)])
+        notifier.publish([Change("owner", Kind.SANDBOX, str(number), None)])
     assert 0 < notifier._waiting.qsize() <= MAX_WAITING
 
 
@@ -146,7 +146,7 @@ def receive_notification(notifier: ChangeNotifier, subscriber: RecordingListener
     """Publish until the subscriber receives a notification: the first ones may be lost with an old connection."""
 
     def is_received() -> bool:
-        notifier.announce([Change("owner", Kind.SANDBOX, "repeated", None)])
+        notifier.publish([Change("owner", Kind.SANDBOX, "repeated", None)])
         return "repeated" in subscriber.received
 
     eventually(is_received)

@@ -10,7 +10,7 @@ from sqlmodel import Session, SQLModel, func, select
 
 from api.request.command_options import IdempotentRequest
 from api.schemas.sandbox_urls import SandboxUrls
-from api.schemas.v1.sandboxes import show_sandbox
+from api.schemas.v1.sandboxes import serialize_sandbox
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
@@ -240,7 +240,7 @@ class TestConcurrency:
             stored = idempotent.find(session)
             if stored is None:
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
-                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT, URLS))
+                idempotent.keep(session, serialize_sandbox(sandbox, Durations(), VAULT, URLS))
             return None if stored is None else bytes(stored.answer.body)
 
         first, second = overlap(database, start, start)
@@ -257,7 +257,7 @@ class TestConcurrency:
             with database.transaction() as session:
                 assert idempotent.find(session) is None
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
-                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT, URLS))
+                idempotent.keep(session, serialize_sandbox(sandbox, Durations(), VAULT, URLS))
                 raise RuntimeError("power cut")
 
         with pytest.raises(RuntimeError):

@@ -47,9 +47,9 @@ def application() -> Application:
 
 @pytest.fixture
 def url(application: Application) -> Iterator[str]:
-    """A server with little patience."""
-    impatient = type("Impatient", (CountedWebSocket,), {"limits": ConnectionLimits(read_period=0.5)})
-    with serving(application, lifespan="off", ws=impatient, ws_per_message_deflate=False) as url:
+    """A server with a short timeout for clients that read nothing."""
+    hasty = type("Hasty", (CountedWebSocket,), {"limits": ConnectionLimits(read_period=0.5)})
+    with serving(application, lifespan="off", ws=hasty, ws_per_message_deflate=False) as url:
         yield url
 
 

@@ -58,8 +58,8 @@ def test_broker_starts_first_and_stops_last(written: RawConfigParser) -> None:
 
 
 def test_workers_have_more_time_to_stop(written: RawConfigParser) -> None:
-    patience = {name: written.getint(f"program:{name}", "stopwaitsecs") for name in ("worker", "web")}
-    assert patience["worker"] > patience["web"]
+    stop_wait = {name: written.getint(f"program:{name}", "stopwaitsecs") for name in ("worker", "web")}
+    assert stop_wait["worker"] > stop_wait["web"]
 
 
 def test_banner_is_printed_on_the_first_start_only(written: RawConfigParser) -> None:

@@ -39,7 +39,7 @@ class Result:
 
     Args:
         ends: the number of times that each process ended by itself and was restarted.
-        convergence: seconds from the last fault of each round to agreement.
+        agreement: seconds from the last fault of each round to agreement.
         fulfilment: seconds from the last request of each round, without faults, to agreement.
     """
 
@@ -57,7 +57,7 @@ class Result:
     missing: list[str] = field(default_factory=list)
     # Start tasks by their last stage.
     starts: Counter[str] = field(default_factory=Counter)
-    convergence: list[float] = field(default_factory=list)
+    agreement: list[float] = field(default_factory=list)
     fulfilment: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
@@ -149,7 +149,7 @@ def _run_round(site: Site, workload: Workload, nemesis: Nemesis, result: Result,
     result.missing = workload.missing
     result.faults, result.missed = nemesis.landed, nemesis.missed
     excused = partial(_is_excused, requested_at=workload.fleet.requested_at, log=nemesis.log)
-    result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
+    result.agreement.append(await_agreement(site, workload, excused, "after the last fault"))
     result.starts = _count_starts(site)
     workload.repair()
     result.fulfilment.append(await_agreement(site, workload, never, "without faults"))
@@ -178,8 +178,8 @@ def _is_excused(row: Sandbox, *, requested_at: dict[str, float], log: list[Injec
 
 def _describe(result: Result) -> str:
     return (
-        f"round {len(result.convergence):3}: {result.acknowledged:6} acknowledged, {result.faults.total():4} faults, "
-        f"agreement after {result.convergence[-1]:5.1f} s, fulfilment after {result.fulfilment[-1]:5.1f} s"
+        f"round {len(result.agreement):3}: {result.acknowledged:6} acknowledged, {result.faults.total():4} faults, "
+        f"agreement after {result.agreement[-1]:5.1f} s, fulfilment after {result.fulfilment[-1]:5.1f} s"
     )
 
 

@@ -19,7 +19,7 @@ from tests.drills.gathering import gather
 from tests.drills.wire_listing import list_statuses
 
 # The promised time from the last fault to agreement.
-CONVERGENCE_SECONDS = 30.0
+AGREEMENT_SECONDS = 30.0
 POLL_SECONDS = 0.1
 Excuse = Callable[[Sandbox], bool]
 
@@ -51,7 +51,7 @@ def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str)
         seconds = time.monotonic() - began
         if not violations:
             return seconds
-        if seconds > CONVERGENCE_SECONDS:
+        if seconds > AGREEMENT_SECONDS:
             # Report both: a second check alone might show only a passing state.
             found = [*violations, *_violations(site, workload, excused)]
             raise Broken([f"{phase}: {violation}" for violation in dict.fromkeys(found)])

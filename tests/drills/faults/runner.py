@@ -36,7 +36,7 @@ from tests.waiting import eventually, pause
 
 PROCESSES = ("api", "worker")
 # The promised time from the last fault to agreement.
-CONVERGENCE_SECONDS = 30.0
+AGREEMENT_SECONDS = 30.0
 # How long an idle process may take to reach the point at which it is to be killed.
 REACH_SECONDS = 20.0
 # If a settled process reaches no new point for this time, it will reach none.
@@ -146,7 +146,7 @@ class Runner:
         act()
         met: list[Hit] = []
         since = time.monotonic()
-        deadline = since + CONVERGENCE_SECONDS
+        deadline = since + AGREEMENT_SECONDS
         while time.monotonic() < since + (QUIET_SECONDS if met else idle_seconds) or not self.is_at_rest():
             if time.monotonic() > deadline:
                 return None
@@ -187,7 +187,7 @@ class Runner:
         It may never settle because a held routine has to finish its round.
         """
         points, rested_at = self.points[process], None
-        deadline = time.monotonic() + CONVERGENCE_SECONDS
+        deadline = time.monotonic() + AGREEMENT_SECONDS
         while points.is_armed():
             rested_at = (rested_at or time.monotonic()) if self.is_at_rest() else None
             gives_up_at = deadline if rested_at is None else rested_at + REACH_SECONDS
@@ -207,7 +207,7 @@ class Runner:
             or self._seen_violations(shown=True)
             or (closely and self.violations(shown=True))
         ):
-            assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations(shown=True)
+            assert time.monotonic() < began + AGREEMENT_SECONDS, self.violations(shown=True)
             pause(began, POLL_SECONDS)
 
     def is_at_rest(self) -> bool:

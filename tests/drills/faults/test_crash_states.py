@@ -27,7 +27,7 @@ def test_sequence_of_n_writes_has_n_plus_1_crash_states(writes: int) -> None:
     assert len(all_points(hits, lambda _: True)) == 2 * writes
 
 
-def test_instances_that_interleave_are_judged_each_by_itself() -> None:
+def test_instances_that_interleave_are_reduced_separately() -> None:
     mixed = [
         *meet("a.before", "a.after", instance="1"),
         *meet("c.before", "c.after", instance="2"),

@@ -56,7 +56,7 @@ class FakeRunner(Runner):
 def _no_keys_and_short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drill, "set_key_use", lambda _runner, _at: None)
     monkeypatch.setattr(drill, "IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(runner, "CONVERGENCE_SECONDS", 0.5)
+    monkeypatch.setattr(runner, "AGREEMENT_SECONDS", 0.5)
 
 
 def points(hits: Iterable[Hit]) -> list[str]:

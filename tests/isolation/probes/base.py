@@ -48,13 +48,13 @@ def start(function: str, arguments: dict[str, Any]) -> tuple[int, int]:
         os.close(writing)
         return child, reading
     try:
-        report = judge(function, arguments)
+        report = probe(function, arguments)
         os.write(writing, json.dumps(report).encode()[:60_000])
     finally:
         os._exit(0)
 
 
-def judge(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def probe(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Run a probe; return its outcome. An OSError is a refusal, any other error a defect of the probe."""
     try:
         reached, evidence = globals()[function](**arguments)

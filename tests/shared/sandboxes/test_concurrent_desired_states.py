@@ -157,5 +157,5 @@ def test_change_is_published(database: Database, user: Person, published: Callab
 def published(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Change]]:
     """The published changes."""
     found: list[Change] = []
-    monkeypatch.setattr(database, "_announce", found.extend)
+    monkeypatch.setattr(database, "_publish", found.extend)
     return lambda: found

@@ -1,4 +1,4 @@
-"""Write slots: a caller gets neither all of them, nor any just after its transaction waited in vain for a lock."""
+"""Write slots: a caller gets neither all of them, nor any just after its transaction did not get a lock in time."""
 
 import time
 from collections.abc import Iterator

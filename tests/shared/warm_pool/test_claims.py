@@ -226,7 +226,7 @@ def test_claim_is_published(database_url: str, database: Database, owner: Person
     def publish(changed: Collection[Change]) -> None:
         published.extend(changed)
 
-    publishing = Database(database_url, announce=publish)
+    publishing = Database(database_url, publish=publish)
     claim(publishing, owner)
     publishing.close()
     expected = [(owner.id, warm, Status.STARTING)] if is_postgresql(database) else []

@@ -138,7 +138,7 @@ def test_refusal_of_a_server_behind_its_door_counts(http: httpx.Client) -> None:
         assert len(door.asked) == 4, "the door is asked once a second"
 
 
-def test_door_is_not_blamed_for_a_request_without_time(http: httpx.Client) -> None:
+def test_request_without_time_is_no_trouble_of_the_door(http: httpx.Client) -> None:
     with hostile(REFUSAL) as door, transport.timeout(0), pytest.raises(AgentServerUnreachable) as caught:
         AgentServer(f"{door.url}/{PLACE}", "key", http).find_running()
     assert not isinstance(caught.value, DoorUnavailable)

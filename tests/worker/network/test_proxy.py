@@ -25,7 +25,7 @@ from tests.worker.scenes import row, running, set_desired, start
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
 from worker.network.firewall import FirewallError
-from worker.network.proxy import MAX_UNANSWERED, PROXY_LABEL, EgressProxy
+from worker.network.proxy import MAX_SILENT, PROXY_LABEL, EgressProxy
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 from worker.settings import WorkerSettings
@@ -101,10 +101,10 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
         folder, port = scene.isolation._parts.shared.egress_folder, server.getsockname()[1]
         listening = EgressProxy(folder, "127.0.0.1", port, scene.firewall)
         scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
-        for _ in range(MAX_UNANSWERED):
+        for _ in range(MAX_SILENT):
             set_egress(scene, NAMES)
         running(scene.context, user)
-        for _ in range(MAX_UNANSWERED):
+        for _ in range(MAX_SILENT):
             scene.isolation.refresh()
     scene.isolation.refresh()
     running(scene.context, user)  # the proxy may be starting

@@ -95,7 +95,7 @@ def test_resume_survives_one_answer_of_another_server(
 
 
 def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
-    # The unanswered probe is not awaited, and does not count for the retry.
+    # The pending probe is not awaited, and does not count for the retry.
     engine.refuse["unpause"] = 1
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.PAUSED

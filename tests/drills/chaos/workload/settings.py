@@ -21,7 +21,7 @@ class UserSettings:
         self._locks = {person.id: threading.Lock() for person in fleet.people}
         self._acknowledged = {person.id: FIRST_NUMBER for person in fleet.people}
         # A write without a response may still be pending in a frozen process, and may be stored at any time.
-        self._unanswered: dict[str, set[int]] = {person.id: set() for person in fleet.people}
+        self._pending: dict[str, set[int]] = {person.id: set() for person in fleet.people}
 
     def store(self, person: Person) -> None:
         """Store the next number in the user's settings."""
@@ -29,7 +29,7 @@ class UserSettings:
             number = next(self._numbers)
             answer = self._fleet.send("POST", SETTINGS, person.headers, json={"max_iterations": number})
             if answer is None or answer.status_code == 503:
-                self._unanswered[person.id].add(number)
+                self._pending[person.id].add(number)
                 return
             assert answer.is_success, f"settings were refused: {answer.status_code} {answer.text}"
             self._acknowledged[person.id] = number
@@ -39,14 +39,14 @@ class UserSettings:
         """Take the stored values as acknowledged: no write is pending any more."""
         for person in self._fleet.people:
             self._acknowledged[person.id] = self._stored(person)
-            self._unanswered[person.id].clear()
+            self._pending[person.id].clear()
 
     def violations(self) -> list[str]:
         """Values that an acknowledged write should have replaced, or that no request sent."""
         return [wrong for person in self._fleet.people for wrong in self._check(person)]
 
     def _check(self, person: Person) -> list[str]:
-        possible = {self._acknowledged[person.id]} | self._unanswered[person.id]
+        possible = {self._acknowledged[person.id]} | self._pending[person.id]
         stored = self._stored(person)
         return [] if stored in possible else [f"settings of {person.id}: {stored} is stored, not one of {possible}"]
 

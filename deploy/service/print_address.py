@@ -1,4 +1,4 @@
-"""`python -m deploy.service.announce`: print the service's address as soon as it is ready."""
+"""`python -m deploy.service.print_address`: print the service's address as soon as it is ready."""
 
 import sys
 import time
