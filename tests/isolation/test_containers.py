@@ -7,17 +7,14 @@ the agent's own child instead of the agent server.
 import json
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from shared.ids import new_id
+from tests.isolation.sandboxes import start_sandbox
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest
-from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
+from worker.sandboxes.container_spec import CONFIG_PATH
 
 KEY = "key-of-the-session"
 CONFIG = json.dumps({"session_api_keys": [KEY], "secret_key": "s"}).encode()
@@ -82,26 +79,11 @@ pytestmark = pytest.mark.xdist_group("confined_containers")
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[str]:
     """A running sandbox of the real image."""
-    installation, sandbox_id = name_installation(), new_id()
-    request = ContainerRequest(
-        name=f"aw-{sandbox_id}",
-        image=SANDBOX_IMAGE,
-        command=None,
-        env={CONFIG_ENV: CONFIG_PATH},
-        labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
-        working_dir="/workspace/project",
-        memory_bytes=1024**3,
-        cpus=2.0,
-        pids=512,
-        capabilities=[],
-        runtime=None,
-    )
+    installation = name_installation()
     with docker_engine(installation) as engine:
-        engine.create(replace(request, has_files=False))
-        engine.put_file(request.name, CONFIG_PATH, CONFIG)
-        engine.start(request.name)
-        eventually(lambda: "startup complete" in str(engine.read_log(request.name).lines), deadline_seconds=180)
-        yield request.name
+        name = start_sandbox(engine, installation, CONFIG)
+        eventually(lambda: "startup complete" in str(engine.read_log(name).lines), deadline_seconds=180)
+        yield name
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,14 @@ All sandboxes have the same user, for which some limits count; the others count 
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
-from shared.ids import new_id
-from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from tests.isolation.sandboxes import start_sandbox
+from tests.services.engine import docker_engine, name_installation
 from worker.engine import kernel_limits
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest
-from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
 
+CONFIG = b'{"session_api_keys": ["k"], "secret_key": "s"}'
 # Takes one of something with each call until it is refused, or has `most`; says how many, and keeps them.
 TAKE = """
 import ctypes, fcntl, os, socket, sys
@@ -68,30 +65,9 @@ def sandboxes() -> Iterator[tuple[str, str]]:
     kernel_limits.raise_low()
     assert kernel_limits.find_low() == []
     installation = name_installation()
-    first, second = (make_request(installation) for _ in range(2))
     with docker_engine(installation) as engine:
-        for request in (first, second):
-            engine.create(replace(request, has_files=False))
-            engine.put_file(request.name, CONFIG_PATH, b'{"session_api_keys": ["k"], "secret_key": "s"}')
-            engine.start(request.name)
-        yield first.name, second.name
-
-
-def make_request(installation: str) -> ContainerRequest:
-    sandbox_id = new_id()
-    return ContainerRequest(
-        name=f"aw-{sandbox_id}",
-        image=SANDBOX_IMAGE,
-        command=None,
-        env={CONFIG_ENV: CONFIG_PATH},
-        labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
-        working_dir="/workspace/project",
-        memory_bytes=1024**3,
-        cpus=2.0,
-        pids=512,
-        capabilities=[],
-        runtime=None,
-    )
+        first, second = (start_sandbox(engine, installation, CONFIG) for _ in range(2))
+        yield first, second
 
 
 @contextmanager
