@@ -107,6 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--quick", action="store_true", help="leave out what starts processes or tries many examples")
     group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
+    group.addoption("--all-points", action="store_true", help="drills kill at equivalent points, too")
     group.addoption("--longest-first", action="store_true", help="begin with the tests that take longest")
     group.addoption("--seed", type=int, help="where tests that count through seeds begin; with --thorough at random")
 

@@ -58,4 +58,4 @@ def lanes(
 @pytest.fixture(scope="session")
 def recordings(lanes: Lanes, request: pytest.FixtureRequest) -> Recordings:
     """The points that operations reach on this database, shared by all tests; each operation is recorded once."""
-    return Recordings(lanes, thorough=bool(request.config.getoption("--thorough", default=False)))
+    return Recordings(lanes, thorough=bool(request.config.getoption("--all-points", default=False)))

@@ -32,12 +32,17 @@ def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[
     return _until_at_rest(lambda: _record_recovery(runner, operation, first))
 
 
-def die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
+def die_twice(
+    runner: Runner, operation: Operation, first: Point, second: Point, look: Callable[[Runner], None] | None = None
+) -> bool:
     """Kill a process at each of two points and check the promise; return whether the second point was reached too.
 
     The second death hits the same process during its recovery, or the other process when it reaches its point.
+
+    Args:
+        look: called after the second death, before the restart.
     """
-    return _until_met(lambda: _die_twice(runner, operation, first, second))
+    return _until_met(lambda: _die_twice(runner, operation, first, second, look))
 
 
 def _until_met(attempt: Callable[[], bool]) -> bool:
@@ -55,7 +60,7 @@ def _until_at_rest(attempt: Callable[[], list[Hit] | None]) -> list[Hit]:
 def _record(runner: Runner, operation: Operation) -> list[Hit] | None:
     attempt = _Attempt(runner, operation)
     met = runner.record(attempt.act, operation.owns)
-    attempt.conclude()
+    attempt.finish()
     return met
 
 
@@ -63,7 +68,7 @@ def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list
     attempt = _Attempt(runner, operation)
     act = partial(_die_and_recover, runner, first, attempt.act)
     met = runner.record(act, operation.recovery, idle_seconds=IDLE_SECONDS)
-    attempt.conclude()
+    attempt.finish()
     return met
 
 
@@ -71,11 +76,13 @@ def _die_at(runner: Runner, operation: Operation, point: Point) -> bool:
     attempt = _Attempt(runner, operation)
     died = runner.dies_at(*point, attempt.act)
     _restart(runner, [point[0]] if died else [])
-    attempt.conclude()
+    attempt.finish()
     return died
 
 
-def _die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
+def _die_twice(
+    runner: Runner, operation: Operation, first: Point, second: Point, look: Callable[[Runner], None] | None
+) -> bool:
     attempt = _Attempt(runner, operation)
     # The other process may reach its point before the first death, so arm it now.
     elsewhere = first[0] != second[0]
@@ -89,8 +96,10 @@ def _die_twice(runner: Runner, operation: Operation, first: Point, second: Point
         died = runner.await_death(second[0])
     else:
         runner.disarm(second[0])
+    if died and look is not None:
+        look(runner)
     _restart(runner, [name for name in PROCESSES if runner.is_dead(name)])
-    attempt.conclude()
+    attempt.finish()
     return died
 
 
@@ -111,7 +120,7 @@ class _Attempt:
         if self._operation.releases:
             self._runner.hold(self._operation.holds - self._operation.releases)
 
-    def conclude(self) -> None:
+    def finish(self) -> None:
         """Check the promise, and clean up."""
         self._runner.hold()
         self._runner.await_agreement()

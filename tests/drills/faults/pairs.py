@@ -2,8 +2,9 @@
 
     python -m tests.drills.faults --operations start pause resume delete --pairs all --report docs/reports/pairs
 
-The second points are those that the recovery from the first was seen to pass. `--pairs N` takes N pairs of each
-operation, chosen by `--seed`; `--thorough` takes every point before and after a write.
+The second points are those that the recovery from the first was seen to pass. Of the pairs that leave the same state
+(`pair_states`), one is run, chosen by `--seed`. `--pairs N` takes N of these of each operation. `--thorough` takes
+every pair, and every point before and after a write.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tests.drills.faults.crash_states import Hit, Point
 from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.pair_states import Recovery, all_pairs, distinct_pairs
 from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import SPECS
@@ -70,22 +72,36 @@ class Outcome:
     seconds: float = 0
 
 
-def find_pairs(lanes: Lanes, recordings: Recordings, operation: str) -> tuple[list[Pair], list[str]]:
-    """Find all pairs of an operation; return them and the problems of the recordings."""
-    points = recordings.points(operation)
+def find_pairs(
+    lanes: Lanes, recordings: Recordings, operation: str, chance: random.Random | None
+) -> tuple[list[Pair], list[str]]:
+    """Find the pairs of an operation; return them and the problems of the recordings.
+
+    Args:
+        chance: chooses one pair for each state; None: all pairs.
+    """
+    recoveries, problems = record_recoveries(lanes, recordings, operation)
+    choose = recordings.choose
+    found = all_pairs(recoveries, choose) if chance is None else distinct_pairs(recoveries, choose, chance)
+    return [Pair(operation, recovery.first, second) for recovery, second in found], problems
+
+
+def record_recoveries(lanes: Lanes, recordings: Recordings, operation: str) -> tuple[list[Recovery], list[str]]:
+    """Record the recovery from a death at each point of an operation; return the recoveries and the problems."""
+    [hits], points = recordings.hits([operation]), recordings.points(operation)
 
     def record_one(runner: Runner, first: Point) -> list[Hit]:
         return record_recovery(runner, OPERATIONS[operation], first)
 
-    found: list[list[Point]] = [[] for _ in points]
-    problems: list[str] = []
-    for number, outcome in lanes.attempt(record_one, points):
+    outcomes = dict(lanes.attempt(record_one, points))
+    recoveries, problems = [], []
+    for number, first in enumerate(points):
+        outcome = outcomes[number]
         if isinstance(outcome, Exception):
-            problems.append(f"{operation}: {' '.join(points[number])}: {outcome}")
+            problems.append(f"{operation}: {' '.join(first)}: {outcome}")
         else:
-            found[number] = recordings.choose(outcome)
-    pairs = [Pair(operation, first, second) for first, seconds in zip(points, found, strict=True) for second in seconds]
-    return pairs, problems
+            recoveries.append(Recovery(hits, first, outcome))
+    return recoveries, problems
 
 
 def try_pairs(lanes: Lanes, pairs: Sequence[Pair]) -> Iterator[Outcome]:
@@ -210,8 +226,9 @@ def main() -> None:
     with redirect_stdout(StringIO()), opened_lanes(given.database, given.width) as lanes:
         chosen: list[Pair] = []
         recordings = Recordings(lanes, thorough=given.thorough)
+        chance = None if given.thorough else random.Random(given.seed)
         for operation in given.operations:
-            pairs, problems = find_pairs(lanes, recordings, operation)
+            pairs, problems = find_pairs(lanes, recordings, operation, chance)
             _say(f"{operation}: {len(pairs)} pairs")
             pairs = choose(pairs, None if given.pairs == "all" else int(given.pairs), given.seed)
             report.plan(operation, pairs, problems)
@@ -246,7 +263,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--thorough",
         action="store_true",
-        help="all 2n points of n writes, not only the n + 1 that leave different states",
+        help="all points and pairs, not only those that leave different states",
     )
     parser.add_argument("--width", type=int, default=WIDTH, help="installations at once")
     parser.add_argument(

@@ -1,6 +1,9 @@
 """Two deaths within one operation: a few pairs of each user operation. `make faults PAIRS=all` runs all."""
 
 import random
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -9,12 +12,17 @@ from tests.drills.faults.crash_states import Point
 from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
-from tests.drills.faults.pairs import USER_OPERATIONS, Pair
+from tests.drills.faults.pair_states import START, Deaths, group_pairs
+from tests.drills.faults.pairs import USER_OPERATIONS, Pair, record_recoveries
 from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
+from tests.drills.faults.snapshots import Snapshot, take_snapshot
+from tests.services.valkey import Valkey
 
 SEED = 1
 FIRSTS, SECONDS = effort.choose(quick=1, change=1, thorough=2), 2
+# The number of states whose pairs are compared, for each operation.
+STATES = 6
 
 
 @pytest.mark.nightly  # runs at night only: for each change, the faults of chaos hit recoveries
@@ -42,3 +50,48 @@ def sample(chance: random.Random, items: list[Point], most: int) -> list[Point]:
 
 def _die(runner: Runner, pair: Pair) -> bool:
     return die_twice(runner, OPERATIONS[pair.operation], pair.first, pair.second)
+
+
+@pytest.mark.nightly  # a check of the drill, not of the service
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
+def test_pairs_of_one_state_leave_the_same(lanes: Lanes, recordings: Recordings, valkey_server: Valkey) -> None:
+    chance = random.Random(SEED)
+    for operation in ("pause", "resume"):
+        recoveries, problems = record_recoveries(lanes, recordings, operation)
+        assert problems == []
+        groups = [pairs for pairs in group_pairs(recoveries, recordings.choose) if is_compared(pairs)]
+        chosen = [chance.sample(pairs, 2) for pairs in chance.sample(groups, STATES)]
+
+        def leave(runner: Runner, pair: Deaths, name: str = operation) -> Snapshot:
+            return snapshot_after(runner, valkey_server, name, pair)
+
+        left = lanes.spread(leave, [pair for pairs in chosen for pair in pairs])
+        assert [compare(one, other) for one, other in zip(left[::2], left[1::2], strict=True)] == [{}] * STATES
+        # Otherwise a snapshot would be blind.
+        assert any(compare(one, other) for one, other in pairwise(left[::2]))
+
+
+def is_compared(pairs: Sequence[Deaths]) -> bool:
+    """Whether a state has several pairs. A start's pairs are one by convention: they leave different states."""
+    return len(pairs) > 1 and not pairs[0][1][1].startswith(f"{START}/")
+
+
+def compare(one: Snapshot, other: Snapshot) -> dict[str, tuple[Any, Any]]:
+    """What only one of two snapshots has, and what only the other has, by kind."""
+    return {kind: (one[kind] - other[kind], other[kind] - one[kind]) for kind in one if one[kind] != other[kind]}
+
+
+def snapshot_after(runner: Runner, broker: Valkey, operation: str, pair: Deaths) -> Snapshot:
+    """Run a pair; return what the second death left."""
+    recovery, second = pair
+    taken: list[Snapshot] = []
+    died = die_twice(
+        runner,
+        OPERATIONS[operation],
+        recovery.first,
+        second,
+        look=lambda runner: taken.append(take_snapshot(runner, broker)),
+    )
+    assert died, f"{operation}: {recovery.first}, then {second}"
+    return taken[-1]
