@@ -57,7 +57,7 @@ def _die(runner: Runner, pair: Pair) -> bool:
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_pairs_of_one_state_leave_the_same(lanes: Lanes, recordings: Recordings, valkey_server: Valkey) -> None:
     chance = random.Random(SEED)
-    for operation in ("pause", "resume"):
+    for operation in USER_OPERATIONS:
         recoveries, problems = record_recoveries(lanes, recordings, operation)
         assert problems == []
         groups = [pairs for pairs in group_pairs(recoveries, recordings.choose) if is_compared(pairs)]
