@@ -10,6 +10,7 @@ from shared import ids
 from shared.observability import correlation, failpoints, metrics
 from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID
 from shared.queue.jobs import (
+    BootWarmSandbox,
     CancelStart,
     CheckSandbox,
     DeleteConversation,
@@ -23,7 +24,6 @@ from shared.queue.jobs import (
     StartConversation,
     StartSandbox,
     StopSandbox,
-    WarmSandbox,
 )
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
     StartSandbox: reconcile,
-    WarmSandbox: reconcile,
+    BootWarmSandbox: reconcile,
     PauseSandbox: reconcile,
     StopSandbox: reconcile,
     ResumeSandbox: reconcile,

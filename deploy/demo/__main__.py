@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from deploy.demo.account import USER, temporary_key
-from deploy.demo.client import Service
-from deploy.demo.deadline import Deadline
+from deploy.demo.client import DemoService
+from deploy.demo.deadline import DemoDeadline
 from deploy.demo.errors import DemoError
 from deploy.demo.network import node_address, reachable
 from deploy.demo.scripted_model import ScriptedModel
@@ -72,14 +72,14 @@ def demo(
 
 def run(console: Console, options: Options) -> None:
     """Start the model, create the user and run the demo, then clean up in reverse order."""
-    deadline = Deadline(options.timeout)
-    with Service(options.url, "") as anyone:
+    deadline = DemoDeadline(options.timeout)
+    with DemoService(options.url, "") as anyone:
         anyone.check_alive()
     with ExitStack() as stack:
         model = stack.enter_context(scripted_model(options.model_host))
         stack.enter_context(reachable(model.url))
         key = options.key or stack.enter_context(temporary_key())
-        service = stack.enter_context(Service(options.url, key))
+        service = stack.enter_context(DemoService(options.url, key))
         if options.key is not None:
             require_unused_settings(service)
         console.print(f"Service {service.url}, scripted model {model.url}; no provider, no provider's key.")
@@ -95,7 +95,7 @@ def scripted_model(host: str | None) -> ScriptedModel:
         raise DemoError(f"cannot listen on {address} ({error.strerror}); set --model-host") from None
 
 
-def require_unused_settings(service: Service) -> None:
+def require_unused_settings(service: DemoService) -> None:
     """Fail if the user has model settings other than the demo's."""
     stored = service.settings().get("llm_model")
     if stored not in {None, "", MODEL}:

@@ -11,7 +11,7 @@ from deploy.demo.script import Json
 V1 = "/api/v1"
 
 
-class Service:
+class DemoService:
     """A client of the service at `url` with a user's key. Every failure is a DemoError."""
 
     def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:

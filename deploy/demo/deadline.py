@@ -8,7 +8,7 @@ from deploy.demo.errors import DemoError
 
 
 @dataclass
-class Deadline:
+class DemoDeadline:
     """A timeout of `seconds` for all waits of one demo. `pause` is the poll interval."""
 
     seconds: float

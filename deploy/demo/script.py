@@ -79,7 +79,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Wait:
+class Hold:
     """The answer `then`, sent when the gate is open."""
 
     gate: Gate
@@ -87,7 +87,7 @@ class Wait:
 
 
 Answer = Say | CallTool | RunCommand | Finish | Fail
-Response = Answer | Wait
+Response = Answer | Hold
 
 
 @dataclass(frozen=True)

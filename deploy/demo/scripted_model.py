@@ -17,12 +17,12 @@ from deploy.demo.script import (
     Fail,
     Finish,
     Gate,
+    Hold,
     Json,
     Response,
     RunCommand,
     Say,
     Script,
-    Wait,
 )
 from deploy.demo.server import Server
 
@@ -31,13 +31,13 @@ __all__ = [
     "Fail",
     "Finish",
     "Gate",
+    "Hold",
     "Response",
     "RunCommand",
     "Say",
     "Script",
     "ScriptedModel",
     "Seen",
-    "Wait",
 ]
 
 MAX_RECORDED = 200
@@ -133,7 +133,7 @@ class ScriptedModel:
         if name not in self.scripts:
             return Fail(404, f"no script for the model {name}")
         response = self.scripts[name].response_to(request)
-        if not isinstance(response, Wait):
+        if not isinstance(response, Hold):
             return response
         return response.then if response.gate.passed() else Fail(503, "the gate was not opened in time")
 
@@ -142,7 +142,7 @@ class ScriptedModel:
 
     def _gates(self) -> list[Gate]:
         responses = [response for script in self.scripts.values() for response in script.responses]
-        return [response.gate for response in responses if isinstance(response, Wait)]
+        return [response.gate for response in responses if isinstance(response, Hold)]
 
 
 def bare(name: str) -> str:

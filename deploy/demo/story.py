@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from deploy.demo.client import Service
-from deploy.demo.deadline import Deadline
+from deploy.demo.client import DemoService
+from deploy.demo.deadline import DemoDeadline
 from deploy.demo.display import answer_of, show_event, show_fields, show_heading
 from deploy.demo.errors import DemoError
 from deploy.demo.script import Finish, Json, RunCommand, Script
@@ -30,9 +30,9 @@ TITLE_WAIT = 20.0
 class Story:
     """One run of the demo against a service, shown on a console."""
 
-    service: Service
+    service: DemoService
     console: Console
-    deadline: Deadline
+    deadline: DemoDeadline
     sandbox_id: str | None = None
     shown: set[str] = field(default_factory=set)
     answered: bool = False

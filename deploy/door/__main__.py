@@ -16,7 +16,7 @@ from pathlib import Path
 
 from deploy.door import configuration
 from deploy.door.configuration import Door
-from deploy.door.network import SandboxNetwork, find_network
+from deploy.door.network import SandboxSubnet, find_network
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.agent_server.door import PURPOSE
 from shared.crypto import Vault
@@ -71,7 +71,7 @@ def find_haproxy() -> str:
     return found or sys.exit("door: haproxy is missing; install it with deploy/setup, or: apt-get install haproxy")
 
 
-def open_sockets(settings: WorkerSettings, network: SandboxNetwork) -> list[socket.socket]:
+def open_sockets(settings: WorkerSettings, network: SandboxSubnet) -> list[socket.socket]:
     """Open the sockets for the service and for sandboxes. A process that this one becomes inherits them.
 
     Raises:

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from string import Template
 from urllib.parse import urlsplit
 
-from deploy.door.network import SandboxNetwork
+from deploy.door.network import SandboxSubnet
 from shared.agent_server.door import ERROR_HEADER, TOKEN_HEADER
 from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS
 
@@ -117,7 +117,7 @@ class Door:
 
     inner_socket: int
     outer_socket: int
-    network: SandboxNetwork
+    network: SandboxSubnet
     tokens: Sequence[str]
     api_url: str
     certificate: str = ""
@@ -153,7 +153,7 @@ def write(door: Door) -> str:
     )
 
 
-def _reserved(network: SandboxNetwork) -> list[IPv4Address]:
+def _reserved(network: SandboxSubnet) -> list[IPv4Address]:
     """The addresses that no sandbox has: the node's own, and those of the network itself."""
     return [network.gateway, network.addresses.network_address, network.addresses.broadcast_address]
 

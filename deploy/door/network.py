@@ -14,22 +14,22 @@ BRIDGE = "docker0"
 DEFAULT = ("172.17.0.1", "255.255.0.0")
 
 
-class SandboxNetwork(NamedTuple):
+class SandboxSubnet(NamedTuple):
     """The sandboxes' addresses, and the node's own address among them."""
 
     addresses: IPv4Network
     gateway: IPv4Address
 
 
-def find_network(settings: Settings) -> SandboxNetwork:
+def find_network(settings: Settings) -> SandboxSubnet:
     """Return the network whose first host is the gateway: that of isolated sandboxes, or docker0's."""
     network = settings.sandbox_network if settings.network_isolation else settings.sandbox_addresses
     if network is not None:
-        return SandboxNetwork(network, network[1])
+        return SandboxSubnet(network, network[1])
     gateway, mask = _read_interface(SIOCGIFADDR), _read_interface(SIOCGIFNETMASK)
     if gateway is None or mask is None:
         gateway, mask = DEFAULT
-    return SandboxNetwork(IPv4Network(f"{gateway}/{mask}", strict=False), IPv4Address(gateway))
+    return SandboxSubnet(IPv4Network(f"{gateway}/{mask}", strict=False), IPv4Address(gateway))
 
 
 def _read_interface(request: int) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deploy.egress_proxy import configuration, decisions
-from deploy.egress_proxy.configuration import EgressProxy
+from deploy.egress_proxy.configuration import ProxyParameters
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.settings import Settings
 from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
@@ -40,7 +40,7 @@ def main() -> None:
         opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         program = in_memory("decisions", Path(decisions.__file__).read_text())
         asked = f"{python} -I {_of_parent(program)} {_of_parent(opened)}"
-        proxy = EgressProxy(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
+        proxy = ProxyParameters(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
     except (OSError, ValueError) as error:
         sys.exit(f"egress-proxy: {error}")
     file = in_memory("egress-proxy", configuration.write(proxy))

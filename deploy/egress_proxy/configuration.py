@@ -83,7 +83,7 @@ adapted_http_access allow all
 
 
 @dataclass(frozen=True)
-class EgressProxy:
+class ProxyParameters:
     """The parameters of a proxy's configuration.
 
     Args:
@@ -99,7 +99,7 @@ class EgressProxy:
     resolvers: Sequence[str] = ()
 
 
-def write(proxy: EgressProxy) -> str:
+def write(proxy: ProxyParameters) -> str:
     """Return the configuration."""
     return TEXT.substitute(
         address=proxy.address,

@@ -31,7 +31,7 @@ PROFILE = json.loads(SECCOMP)
 LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The filter does not forward this request; the message says why."""
 
 
@@ -83,18 +83,18 @@ def disk_body(text: bytes) -> int:
     """The checked body of `PUT /agent-workspace/disks/{name}`: the bytes of a new disk; 0: only an existing one."""
     size = _checked(_parse(text), {"bytes": _is_positive}, (), "the disk").get("bytes", 0)
     if size > MAX_BYTES:
-        raise Refused(f"a disk has {MAX_BYTES} bytes at most")
+        raise RequestRefused(f"a disk has {MAX_BYTES} bytes at most")
     return int(size)
 
 
 def network_body(text: bytes, policy: Policy) -> dict[str, Any]:
     """The checked body of `POST /networks/create`: the network of this node, exactly as its worker creates it."""
     if policy.network is None:
-        raise Refused("this node has no network of its own: AW_NETWORK_ISOLATION is off")
+        raise RequestRefused("this node has no network of its own: AW_NETWORK_ISOLATION is off")
     body = _parse(text)
     wanted = network_data(policy.network)
     if not isinstance(body, dict) or {key: value for key, value in body.items() if value not in EMPTY} != wanted:
-        raise Refused("the network is not this node's")
+        raise RequestRefused("the network is not this node's")
     return wanted
 
 
@@ -107,7 +107,7 @@ def label_filters(text: str, policy: Policy, *, names: bool = False) -> str:
     filters = _parse(text.encode() or b"{}")
     label = f"{INSTALLATION_LABEL}={policy.installation}"
     if not (_lists(filters, "label", label) or (names and _lists(filters, "name", "^aw-"))):
-        raise Refused("filters do not name this installation")
+        raise RequestRefused("filters do not name this installation")
     return json.dumps(filters)
 
 
@@ -137,13 +137,13 @@ def _host_config_checks(name: str, policy: Policy) -> dict[str, Check]:
 def _checked(body: Any, checks: Mapping[str, Check], required: tuple[str, ...], place: str) -> dict[str, Any]:
     """The fields that are not empty, each of which has passed its check."""
     if not isinstance(body, dict):
-        raise Refused(f"{place} is not an object")
+        raise RequestRefused(f"{place} is not an object")
     found = {name: value for name, value in body.items() if value not in EMPTY}
     for name, value in found.items():
         if name not in checks or not _passes(checks[name], value):
-            raise Refused(f"{name} of {place} has a value that is not allowed")
+            raise RequestRefused(f"{name} of {place} has a value that is not allowed")
     if missing := [name for name in required if name not in found]:
-        raise Refused(f"{place} has no {missing[0]}")
+        raise RequestRefused(f"{place} has no {missing[0]}")
     return found
 
 
@@ -158,7 +158,7 @@ def _parse(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise Refused("a body or filter is not JSON") from None
+        raise RequestRefused("a body or filter is not JSON") from None
 
 
 def _lists(filters: Any, key: str, value: str) -> bool:

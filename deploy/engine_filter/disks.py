@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploy.engine_filter.bodies import NAME, Refused, disk_body
+from deploy.engine_filter.bodies import NAME, RequestRefused, disk_body
 from deploy.engine_filter.requests import Request
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.disks import ROUTE
@@ -38,7 +38,7 @@ class DiskRoute:
         """
         found = TARGET.fullmatch(request.path)
         if found is None or request.query:
-            raise Refused("workers do not make this request")
+            raise RequestRefused("workers do not make this request")
         images, name = self._find(), found["name"]
         match request.method, name:
             case "GET", None:
@@ -51,7 +51,7 @@ class DiskRoute:
             case "DELETE", str():
                 images.remove(name)
             case _:
-                raise Refused("workers do not make this request")
+                raise RequestRefused("workers do not make this request")
         return {}
 
     def _find(self) -> DiskImages:
@@ -59,6 +59,6 @@ class DiskRoute:
             root = Path((self._inspect("/info") or {})["DockerRootDir"])
             images = DiskImages(root, self._installation)
             if (lacking := missing_for(root)) and not images.names():
-                raise Refused(f"the filter lacks {lacking} for disk images")
+                raise RequestRefused(f"the filter lacks {lacking} for disk images")
             self._images = images
         return self._images

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from deploy.engine_filter.bodies import Refused
+from deploy.engine_filter.bodies import RequestRefused
 from worker.network.firewall import Firewall, document, read_document
-from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Change, Place
+from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Place, RulesChange
 
 PARTS = " . "
 # What PUT has.
@@ -40,7 +40,7 @@ class NetworkRoute:
         elif method == "DELETE":
             self._firewall.remove()
         else:
-            raise Refused("the network rules are read by GET, and changed by PUT and DELETE")
+            raise RequestRefused("the network rules are read by GET, and changed by PUT and DELETE")
         return {}
 
     def _put(self, found: dict[str, Allowed]) -> None:
@@ -49,23 +49,23 @@ class NetworkRoute:
         elif "disconnect" in found:
             self._firewall.disconnect(found["disconnect"].models)
         else:
-            self._firewall.change(Change(found["add"], found["remove"]))
+            self._firewall.change(RulesChange(found["add"], found["remove"]))
 
     def _read(self, text: bytes) -> dict[str, Allowed]:
         try:
             body = json.loads(text)
         except (ValueError, RecursionError):
-            raise Refused("the body is not JSON") from None
+            raise RequestRefused("the body is not JSON") from None
         if not isinstance(body, dict) or set(body) not in KEYS:
-            raise Refused("the body has neither allowed, nor add and remove, nor disconnect")
+            raise RequestRefused("the body has neither allowed, nor add and remove, nor disconnect")
         return {key: self._read_sets(value) for key, value in body.items()}
 
     def _read_sets(self, found: Any) -> Allowed:
         if not isinstance(found, dict) or not found.keys() <= TYPES.keys():
-            raise Refused("the rules have a set that is not known")
+            raise RequestRefused("the rules have a set that is not known")
         for name, elements in found.items():
             if not isinstance(elements, list) or not all(self._is_element(name, each) for each in elements):
-                raise Refused(f"an element of {name} is not one of this network")
+                raise RequestRefused(f"an element of {name} is not one of this network")
         return read_document(found)
 
     def _is_element(self, name: str, found: Any) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
-from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.bodies import Policy, RequestRefused
 from deploy.engine_filter.disks import DiskRoute
 from deploy.engine_filter.network import NetworkRoute
-from deploy.engine_filter.requests import Context, Request, admit, parse
+from deploy.engine_filter.requests import Request, RuleContext, admit, parse
 from worker.engine.protocol import EngineFailing
 from worker.network.firewall import ROUTE, FirewallError
 
@@ -80,19 +80,19 @@ class _Handler(BaseHTTPRequestHandler):
             if DiskRoute.serves(request):
                 self._answer(200, self.server.disks.answer(request))
             else:
-                self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
+                self._forward(admit(request, RuleContext(self.server.policy, _Inspector(self.server, request.version))))
         except EngineFailing as error:
             self._answer(500, {"message": str(error)})
-        except Refused as error:
+        except RequestRefused as error:
             log.warning("engine_request_refused", method=self.command, path=self.path, why=str(error))
             self._answer(403, {"message": f"the engine filter refuses this: {error}"})
 
     def _read_body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", ["0"])
         if self.headers.get("Transfer-Encoding") or len(lengths) > 1 or not lengths[0].isdecimal():
-            raise Refused("the body has no plain length")
+            raise RequestRefused("the body has no plain length")
         if int(lengths[0]) > MAX_BODY_BYTES:
-            raise Refused(f"the body has more than {MAX_BODY_BYTES} bytes")
+            raise RequestRefused(f"the body has more than {MAX_BODY_BYTES} bytes")
         return self.rfile.read(int(lengths[0]))
 
     def _forward(self, request: Request) -> None:
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             fields["X-Registry-Auth"] = registry
         lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
         if any(not line.isprintable() for line in lines):
-            raise Refused("the head of the request has control characters")
+            raise RequestRefused("the head of the request has control characters")
         return "\r\n".join([*lines, "", ""]).encode()
 
     def _pass_response(self, engine: socket.socket) -> None:
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve_network(self, network: NetworkRoute) -> None:
         try:
             self._answer(200, network.serve(self.command, self._read_body()))
-        except Refused as error:
+        except RequestRefused as error:
             log.warning("network_rules_refused", why=str(error))
             self._answer(403, {"message": f"the engine filter refuses this: {error}"})
         except FirewallError as error:

@@ -11,7 +11,7 @@ from deploy.engine_filter.bodies import (
     NAME,
     OWN_NAME,
     Policy,
-    Refused,
+    RequestRefused,
     container_body,
     label_filters,
     network_body,
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Context:
+class RuleContext:
     """What a check may use."""
 
     policy: Policy
@@ -50,7 +50,7 @@ class Context:
     inspect: Callable[[str], dict[str, Any] | None]
 
 
-Rule = Callable[[Request, "re.Match[str]", Context], Request]
+Rule = Callable[[Request, "re.Match[str]", RuleContext], Request]
 
 
 def parse(method: str, target: str, body: bytes, content_type: str) -> Request:
@@ -63,15 +63,15 @@ def parse(method: str, target: str, body: bytes, content_type: str) -> Request:
         parts = urlsplit(target)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise Refused("the request is malformed") from None
+        raise RequestRefused("the request is malformed") from None
     version = VERSION.match(parts.path)
     if len(dict(query)) < len(query) or parts.scheme or parts.netloc or parts.fragment or "/../" in parts.path:
-        raise Refused("the request is ambiguous")
+        raise RequestRefused("the request is ambiguous")
     prefix = version.group() if version else ""
     return Request(method, prefix, parts.path.removeprefix(prefix).replace("%40", "@"), dict(query), body, content_type)
 
 
-def admit(request: Request, context: Context) -> Request:
+def admit(request: Request, context: RuleContext) -> Request:
     """The request to forward.
 
     Raises:
@@ -81,28 +81,28 @@ def admit(request: Request, context: Context) -> Request:
         found = re.fullmatch(pattern, request.path)
         if found and request.method in methods.split():
             if excess := request.query.keys() - set(query.split()):
-                raise Refused(f"{request.path} has the parameter {min(excess)}")
+                raise RequestRefused(f"{request.path} has the parameter {min(excess)}")
             return rule(request, found, context)
-    raise Refused("workers do not make this request")
+    raise RequestRefused("workers do not make this request")
 
 
-def _pass(request: Request, _found: "re.Match[str]", _context: Context) -> Request:
+def _pass(request: Request, _found: "re.Match[str]", _context: RuleContext) -> Request:
     return replace(request, body=b"")
 
 
-def _list(request: Request, _found: "re.Match[str]", context: Context) -> Request:
+def _list(request: Request, _found: "re.Match[str]", context: RuleContext) -> Request:
     names = request.path == "/volumes"
     filters = label_filters(request.query.get("filters", ""), context.policy, names=names)
     return replace(request, query=request.query | {"filters": filters}, body=b"")
 
 
-def _pull(request: Request, _found: "re.Match[str]", _context: Context) -> Request:
+def _pull(request: Request, _found: "re.Match[str]", _context: RuleContext) -> Request:
     if not IMAGE.fullmatch(request.query.get("fromImage", "")):
-        raise Refused("the image has no valid name")
+        raise RequestRefused("the image has no valid name")
     return replace(request, body=b"")
 
 
-def _own_container(request: Request, found: "re.Match[str]", context: Context) -> Request:
+def _own_container(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
     """Refer to the container by its id: another one may have the name later."""
     inspected = _inspect(context, "containers", found["name"], "/json")
     labels = (inspected or {}).get("Config", {}).get("Labels")
@@ -111,30 +111,30 @@ def _own_container(request: Request, found: "re.Match[str]", context: Context) -
     return replace(request, path=path, body=request.body if request.method == "PUT" else b"")
 
 
-def _rename(request: Request, found: "re.Match[str]", context: Context) -> Request:
+def _rename(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
     """Give a container the name of its own sandbox only."""
     inspected = _inspect(context, "containers", found["name"], "/json")
     labels = (inspected or {}).get("Config", {}).get("Labels") or {}
     _require_own(inspected, labels, context)
     if SANDBOX_LABEL not in labels or request.query.get("name") != f"aw-{labels[SANDBOX_LABEL]}":
-        raise Refused("the name is not that of the container's sandbox")
+        raise RequestRefused("the name is not that of the container's sandbox")
     return replace(request, body=b"")
 
 
-def _own_volume(request: Request, found: "re.Match[str]", context: Context) -> Request:
+def _own_volume(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
     _require_own_volume(found["name"], context)
     return replace(request, body=b"")
 
 
-def _own_network(request: Request, found: "re.Match[str]", context: Context) -> Request:
+def _own_network(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
     _require_own_network(found["name"], context)
     return replace(request, body=b"")
 
 
-def _create_container(request: Request, _found: "re.Match[str]", context: Context) -> Request:
+def _create_container(request: Request, _found: "re.Match[str]", context: RuleContext) -> Request:
     name = request.query.get("name", "")
     if not NAME.fullmatch(name):
-        raise Refused("the container has no name of a sandbox")
+        raise RequestRefused("the container has no name of a sandbox")
     body = container_body(request.body, name, context.policy)
     _require_own_volume(name, context)
     networks = {*body.get("NetworkingConfig", {}).get("EndpointsConfig", {}), body["HostConfig"].get("NetworkMode", "")}
@@ -143,37 +143,37 @@ def _create_container(request: Request, _found: "re.Match[str]", context: Contex
     return _with_body(request, body)
 
 
-def _create_volume(request: Request, _found: "re.Match[str]", context: Context) -> Request:
+def _create_volume(request: Request, _found: "re.Match[str]", context: RuleContext) -> Request:
     body = volume_body(request.body, context.policy)
     _require_own_volume(body["Name"], context)  # the engine returns an existing one
     return _with_body(request, body)
 
 
-def _create_network(request: Request, _found: "re.Match[str]", context: Context) -> Request:
+def _create_network(request: Request, _found: "re.Match[str]", context: RuleContext) -> Request:
     return _with_body(request, network_body(request.body, context.policy))
 
 
-def _require_own_volume(name: str, context: Context) -> None:
+def _require_own_volume(name: str, context: RuleContext) -> None:
     """Check that the volume is this installation's, or one that the engine made for a container: it has no labels."""
     volume = _inspect(context, "volumes", name)
     labels = (volume or {}).get("Labels") or {}
     if INSTALLATION_LABEL in labels:
         _require_own(volume, labels, context)
     elif (volume or {}).get("Options"):
-        raise Refused("the volume has options, and may be a folder of the host")
+        raise RequestRefused("the volume has options, and may be a folder of the host")
 
 
-def _require_own_network(name: str, context: Context) -> None:
+def _require_own_network(name: str, context: RuleContext) -> None:
     network = _inspect(context, "networks", name)
     _require_own(network, (network or {}).get("Labels"), context)
 
 
-def _require_own(found: dict[str, Any] | None, labels: dict[str, str] | None, context: Context) -> None:
+def _require_own(found: dict[str, Any] | None, labels: dict[str, str] | None, context: RuleContext) -> None:
     if found is not None and (labels or {}).get(INSTALLATION_LABEL) != context.policy.installation:
-        raise Refused("it does not belong to this installation")
+        raise RequestRefused("it does not belong to this installation")
 
 
-def _inspect(context: Context, kind: str, name: str, suffix: str = "") -> dict[str, Any] | None:
+def _inspect(context: RuleContext, kind: str, name: str, suffix: str = "") -> dict[str, Any] | None:
     return context.inspect(f"/{kind}/{name}{suffix}")
 
 

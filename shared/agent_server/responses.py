@@ -128,7 +128,7 @@ def read_shape(content: bytes, shape: type[Shape], max_values: int = limits.MAX_
         raise ValueError("the document has another shape") from None
 
 
-class ErrorBody(BaseModel):
+class FailureBody(BaseModel):
     """The body of an error response."""
 
     detail: Any = None
@@ -142,11 +142,11 @@ def error_text(content: bytes) -> str:
     return "; ".join(text for text in texts if text)
 
 
-def _read_error(content: bytes) -> ErrorBody:
+def _read_error(content: bytes) -> FailureBody:
     try:
-        return read_shape(content, ErrorBody)[0]
+        return read_shape(content, FailureBody)[0]
     except ValueError:
-        return ErrorBody()
+        return FailureBody()
 
 
 def _problems(detail: object) -> str:
@@ -226,7 +226,7 @@ class Running(BaseModel):
     id: Uuid
 
 
-class Page(BaseModel, Generic[Item]):
+class ItemPage(BaseModel, Generic[Item]):
     """A page of a list, and the id of the next page."""
 
     items: Annotated[list[Item], Field(max_length=limits.MAX_ITEMS)]
@@ -239,16 +239,16 @@ class MessageContent(BaseModel):
     content: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
 
 
-class Message(BaseModel):
+class MessageEvent(BaseModel):
     """A message event."""
 
     id: Name
     llm_message: MessageContent = MessageContent()
 
 
-RunningPage = Page[Running]
-MessagePage = Page[Message]
-EventPage = Page[dict[str, Any]]
+RunningPage = ItemPage[Running]
+MessagePage = ItemPage[MessageEvent]
+EventPage = ItemPage[dict[str, Any]]
 
 
 class GitChanges(RootModel[list[dict[str, Any]]]):
@@ -274,4 +274,4 @@ class Hooks(BaseModel):
     hook_config: Annotated[dict[str, list[Any] | None], Field(max_length=limits.MAX_HOOKS)] | None
 
 
-AnyPage = TypeVar("AnyPage", bound=Page[Any])
+AnyPage = TypeVar("AnyPage", bound=ItemPage[Any])

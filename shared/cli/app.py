@@ -8,35 +8,37 @@ from typer.core import TyperGroup
 
 from shared import __version__
 from shared.cli.exits import INTERRUPTED, fail
-from shared.cli.lazy import LazyCommand, Source
+from shared.cli.lazy import Command, LazyCommand
 from shared.cli.output import NAME
 
 USE = "Use a service, from any machine"
 OPERATE = "Operate a service, on its machine"
 COMMANDS = {
-    "login": Source("shared.cli.remote.login:login", "Log in to a service, with a browser.", USE),
-    "logout": Source("shared.cli.remote.login:logout", "Revoke this machine's key, and forget it.", USE),
-    "context": Source("shared.cli.remote.context_commands:contexts", "Choose between the services you use.", USE),
-    "sandboxes": Source("shared.cli.sandbox_logs:sandboxes", "Start, use, pause and delete sandboxes.", USE),
-    "conversations": Source("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
-    "keys": Source("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
-    "explain": Source("shared.cli.checks.explain:explain", "Explain a reason, and what to do about it.", USE),
-    "all": Source("shared.cli.service.processes:everything", "Run the service on this machine.", OPERATE),
-    "server": Source("shared.cli.service.processes:server", "Run one API process.", OPERATE),
-    "worker": Source("shared.cli.service.processes:worker", "Run a worker beside a Docker Engine.", OPERATE),
-    "status": Source("shared.cli.checks.status:status", "Show nodes, sandboxes and waiting work.", OPERATE),
-    "doctor": Source("shared.cli.checks.doctor:doctor", "Find what is wrong on this machine.", OPERATE),
-    "users": Source("shared.cli.local.users:users", "Manage users.", OPERATE),
-    "specs": Source("shared.cli.local.specs:specs", "Manage sandbox specs. The first spec is the default.", OPERATE),
-    "pools": Source("shared.cli.local.pools:pools", "Manage warm pools: sandboxes booted in advance.", OPERATE),
-    "nodes": Source("shared.cli.local.nodes:nodes", "Manage nodes: Docker Engines with their workers.", OPERATE),
-    "models": Source("shared.cli.local.models:models", "Manage model servers on private addresses.", OPERATE),
-    "settings": Source("shared.cli.local.service:configuration", "Show the configuration.", OPERATE),
-    "db": Source("shared.cli.local.database:database", "Migrate, check, back up and restore the database.", OPERATE),
+    "login": Command("shared.cli.remote.login:login", "Log in to a service, with a browser.", USE),
+    "logout": Command("shared.cli.remote.login:logout", "Revoke this machine's key, and forget it.", USE),
+    "context": Command("shared.cli.remote.context_commands:contexts", "Choose between the services you use.", USE),
+    "sandboxes": Command("shared.cli.sandbox_logs:sandboxes", "Start, use, pause and delete sandboxes.", USE),
+    "conversations": Command("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
+    "keys": Command("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
+    "explain": Command("shared.cli.checks.explain:explain", "Explain a reason, and what to do about it.", USE),
+    "all": Command("shared.cli.service.processes:everything", "Run the service on this machine.", OPERATE),
+    "server": Command("shared.cli.service.processes:server", "Run one API process.", OPERATE),
+    "worker": Command("shared.cli.service.processes:worker", "Run a worker beside a Docker Engine.", OPERATE),
+    "status": Command("shared.cli.checks.status:status", "Show nodes, sandboxes and waiting work.", OPERATE),
+    "doctor": Command("shared.cli.checks.doctor:doctor", "Find what is wrong on this machine.", OPERATE),
+    "users": Command("shared.cli.local.users:users", "Manage users.", OPERATE),
+    "specs": Command("shared.cli.local.specs:specs", "Manage sandbox specs. The first spec is the default.", OPERATE),
+    "pools": Command("shared.cli.local.pools:pools", "Manage warm pools: sandboxes booted in advance.", OPERATE),
+    "nodes": Command("shared.cli.local.nodes:nodes", "Manage nodes: Docker Engines with their workers.", OPERATE),
+    "models": Command("shared.cli.local.models:models", "Manage model servers on private addresses.", OPERATE),
+    "settings": Command("shared.cli.local.service:configuration", "Show the configuration.", OPERATE),
+    "db": Command("shared.cli.local.database:database", "Migrate, check, back up and restore the database.", OPERATE),
     # What `make run` calls.
-    "migrate": Source("shared.cli.local.database:migration", "The same as `db migrate`.", OPERATE, hidden=True),
-    "bootstrap": Source("shared.cli.local.service:first_user", "Create the first user, `admin`.", OPERATE, hidden=True),
-    "broker": Source("shared.cli.local.service:embedded", "Run the embedded broker.", OPERATE, hidden=True),
+    "migrate": Command("shared.cli.local.database:migration", "The same as `db migrate`.", OPERATE, hidden=True),
+    "bootstrap": Command(
+        "shared.cli.local.service:first_user", "Create the first user, `admin`.", OPERATE, hidden=True
+    ),
+    "broker": Command("shared.cli.local.service:embedded", "Run the embedded broker.", OPERATE, hidden=True),
 }
 
 

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 
 @dataclass(frozen=True)
-class Source:
+class Command:
     """Where a command is, and what its parent's help says about it.
 
     Args:
@@ -29,7 +29,7 @@ class Source:
 class LazyCommand(TyperCommand):
     """A command's name and summary. The command itself is loaded when it is called or completed."""
 
-    def __init__(self, name: str, source: Source) -> None:
+    def __init__(self, name: str, source: Command) -> None:
         super().__init__(name, help=source.summary, rich_help_panel=source.panel, hidden=source.hidden)
         self._path = source.path
 

@@ -31,7 +31,7 @@ MAX_SPECS = 100
 OTHER = "other"
 
 
-class Source(StrEnum):
+class StartSource(StrEnum):
     """The source of a new sandbox."""
 
     POOL = "pool"
@@ -41,7 +41,7 @@ class Source(StrEnum):
 
 
 # The sources of sandboxes that have an owner from the start on.
-OWNED = (Source.POOL, Source.BOOT)
+OWNED = (StartSource.POOL, StartSource.BOOT)
 
 
 # The metrics of all processes are here; those of HTTP, which only the API has, are in `api.middleware.responses`.
@@ -117,19 +117,19 @@ _specs: set[str] = set()
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def record_start(session: Session, spec_id: str, source: Source) -> None:
+def record_start(session: Session, spec_id: str, source: StartSource) -> None:
     """Record that this transaction starts a sandbox. It is counted after the commit."""
     session.info.setdefault(STARTS, []).append((spec_id, source))
 
 
 def count_starts(session: Session) -> None:
     """Count the starts recorded in a committed session."""
-    starts: Collection[tuple[str, Source]] = session.info.get(STARTS, ())
+    starts: Collection[tuple[str, StartSource]] = session.info.get(STARTS, ())
     for spec_id, source in starts:
         count_start(spec_id, source)
 
 
-def count_start(spec_id: str, source: Source) -> None:
+def count_start(spec_id: str, source: StartSource) -> None:
     """Count a committed start."""
     with suppress(Exception):  # a metric must not fail a committed transaction
         spec = _label(spec_id)
@@ -144,7 +144,7 @@ def observe_refill(spec_id: str, took: timedelta) -> None:
         _REFILL.labels(_label(spec_id)).observe(max(0.0, took.total_seconds()))
 
 
-def observe_start(source: Source, phases: Mapping[str, float]) -> None:
+def observe_start(source: StartSource, phases: Mapping[str, float]) -> None:
     """Record the seconds of a sandbox's start, by phase."""
     with suppress(Exception):
         for phase, seconds in phases.items():

@@ -22,7 +22,7 @@ class StartSandbox(Job):
     task = "sandboxes.start"
 
 
-class WarmSandbox(Job):
+class BootWarmSandbox(Job):
     """Boot a warm sandbox."""
 
     task = "sandboxes.warm"

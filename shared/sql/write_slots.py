@@ -36,14 +36,14 @@ PLACES = "places"
 caller: ContextVar[str | None] = ContextVar("caller", default=None)
 
 
-class Refused(PoolTimeout):
+class WriteSlotRefused(PoolTimeout):
     """Another transaction has just run into its lock timeout, or too many wait behind one that does not end."""
 
 
 def is_lock_timeout(error: Exception) -> bool:
     """Whether the error is a timeout for a lock that another transaction holds."""
     is_own = isinstance(error, OperationalError) and isinstance(error.orig, LockNotAvailable)
-    return is_own or isinstance(error, Refused)
+    return is_own or isinstance(error, WriteSlotRefused)
 
 
 class _Share(NamedTuple):
@@ -142,10 +142,10 @@ class WriteSlots:
             Refused: waiting for one is pointless.
         """
         if who is not None and self._refused_until.get(who, 0.0) > time.monotonic():
-            raise Refused("another transaction of this caller timed out waiting for a lock")
+            raise WriteSlotRefused("another transaction of this caller timed out waiting for a lock")
         has_room = self._total < self._slots and all(self._writing[share] < share.max_writing for share in shares)
         if not has_room and any(map(self._is_crowded, shares)):
-            raise Refused("too many transactions wait for one that does not end")
+            raise WriteSlotRefused("too many transactions wait for one that does not end")
         return has_room
 
     def _is_crowded(self, share: _Share) -> bool:

@@ -54,7 +54,7 @@ class Requester:
     address: str = ""
 
 
-class Begun(NamedTuple):
+class NewAuthorization(NamedTuple):
     """The codes of a new request, which can't be read later."""
 
     device_code: str
@@ -70,11 +70,11 @@ class Polled:
     interval: int = INTERVAL_SECONDS
 
 
-def begin(session: Session, vault: Vault, requester: Requester) -> Begun:
+def begin(session: Session, vault: Vault, requester: Requester) -> NewAuthorization:
     """Open a request. If too many are pending, delete those with the oldest polls."""
     _delete_old(session)
     _make_room(session)
-    begun = Begun(secrets.token_urlsafe(32), _new_user_code())
+    begun = NewAuthorization(secrets.token_urlsafe(32), _new_user_code())
     session.add(
         DeviceAuthorization(
             device_code_digest=vault.digest(begun.device_code),

@@ -22,14 +22,14 @@ LIFE_SECONDS = 14 * 24 * 3600
 MAX_SESSIONS = 20
 
 
-class Begun(NamedTuple):
+class NewSession(NamedTuple):
     """A new login: its token, which can't be read later, and its lifetime in seconds."""
 
     token: str
     seconds: int
 
 
-def begin(session: Session, vault: Vault, key_id: str) -> Begun:
+def begin(session: Session, vault: Vault, key_id: str) -> NewSession:
     """Begin a login with a key.
 
     Args:
@@ -43,7 +43,7 @@ def begin(session: Session, vault: Vault, key_id: str) -> Begun:
     token = secrets.token_urlsafe(32)
     session.add(WebSession(key_id=key_id, digest=vault.digest(token), expires_at=ends))
     session.flush()
-    return Begun(token, max(0, int((ends - now()).total_seconds())))
+    return NewSession(token, max(0, int((ends - now()).total_seconds())))
 
 
 def end(session: Session, vault: Vault, token: str) -> None:

@@ -16,8 +16,8 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.observability import metrics
-from shared.observability.metrics import Source
-from shared.queue.jobs import Job, PauseSandbox, StartSandbox, WarmSandbox
+from shared.observability.metrics import StartSource
+from shared.queue.jobs import BootWarmSandbox, Job, PauseSandbox, StartSandbox
 from shared.sandboxes import deadlines, specs
 from shared.sandboxes import quotas as sandbox_quotas
 from shared.sandboxes import status as sandbox_status
@@ -39,7 +39,7 @@ class SandboxStart:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The jobs to enqueue after the commit."""
-        start = WarmSandbox if self.sandbox.owner_id is None else StartSandbox
+        start = BootWarmSandbox if self.sandbox.owner_id is None else StartSandbox
         pauses = (PauseSandbox(row.id, row.node_id) for row in self.paused)
         return (*pauses, start(self.sandbox.id, self.sandbox.node_id))
 
@@ -102,14 +102,14 @@ def start_in_one_statement(
     for row in database.execute_and_commit(WITH_ENTRY, bind_claim(vault, spec_id, columns)):
         started = SandboxStart(*read_claim(row))
         database.notify(Change(owner_id, Kind.SANDBOX, started.sandbox.id, started.sandbox.status))
-        metrics.count_start(started.spec.id, Source.POOL)
+        metrics.count_start(started.spec.id, StartSource.POOL)
         return started
     return None
 
 
 def _claim(session: Session, vault: Vault, spec: SandboxSpec, columns: Mapping[str, Any]) -> Sandbox | None:
     sandbox_id = session.execute(IN_TRANSACTION, bind_claim(vault, spec.id, columns)).scalar_one_or_none()
-    metrics.record_start(session, spec.id, Source.BOOT if sandbox_id is None else Source.POOL)
+    metrics.record_start(session, spec.id, StartSource.BOOT if sandbox_id is None else StartSource.POOL)
     if sandbox_id is None:
         return None
     sandbox_status.record_claim(session, sandbox_id)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from deploy.demo import __main__ as command
 from deploy.demo import account
-from deploy.demo.client import Service
-from deploy.demo.deadline import Deadline
+from deploy.demo.client import DemoService
+from deploy.demo.deadline import DemoDeadline
 from deploy.demo.display import render, shortened
 from deploy.demo.errors import DemoError
 from deploy.demo.network import gateway
@@ -117,8 +117,8 @@ def recorded() -> RecordedService:
 
 def story_of(recorded: RecordedService, seconds: float = 30) -> tuple[Story, io.StringIO]:
     written = io.StringIO()
-    service = Service(URL, "key", httpx.MockTransport(recorded))
-    deadline = Deadline(seconds, pause=0.001)
+    service = DemoService(URL, "key", httpx.MockTransport(recorded))
+    deadline = DemoDeadline(seconds, pause=0.001)
     return Story(service, Console(file=written, width=100), deadline), written
 
 
@@ -215,7 +215,7 @@ def test_keep_decides_whether_the_sandbox_stays(recorded: RecordedService, *, ke
 def test_real_user_s_model_settings_are_not_replaced() -> None:
     stored = httpx.MockTransport(lambda _: httpx.Response(200, json={"llm_model": "openai/gpt-x"}))
     with pytest.raises(DemoError, match="openai/gpt-x"):
-        command.require_unused_settings(Service(URL, "key", stored))
+        command.require_unused_settings(DemoService(URL, "key", stored))
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,14 @@ def test_user_without_settings_or_with_those_of_the_demo_may_run_it(reply: httpx
         asked.append(request)
         return reply
 
-    command.require_unused_settings(Service(URL, "key", httpx.MockTransport(answer)))
+    command.require_unused_settings(DemoService(URL, "key", httpx.MockTransport(answer)))
     assert [(request.method, request.url.path) for request in asked] == [("GET", "/api/settings")]
 
 
 def test_error_response_is_shown_with_its_body() -> None:
     refusing = httpx.MockTransport(lambda _: httpx.Response(422, json={"detail": "no such field"}))
     with pytest.raises(DemoError, match=r"answered 422.*no such field"):
-        Service(URL, "key", refusing).start_conversation("hello")
+        DemoService(URL, "key", refusing).start_conversation("hello")
 
 
 @pytest.fixture

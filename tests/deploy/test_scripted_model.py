@@ -13,12 +13,12 @@ from deploy.demo.scripted_model import (
     Fail,
     Finish,
     Gate,
+    Hold,
     Response,
     RunCommand,
     Say,
     Script,
     ScriptedModel,
-    Wait,
 )
 
 KEY = "model-key"
@@ -44,8 +44,8 @@ def model(gate: Gate) -> Iterator[ScriptedModel]:
         "openai/demo": PLAN,
         "openai/other": Script([Say("Hello")], title="Another title"),
         "broken": [Fail(429, "slow down")],
-        "held": [Wait(gate, Finish("at last"))],
-        "forgotten": [Wait(Gate(deadline=0.05), Finish("never"))],
+        "held": [Hold(gate, Finish("at last"))],
+        "forgotten": [Hold(Gate(deadline=0.05), Finish("never"))],
     }
     with ScriptedModel(scripts, api_key=KEY) as running:
         yield running
@@ -209,7 +209,7 @@ def test_gate_that_stays_closed_ends_in_an_error(client: httpx.Client) -> None:
 
 
 def test_stopping_opens_gates_and_frees_the_port(gate: Gate) -> None:
-    model = ScriptedModel({"held": [Wait(gate, Finish("at last"))]}).start()
+    model = ScriptedModel({"held": [Hold(gate, Finish("at last"))]}).start()
     with httpx.Client(base_url=model.url, timeout=30, trust_env=False) as http, ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, http, USER, model="held")
         assert gate.reached.wait(30)

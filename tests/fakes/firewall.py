@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from worker.network.firewall import FirewallError
-from worker.network.rules import Allowed, Change
+from worker.network.rules import Allowed, RulesChange
 
 
 class FakeFirewall:
@@ -27,7 +27,7 @@ class FakeFirewall:
         self.writes += 1
         self.allowed = allowed
 
-    def change(self, change: Change) -> None:
+    def change(self, change: RulesChange) -> None:
         self._enter()
         if not change:
             return

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlmodel import col, select
 
-from deploy.demo.scripted_model import Finish, Gate, RunCommand, Script, ScriptedModel, Wait
+from deploy.demo.scripted_model import Finish, Gate, Hold, RunCommand, Script, ScriptedModel
 from shared.models import Event
 from tests.api.agent_reports import event_report
 from tests.fixtures.model import MODEL_KEY
@@ -90,7 +90,7 @@ def alice(installed: Deployment, engine: PrivateEngine, gate: Gate) -> Iterator[
     installed.prepare(SANDBOX_IMAGE, TINY_IMAGE)
     installed.start_api()
     installed.start_worker()
-    script = Script([Wait(gate, RunCommand("echo done > done.txt")), Finish("Done.")], title="Work")
+    script = Script([Hold(gate, RunCommand("echo done > done.txt")), Finish("Done.")], title="Work")
     with (
         ScriptedModel({"openai/worker": script}, engine.gateway, api_key=MODEL_KEY) as model,
         installed.user("alice") as alice,

@@ -1,6 +1,7 @@
 """The structure that docs/develop/architecture.md promises: small files, rooms of few files, a short README."""
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ CODE = (*PARTS, "deploy", "tests")
 MAX_LINES, MAX_README_LINES, MAX_FILES = 300, 200, 15
 # One file per resource: their number is that of the interface.
 ROOMS_BY_RESOURCE = {"api/routes/v1", "api/schemas/v1"}
+PUBLIC_CLASS = re.compile(r"class ([A-Z]\w*)")
 
 
 @pytest.mark.parametrize("part", CODE)
@@ -28,6 +30,16 @@ def test_no_room_has_too_many_files(part: str) -> None:
 
 def test_readme_is_short() -> None:
     assert count_lines(REPOSITORY / "README.md") <= MAX_README_LINES
+
+
+def test_public_class_has_a_name_of_its_own() -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in (path for part in (*PARTS, "deploy") for path in files_of(part)):
+        for line in path.read_text().splitlines():
+            if match := PUBLIC_CLASS.match(line):
+                found[match[1]].append(name(path))
+    assert len(found) > 500, "this finds them all"
+    assert {each: paths for each, paths in found.items() if len(paths) > 1} == {}
 
 
 def files_of(part: str) -> list[Path]:

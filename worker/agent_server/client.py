@@ -16,7 +16,7 @@ from shared.agent_server.responses import (
     ConversationShape,
     Document,
     InitState,
-    Message,
+    MessageEvent,
     MessagePage,
     RunningPage,
     Shape,
@@ -188,7 +188,7 @@ class AgentServer:
         """Send a message {role, content, run} to the conversation."""
         self._call("take a message", "POST", paths.events(conversation_id), json=message)
 
-    def list_messages(self, conversation_id: str) -> Iterator[Message]:
+    def list_messages(self, conversation_id: str) -> Iterator[MessageEvent]:
         """Yield up to a thousand messages of users, newest first. Each is requested when the caller needs it."""
         path = paths.event_search(conversation_id)
         params = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": 1}

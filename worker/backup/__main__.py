@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from shared.backup.manifest import digest, write_private
 from shared.cli.exits import INTERRUPTED, fail
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.cli.output import NAME
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid
@@ -167,7 +167,7 @@ def main(action: str, folder: str) -> int:
     settings = WorkerSettings()
     if os.geteuid() != 0 or not settings.docker_host.startswith(UNIX):
         raise Invalid("run this as root on the node, beside its engine (AW_DOCKER_HOST is a socket of this machine)")
-    with Installation(Settings()).reading() as session:
+    with LocalInstallation(Settings()).reading() as session:
         registry.get(session, settings.node)
         installation = registry.installation_id(session)
     database = Database(Settings().database, pool_size=1)

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from shared.agent_server.errors import AgentServerRefused, ResponseTooLarge
-from shared.agent_server.responses import Message
+from shared.agent_server.responses import MessageEvent
 from shared.conversations import pending_messages
 from shared.models import Conversation, PendingMessage
 from worker.agent_server.client import AgentServer
@@ -96,7 +96,7 @@ def _is_delivered(server: AgentServer, message: PendingMessage) -> bool:
     return False
 
 
-def _list_messages(server: AgentServer, conversation_id: str) -> Iterator[Message]:
+def _list_messages(server: AgentServer, conversation_id: str) -> Iterator[MessageEvent]:
     """Yield messages of users, newest first, up to the first that is larger than a pending message can be."""
     with suppress(ResponseTooLarge):
         yield from server.list_messages(conversation_id)

@@ -14,7 +14,7 @@ from shared.users.secrets import CustomSecret, ProviderCredential
 from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
 from worker.conversations.agent_request import AgentInputs, secret_values
-from worker.workspace.git_remotes import Logins, Repository, list_providers
+from worker.workspace.git_remotes import GitRepository, Logins, list_providers
 from worker.workspace.setup import Project
 
 Request = dict[str, Any]
@@ -154,13 +154,13 @@ def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
     )
 
 
-def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> Repository | None:
+def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> GitRepository | None:
     name = request.get("selected_repository")
     if not name:
         return None
     provider = request.get("git_provider") or _only_provider(tokens) or "github"
     stored = tokens.get(provider)
-    return Repository(
+    return GitRepository(
         name=name,
         provider=provider,
         token=stored.token if stored else None,

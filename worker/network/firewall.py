@@ -15,8 +15,8 @@ from worker.network.rules import (
     FAMILIES,
     TYPES,
     Allowed,
-    Change,
     Place,
+    RulesChange,
     changed,
     read_allowed,
     removal,
@@ -47,7 +47,7 @@ class Firewall(Protocol):
     def write(self, allowed: Allowed) -> None:
         """Replace all rules in one transaction."""
 
-    def change(self, change: Change) -> None:
+    def change(self, change: RulesChange) -> None:
         """Add and remove elements in one transaction. Safe to repeat."""
 
     def disconnect(self, models: Collection[str]) -> None:
@@ -85,7 +85,7 @@ class LocalFirewall:
                 raise FirewallError("the firewall's rules are not what was just written: something else changes them")
             self._written = without_elements(listing)
 
-    def change(self, change: Change) -> None:
+    def change(self, change: RulesChange) -> None:
         """Change elements."""
         if change:
             with self._lock, failpoints.around("firewall.change"):
@@ -151,7 +151,7 @@ class FilteredFirewall:
         with failpoints.around("firewall.write"):
             self._request("PUT", {"allowed": document(allowed)})
 
-    def change(self, change: Change) -> None:
+    def change(self, change: RulesChange) -> None:
         """Let the filter change elements."""
         if change:
             with failpoints.around("firewall.change"):

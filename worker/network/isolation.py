@@ -30,7 +30,7 @@ from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
-from worker.network.rules import Allowed, Change, Place
+from worker.network.rules import Allowed, Place, RulesChange
 
 log = structlog.get_logger()
 
@@ -162,9 +162,9 @@ class NetworkIsolation:
             self._parts.proxy.allow(address, access.proxied.get(address, ()))
             known = self._known.of(frozenset({address}))
             if is_new:  # another worker may have left the address open
-                self._apply(Change(allowed, (known | Allowed(open=frozenset({address}))) - allowed), address)
+                self._apply(RulesChange(allowed, (known | Allowed(open=frozenset({address}))) - allowed), address)
             else:
-                self._apply(Change(allowed - known, known - allowed), address)
+                self._apply(RulesChange(allowed - known, known - allowed), address)
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
@@ -175,7 +175,7 @@ class NetworkIsolation:
         with self._lock:
             if address and not self._others_at(address, sandbox.id):
                 self._parts.proxy.allow(address, ())
-                self._apply(Change(remove=allowed | self._known.of(frozenset({address}))), address)
+                self._apply(RulesChange(remove=allowed | self._known.of(frozenset({address}))), address)
             self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
     def _others_at(self, address: str, sandbox_id: str) -> list[str]:
@@ -236,12 +236,12 @@ class NetworkIsolation:
                 log.info("network_rules_written", bridge=self._parts.place.bridge, sandboxes=len(wanted.sandboxes))
             else:
                 touched = frozenset(self._touched)
-                change = Change(_without(wanted - found, touched), _without(found - wanted, touched))
+                change = RulesChange(_without(wanted - found, touched), _without(found - wanted, touched))
                 self._correct(found, change)
                 self._known = _without((found - change.remove) | change.add, touched) | self._known.of(touched)
             self._written = self._intact = True
 
-    def _correct(self, found: Allowed, change: Change) -> None:
+    def _correct(self, found: Allowed, change: RulesChange) -> None:
         try:
             self._parts.firewall.change(change)
         except FirewallError as error:
@@ -269,7 +269,7 @@ class NetworkIsolation:
             kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
             self._located = kept | now
 
-    def _apply(self, change: Change, address: str) -> None:
+    def _apply(self, change: RulesChange, address: str) -> None:
         self._parts.firewall.change(change)
         self._known = (self._known - change.remove) | change.add
         self._touched.add(address)

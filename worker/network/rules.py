@@ -86,7 +86,7 @@ class Allowed:
 
 
 @dataclass(frozen=True)
-class Change:
+class RulesChange:
     """Elements to add and to remove."""
 
     add: Allowed = field(default_factory=Allowed)
@@ -126,7 +126,7 @@ def removal(place: Place) -> str:
     return "".join(lines)
 
 
-def changed(place: Place, change: Change) -> str:
+def changed(place: Place, change: RulesChange) -> str:
     """The elements of a change. Elements that are there already, or are gone already, are no error."""
     lines = [_elements("add", place, name, elements) for name, elements in change.remove.sets() if elements]
     lines += [_elements("delete", place, name, elements) for name, elements in change.remove.sets() if elements]

@@ -14,7 +14,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.nodes.placement import BackoffChange
 from shared.observability import metrics
-from shared.observability.metrics import Source
+from shared.observability.metrics import StartSource
 from shared.queue.jobs import CheckSandbox, Job
 from shared.sandboxes import quarantine, specs
 from shared.sandboxes import status as sandbox_status
@@ -243,14 +243,14 @@ class StatusWriter:
     def _measure_start(self) -> None:
         """Measure a start: as a whole, and by phase if this run had all of it."""
         row, total = self._sandbox, now() - self._sandbox.created_at
-        source = Source.REFILL if row.owner_id is None else Source.POOL if row.boot_key else Source.BOOT
+        source = StartSource.REFILL if row.owner_id is None else StartSource.POOL if row.boot_key else StartSource.BOOT
         phases = {"total": total.total_seconds()}
-        if Action.START in self._action_seconds or source == Source.POOL:
+        if Action.START in self._action_seconds or source == StartSource.POOL:
             queued = (self._began - row.created_at).total_seconds()
             acted = sum(self._action_seconds.values())
             phases |= self._action_seconds | {"queue": queued, "health": phases["total"] - queued - acted}
         metrics.observe_start(source, phases)
-        if source == Source.REFILL:
+        if source == StartSource.REFILL:
             metrics.observe_refill(row.spec_id, total)
 
     def _is_written(self, state: ObservedState) -> bool:

@@ -35,7 +35,7 @@ class UnusableRemote(ValueError):
 
 
 @dataclass(frozen=True)
-class Repository:
+class GitRepository:
     """A repository to clone.
 
     Args:

@@ -23,7 +23,7 @@ from shared.agent_server.responses import CommandResult
 from shared.errors import WorkspaceError
 from shared.json_documents import clean_text
 from shared.redaction import Redact, redacting
-from worker.workspace.git_remotes import Repository, UnusableRemote
+from worker.workspace.git_remotes import GitRepository, UnusableRemote
 from worker.workspace.shell_scripts import (
     CLONE,
     CONFIGURE,
@@ -95,7 +95,7 @@ class Project:
 
     conversation_id: str
     working_dir: str
-    repository: Repository | None = None
+    repository: GitRepository | None = None
     author: str | None = None
     address: str | None = None
     clone_seconds: float = CLONE_SECONDS
@@ -189,7 +189,7 @@ def _configure_script(project: Project) -> str:
     return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
 
 
-def _clone(shell: Shell, project: Project, repository: Repository, before_switch: Check) -> ProjectContents:
+def _clone(shell: Shell, project: Project, repository: GitRepository, before_switch: Check) -> ProjectContents:
     try:
         url, credential = repository.url, repository.credential
     except UnusableRemote as error:
@@ -209,7 +209,7 @@ def _clone(shell: Shell, project: Project, repository: Repository, before_switch
     return replace(_contents(_run_git(shell, project, repository, script, f"cloning {repository.name}")), branch=branch)
 
 
-def _run_git(shell: Shell, project: Project, repository: Repository, script: str, aim: str) -> CommandResult:
+def _run_git(shell: Shell, project: Project, repository: GitRepository, script: str, aim: str) -> CommandResult:
     result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
     if _is_timeout(result):
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
@@ -248,7 +248,7 @@ def _store_credential(shell: Shell, project: Project, credential: str) -> str:
     return folder
 
 
-def _clone_script(project: Project, repository: Repository, url: str, private: str) -> str:
+def _clone_script(project: Project, repository: GitRepository, url: str, private: str) -> str:
     parent, _, name = project.folder.rpartition("/")
     return with_variables(
         REMOTE + CLONE + LIST_SCRIPTS,
@@ -264,7 +264,7 @@ def _clone_script(project: Project, repository: Repository, url: str, private: s
     )
 
 
-def _switch_script(project: Project, repository: Repository, head: str, private: str) -> str:
+def _switch_script(project: Project, repository: GitRepository, head: str, private: str) -> str:
     return with_variables(
         REMOTE + SWITCH,
         private=private,

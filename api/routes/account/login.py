@@ -14,7 +14,7 @@ from api.request.session_cookie import check_origin, clear_cookie, local_path, r
 from api.web.pages import show_login, show_signed_in
 from shared.errors import Forbidden, Unauthenticated
 from shared.users import web_sessions
-from shared.users.web_sessions import Begun
+from shared.users.web_sessions import NewSession
 
 router = APIRouter(tags=["web UI"], default_response_class=HTMLResponse)
 
@@ -70,7 +70,7 @@ async def sign_out(request: Request, context: ContextDep) -> Response:
     return response
 
 
-def _begin(context: Context, key_id: str, replaced: str | None) -> Begun:
+def _begin(context: Context, key_id: str, replaced: str | None) -> NewSession:
     with context.database.transaction() as session:
         if replaced is not None:
             web_sessions.end(session, context.vault, replaced)

@@ -16,7 +16,7 @@ from api.routes.v1 import conversation_workspace as v1
 from api.routes.v1 import sandboxes
 from api.schemas.v0.conversation_workspace import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
 from api.schemas.v1.fields import Success
-from api.schemas.v1.messages import UserMessage
+from api.schemas.v1.pending_messages import UserMessage
 from api.schemas.v1.sandboxes import ExposedUrl
 from api.schemas.v1.start_tasks import TextContent
 from shared.conversations import pending_messages

@@ -13,7 +13,7 @@ from api.agent_server.answers import check_refusal, read
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
-from api.schemas.v1.messages import MessageSent, UserMessage
+from api.schemas.v1.pending_messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.errors import IncompleteResponse

@@ -8,7 +8,12 @@ from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import IdempotencyOption
 from api.request.context import ContextDep, JobQueueDep
-from api.schemas.v1.messages import PendingMessageInfo, PendingMessageResponse, QueuedMessage, serialize_pending_message
+from api.schemas.v1.pending_messages import (
+    PendingMessageInfo,
+    PendingMessageResponse,
+    QueuedMessage,
+    serialize_pending_message,
+)
 from shared.conversations import pending_messages
 from shared.db.database import Session
 from shared.ids import parse_id

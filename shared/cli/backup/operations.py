@@ -5,7 +5,7 @@ from pathlib import Path
 from shared.backup import former_files, store
 from shared.backup.manifest import Manifest
 from shared.changes import change_feed
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.db import unfinished_restore
 from shared.users import api_keys
 
@@ -13,7 +13,7 @@ from shared.users import api_keys
 BATCH = 50
 
 
-class BackupOperations(Installation):
+class BackupOperations(LocalInstallation):
     """Backup and restore. `shared.backup.store` says which errors they raise."""
 
     def back_up(self, folder: Path, passphrase: str | None) -> Manifest:

@@ -11,7 +11,7 @@ from sqlmodel import Session
 
 from shared import clock
 from shared.cli.checks.finding import Finding
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.db.migrations import Schema, read_schema
 from shared.errors import WorkspaceError
 from shared.nodes import registry as node_registry
@@ -28,7 +28,7 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, no
 def check_installation(settings: Settings) -> Iterator[Finding]:
     """Check everything but the engine."""
     yield _check_secret_key(settings)
-    yield from _check_database(Installation(settings))
+    yield from _check_database(LocalInstallation(settings))
     yield _check_broker(settings)
     yield _check_port("port of the API", settings.host, settings.port, "AW_PORT")
     if settings.client_port:
@@ -38,7 +38,7 @@ def check_installation(settings: Settings) -> Iterator[Finding]:
 def _check_secret_key(settings: Settings) -> Finding:
     name, file = "secret key", settings.secret_key_file
     try:
-        Installation(settings).vault()
+        LocalInstallation(settings).vault()
     except FileNotFoundError:
         return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
     except (WorkspaceError, OSError) as error:
@@ -48,7 +48,7 @@ def _check_secret_key(settings: Settings) -> Finding:
     return Finding(name, found="valid")
 
 
-def _check_database(installation: Installation) -> Iterator[Finding]:
+def _check_database(installation: LocalInstallation) -> Iterator[Finding]:
     try:
         with installation.reading() as session:
             yield _check_version(session)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from shared.settings import Settings
 
 if TYPE_CHECKING:
-    from shared.cli.local.installation import Installation
+    from shared.cli.local.installation import LocalInstallation
 
 
-def installation() -> "Installation":
+def installation() -> "LocalInstallation":
     """The installation, for one command."""
-    from shared.cli.local.installation import Installation
+    from shared.cli.local.installation import LocalInstallation
 
-    return Installation(Settings())
+    return LocalInstallation(Settings())

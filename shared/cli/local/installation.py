@@ -29,7 +29,7 @@ ADMIN = "admin"
 LOCK_SECONDS = 30.0
 
 
-class Installation:
+class LocalInstallation:
     """The installation that the settings name."""
 
     def __init__(self, settings: Settings) -> None:

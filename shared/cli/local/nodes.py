@@ -14,7 +14,7 @@ from shared.cli.output import NAME, age_text, print_table, showing, time_text
 from shared.cli.service.joining import invite, join
 
 if TYPE_CHECKING:
-    from shared.cli.local.installation import Installation
+    from shared.cli.local.installation import LocalInstallation
     from shared.models import Node, NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 
@@ -167,7 +167,7 @@ def _awaited(row: "UnknownContainer") -> str:
     return "only by `nodes remove-unknown`: too many" if row.one_of_many else "after its quarantine"
 
 
-def _await_drained(here: "Installation", name: str) -> "Drained":
+def _await_drained(here: "LocalInstallation", name: str) -> "Drained":
     from rich.console import Console
     from rich.progress import Progress
 
@@ -183,7 +183,7 @@ def _await_drained(here: "Installation", name: str) -> "Drained":
     return drained
 
 
-def _warn_if_silent(here: "Installation", name: str) -> bool:
+def _warn_if_silent(here: "LocalInstallation", name: str) -> bool:
     """Warn if the worker of the node, which stops the sandboxes, is silent; return whether it is."""
     from shared.nodes import placement, registry
 
@@ -195,7 +195,7 @@ def _warn_if_silent(here: "Installation", name: str) -> bool:
     return is_silent
 
 
-def _read_progress(here: "Installation", name: str) -> "Drained":
+def _read_progress(here: "LocalInstallation", name: str) -> "Drained":
     from shared.sandboxes import drain
 
     with here.reading() as session:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlmodel import Session
 
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.errors import Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
@@ -28,7 +28,7 @@ def add_spec(session: Session, image: str, *, default: bool, **columns: Any) -> 
 
 
 def change_spec(
-    here: Installation,
+    here: LocalInstallation,
     image: str,
     columns: Mapping[str, Any],
     durations: Mapping[str, int | None],

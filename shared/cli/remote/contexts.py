@@ -16,7 +16,7 @@ OTHERS = 0o077
 
 
 @dataclass(frozen=True)
-class Context:
+class ServiceContext:
     """A service and the key with which to use it.
 
     Args:
@@ -32,10 +32,10 @@ class Context:
 class Contexts:
     """All contexts by name, and the name of the one in use."""
 
-    by_name: dict[str, Context]
+    by_name: dict[str, ServiceContext]
     current: str | None = None
 
-    def get(self, name: str | None) -> Context:
+    def get(self, name: str | None) -> ServiceContext:
         """The context of that name, or the one in use.
 
         Raises:
@@ -60,7 +60,7 @@ class Contexts:
         self.get(name)
         return replace(self, current=name)
 
-    def put(self, name: str, context: Context) -> "Contexts":
+    def put(self, name: str, context: ServiceContext) -> "Contexts":
         """These contexts and that one, which is in use then."""
         return Contexts(self.by_name | {name: context}, name)
 
@@ -119,5 +119,5 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _read(one: dict[str, Any]) -> Context:
-    return Context(str(one["url"]), str(one["key"]), bool(one.get("is_own", True)))
+def _read(one: dict[str, Any]) -> ServiceContext:
+    return ServiceContext(str(one["url"]), str(one["key"]), bool(one.get("is_own", True)))

@@ -13,7 +13,7 @@ import typer
 from shared.cli.output import cell_text, print_compact_json, print_details, print_table, read_fields, showing
 from shared.cli.remote.event_lines import event_line
 from shared.cli.remote.event_times import find_cursor, time_of
-from shared.cli.remote.service import PAGE, Missing, Service, failure, opened, read_id, remote, without_key
+from shared.cli.remote.service import PAGE, Missing, RemoteService, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 from shared.errors import Conflict, WorkspaceError
 
@@ -182,14 +182,14 @@ def download(
     typer.echo(str(file))
 
 
-def _check_start(service: Service, task_id: str) -> bool | None:
+def _check_start(service: RemoteService, task_id: str) -> bool | None:
     task = service.get(f"{TASKS}/{task_id}")
     if task["status"] == "ERROR":
         raise failure("the start failed", task)
     return task["status"] == "READY" or None
 
 
-def _find_task(service: Service, conversation_id: str) -> dict[str, Any]:
+def _find_task(service: RemoteService, conversation_id: str) -> dict[str, Any]:
     """The start task of a conversation that does not exist yet."""
     wanted = read_id(conversation_id)
     for task in service.list_all(f"{TASKS}/search", PAGE):
@@ -198,7 +198,7 @@ def _find_task(service: Service, conversation_id: str) -> dict[str, Any]:
     raise Missing(f"no conversation with id {wanted!r}")
 
 
-def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
+def _follow(service: RemoteService, hex_id: str, past: list[dict[str, Any]]) -> str:
     """Print new events until the agent has ended; its execution status then."""
     seen, quiet = past, 0
     while True:
@@ -218,7 +218,7 @@ def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
 
 
 def _newer(
-    service: Service, hex_id: str, seen: list[dict[str, Any]], since: datetime | None
+    service: RemoteService, hex_id: str, seen: list[dict[str, Any]], since: datetime | None
 ) -> Iterator[dict[str, Any]]:
     known = {event["id"] for event in seen}
     path = f"/api/v1/conversation/{hex_id}/events/search"

@@ -10,9 +10,9 @@ import typer
 
 from shared.cli.output import NAME, cell_text
 from shared.cli.remote import contexts
-from shared.cli.remote.contexts import Context
+from shared.cli.remote.contexts import ServiceContext
 from shared.cli.remote.own_keys import PREFIX_LENGTH
-from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, remote
+from shared.cli.remote.service import RemoteService, TimedOut, chosen_name, open_http, remote
 from shared.errors import Forbidden, Invalid, Unauthenticated, WorkspaceError
 
 login = typer.Typer(add_completion=False)
@@ -42,8 +42,8 @@ def log_in(
     former = contexts.load().by_name.get(chosen)  # before a key is issued: it would be lost if the file is malformed
     key = _read_key() if with_key else _ask_device(address)
     with open_http(address, key) as http:
-        Service(http).get("/api/keys/current")
-    contexts.save(contexts.load().put(chosen, Context(address, key, is_own=not with_key)))
+        RemoteService(http).get("/api/keys/current")
+    contexts.save(contexts.load().put(chosen, ServiceContext(address, key, is_own=not with_key)))
     if former is not None and former.key != key:
         _revoke_replaced(former)
     typer.echo(f"logged in to {address}; the context {chosen} is in use")
@@ -68,16 +68,16 @@ def log_out() -> None:
     typer.echo(f"logged out of {name}")
 
 
-def _revoke(context: Context) -> None:
+def _revoke(context: ServiceContext) -> None:
     if not context.is_own:
         typer.echo(f"the key {context.key[:PREFIX_LENGTH]}… was given to `login --with-key`, and stays valid", err=True)
         return
     with open_http(context.url, context.key) as http:
-        service = Service(http)
+        service = RemoteService(http)
         service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
 
 
-def _revoke_replaced(former: Context) -> None:
+def _revoke_replaced(former: ServiceContext) -> None:
     try:
         _revoke(former)
     except Unauthenticated:
@@ -96,7 +96,7 @@ def _read_key() -> str:
 
 def _ask_device(url: str) -> str:
     with open_http(url) as http:
-        service = Service(http)
+        service = RemoteService(http)
         codes = service.post_form("/oauth/device/authorize", {"client_id": f"{NAME} on {socket.gethostname()}"})
         if "device_code" not in codes:
             raise Invalid(f"{url} has no device login")
@@ -108,7 +108,7 @@ def _ask_device(url: str) -> str:
         return _poll(service, codes["device_code"], float(codes["interval"]), float(codes["expires_in"]))
 
 
-def _poll(service: Service, device_code: str, pause: float, seconds: float) -> str:
+def _poll(service: RemoteService, device_code: str, pause: float, seconds: float) -> str:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(pause)

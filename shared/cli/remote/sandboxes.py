@@ -10,7 +10,7 @@ import typer
 
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.output import NAME, cell_text, print_details, print_table, read_fields, showing
-from shared.cli.remote.service import Service, TimedOut, failure, opened, read_id, remote, without_key
+from shared.cli.remote.service import RemoteService, TimedOut, failure, opened, read_id, remote, without_key
 from shared.cli.remote.waiting import Timeout, Wait, wait_for
 
 sandboxes = typer.Typer(help="Start, use, pause and delete sandboxes.", no_args_is_help=True)
@@ -158,7 +158,7 @@ def wait_sandbox(
         await_status(service, sandbox_id, status, timeout)
 
 
-def await_status(service: Service, sandbox_id: str, status: Awaited, seconds: float) -> None:
+def await_status(service: RemoteService, sandbox_id: str, status: Awaited, seconds: float) -> None:
     """Wait until a sandbox has that status.
 
     Raises:
@@ -185,6 +185,6 @@ def _printable(output: str | None, stream: TextIO) -> str:
     return cell_text(text.replace("\r\n", "\n").expandtabs()) if stream.isatty() else text
 
 
-def _read(service: Service, sandbox_id: str) -> dict[str, Any] | None:
+def _read(service: RemoteService, sandbox_id: str) -> dict[str, Any] | None:
     found: list[dict[str, Any] | None] = service.get(PATH, id=read_id(sandbox_id))
     return found[0]

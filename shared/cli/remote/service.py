@@ -13,7 +13,7 @@ from shared.cli.exits import STATUSES, TIMEOUT
 from shared.cli.options import with_options
 from shared.cli.output import NAME
 from shared.cli.remote import contexts
-from shared.cli.remote.contexts import Context
+from shared.cli.remote.contexts import ServiceContext
 from shared.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, WorkspaceError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class TimedOut(WorkspaceError):
 STATUSES[TimedOut] = TIMEOUT
 
 
-class Service:
+class RemoteService:
     """A service, used as the user of one key."""
 
     def __init__(self, http: "httpx.Client") -> None:
@@ -198,7 +198,7 @@ remote = with_options(
 )
 
 
-def chosen_context() -> Context:
+def chosen_context() -> ServiceContext:
     """The service that the options, the environment or the contexts' file names, in this order.
 
     Raises:
@@ -208,7 +208,7 @@ def chosen_context() -> Context:
     if url and not name:
         if not key:
             raise Unauthenticated("AGENT_WORKSPACE_KEY is not set: a service that is named by its URL needs a key")
-        return Context(contexts.check_url(url), key)
+        return ServiceContext(contexts.check_url(url), key)
     return contexts.load().get(name)
 
 
@@ -219,11 +219,11 @@ def chosen_name() -> str | None:
 
 
 @contextmanager
-def opened() -> Iterator[Service]:
+def opened() -> Iterator[RemoteService]:
     """The service that the command uses."""
     context = chosen_context()
     with open_http(context.url, context.key) as http:
-        yield Service(http)
+        yield RemoteService(http)
 
 
 def open_http(url: str, key: str | None = None) -> "httpx.Client":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploy.engine_filter.bodies import Policy, Refused, container_body, network_body
+from deploy.engine_filter.bodies import Policy, RequestRefused, container_body, network_body
 from shared.db.database import Database
 from shared.db.migrations import migrate
 from shared.nodes import registry as node_registry
@@ -76,7 +76,7 @@ def with_host(**fields: Any) -> bytes:
 def test_host_config_has_what_the_policy_allows(allowed: dict[str, Any], refused: dict[str, Any]) -> None:
     body = container_body(with_host(**allowed), "aw-1", POLICY)
     assert body["HostConfig"] == BODY["HostConfig"] | {name: value for name, value in allowed.items() if value}
-    with pytest.raises(Refused, match=r"HostConfig"):
+    with pytest.raises(RequestRefused, match=r"HostConfig"):
         container_body(with_host(**refused), "aw-1", POLICY)
 
 
@@ -84,7 +84,7 @@ def test_host_config_has_what_the_policy_allows(allowed: dict[str, Any], refused
     "text", [b"", b"[]", b"{", b"[" * 100_000, b'{"Image": "i"}', b'{"Image": "i", "HostConfig": []}']
 )
 def test_malformed_body_is_refused(text: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         container_body(text, "aw-1", POLICY)
 
 
@@ -95,7 +95,7 @@ def test_network_is_created_as_the_worker_creates_it() -> None:
     assert ON_NETWORK.network is not None
     body = network_data(ON_NETWORK.network)
     assert network_body(json.dumps(body | {"EnableIPv6": False}).encode(), ON_NETWORK) == body
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         network_body(json.dumps(body).encode(), POLICY)
 
 
@@ -115,7 +115,7 @@ def test_network_is_created_as_the_worker_creates_it() -> None:
 )
 def test_other_networks_are_not_created(change: dict[str, Any]) -> None:
     assert ON_NETWORK.network is not None
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         network_body(json.dumps(network_data(ON_NETWORK.network) | change).encode(), ON_NETWORK)
 
 
@@ -128,14 +128,14 @@ def test_containers_are_on_the_network_of_their_node_only(mode: str, is_allowed:
     if is_allowed:
         assert container_body(text, "aw-1", ON_NETWORK)["HostConfig"]["NetworkMode"] == mode
     else:
-        with pytest.raises(Refused, match="NetworkMode"):
+        with pytest.raises(RequestRefused, match="NetworkMode"):
             container_body(text, "aw-1", ON_NETWORK)
 
 
 def test_container_chooses_no_address_in_its_network() -> None:
     body = json.loads(with_host(NetworkMode="agent-workspace-1"))
     body["NetworkingConfig"] = {"EndpointsConfig": {"agent-workspace-1": {"IPAMConfig": {"IPv4Address": "10.9.0.7"}}}}
-    with pytest.raises(Refused, match="NetworkingConfig"):
+    with pytest.raises(RequestRefused, match="NetworkingConfig"):
         container_body(json.dumps(body).encode(), "aw-1", ON_NETWORK)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.bodies import Policy, RequestRefused
 from deploy.engine_filter.network import NetworkRoute
 from tests.fakes.firewall import FakeFirewall
 from tests.services.engine_socket import running_engine_filter
 from worker.network.firewall import FilteredFirewall, FirewallError
-from worker.network.rules import Allowed, Change, Place
+from worker.network.rules import Allowed, Place, RulesChange
 
 PLACE = Place("br-aw1", IPv4Network("10.9.0.0/24"))
 ALLOWED = Allowed(
@@ -41,7 +41,7 @@ def test_worker_writes_reads_and_changes_rules(worker: FilteredFirewall, rules: 
     assert worker.read() is None
     worker.write(ALLOWED)
     assert (worker.read(), rules.allowed) == (ALLOWED, ALLOWED)
-    worker.change(Change(add=Allowed(open=frozenset({"10.9.0.3"})), remove=ALLOWED))
+    worker.change(RulesChange(add=Allowed(open=frozenset({"10.9.0.3"})), remove=ALLOWED))
     assert worker.read() == Allowed(open=frozenset({"10.9.0.3"}))
     worker.disconnect(ALLOWED.models)
     assert rules.disconnected == [*ALLOWED.models]
@@ -92,7 +92,7 @@ def test_worker_without_a_filter_learns_it() -> None:
 def test_elements_of_other_forms_are_refused(rules: FakeFirewall, sets: Any) -> None:
     route = NetworkRoute(PLACE, rules)
     for body in ({"allowed": sets}, {"add": sets, "remove": {}}, {"add": {}, "remove": sets}, {"disconnect": sets}):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             route.serve("PUT", json.dumps(body).encode())
     assert (rules.writes, rules.changes, rules.disconnected) == (0, 0, [])
 
@@ -101,10 +101,10 @@ def test_elements_of_other_forms_are_refused(rules: FakeFirewall, sets: Any) -> 
     "text", [b"", b"{", b"[]", b"{}", b'{"add": {}}', b'{"allowed": {}, "table": "x"}', b"[" * 99_999]
 )
 def test_malformed_bodies_are_refused(rules: FakeFirewall, text: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         NetworkRoute(PLACE, rules).serve("PUT", text)
 
 
 def test_other_methods_are_refused(rules: FakeFirewall) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         NetworkRoute(PLACE, rules).serve("POST", b"{}")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploy.engine_filter.bodies import Policy, Refused
-from deploy.engine_filter.requests import Context, Request, admit, parse
+from deploy.engine_filter.bodies import Policy, RequestRefused
+from deploy.engine_filter.requests import Request, RuleContext, admit, parse
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 
 CONTAINER = "0123456789abcdef" * 4
@@ -12,7 +12,7 @@ LABELS = {INSTALLATION_LABEL: "own", SANDBOX_LABEL: "s1"}
 
 def rename(labels: dict[str, str] | None, name: str, container: str = CONTAINER) -> Request:
     found = None if labels is None else {"Id": CONTAINER, "Config": {"Labels": labels}}
-    context = Context(Policy("own"), lambda _: found)
+    context = RuleContext(Policy("own"), lambda _: found)
     return admit(parse("POST", f"/v1.43/containers/{container}/rename?name={name}", b"", ""), context)
 
 
@@ -32,5 +32,5 @@ def test_container_gets_the_name_of_its_sandbox() -> None:
     ids=["another name", "by name", "without a sandbox", "another installation's", "missing"],
 )
 def test_other_renames_are_refused(labels: dict[str, str] | None, name: str, container: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         rename(labels, name, container)

@@ -29,7 +29,7 @@ from tests.services.directories import REPOSITORY
 from worker.agent_server.client import AgentServer
 from worker.engine import disk_images, docker_client, docker_engine
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
-from worker.network.rules import Allowed, Change, Place
+from worker.network.rules import Allowed, Place, RulesChange
 
 # The modules that import docker.
 DOCKER_MODULES = (docker_engine, docker_client)
@@ -164,7 +164,12 @@ def test_each_write_to_the_firewall_has_points(
     found = kind(Place("br-aw", IPv4Network("10.0.0.0/24")) if kind is LocalFirewall else "unix:///filter")
     one = Allowed(sandboxes=frozenset({"10.0.0.2"}))
     models = ["10.0.0.2 . 10.0.0.1 . 3003"]
-    arguments: dict[str, list[Any]] = {"write": [one], "change": [Change(one)], "disconnect": [models], "remove": []}
+    arguments: dict[str, list[Any]] = {
+        "write": [one],
+        "change": [RulesChange(one)],
+        "disconnect": [models],
+        "remove": [],
+    }
     with suppress(FirewallError):  # `write` finds no rules to read back
         getattr(found, name)(*arguments[name])
     assert seen == [f"test/1/firewall.{name}.before"]

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from shared.backup import manifest, store
 from shared.cli.backup.operations import BackupOperations
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.crypto import new_secret_key
 from shared.errors import Conflict, Invalid
 from shared.settings import Settings
@@ -60,7 +60,7 @@ def test_first_key_of_a_replaced_installation_is_not_in_use(
     passphrase: str | None, settings: Settings, clean: Settings, tmp_path: Path
 ) -> None:
     """The service prints it at each start."""
-    Installation(settings).bootstrap()
+    LocalInstallation(settings).bootstrap()
     store.back_up(settings, tmp_path / "backup", passphrase)
     clean.var_dir.mkdir()
     clean.admin_key_file.write_text("aw_replaced")
@@ -72,7 +72,7 @@ def test_first_key_of_a_replaced_installation_is_not_in_use(
 
 
 def test_first_key_of_the_same_installation_stays(settings: Settings, clean: Settings, tmp_path: Path) -> None:
-    Installation(settings).bootstrap()
+    LocalInstallation(settings).bootstrap()
     store.back_up(settings, tmp_path / "backup", None)
     clean.var_dir.mkdir()
     clean.admin_key_file.write_text(settings.admin_key_file.read_text())

@@ -17,7 +17,7 @@ from shared.backup import manifest, postgresql, sqlite, store
 from shared.changes import change_feed, recorder
 from shared.changes.recorder import Change, Kind
 from shared.cli.backup.operations import BackupOperations
-from shared.cli.local.installation import Installation
+from shared.cli.local.installation import LocalInstallation
 from shared.clock import now
 from shared.crypto import Vault, new_secret_key
 from shared.db import unfinished_restore
@@ -221,11 +221,11 @@ def test_nothing_starts_before_an_interrupted_restore_has_finished(
             interrupted.setattr(BackupOperations, step, fail)
             with pytest.raises(OSError, match="full"):
                 BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
-        for start in (partial(Installation(clean).migrate), partial(refuse, clean)):
+        for start in (partial(LocalInstallation(clean).migrate), partial(refuse, clean)):
             with pytest.raises(Conflict, match=r"not finished.*explain a-restore-did-not-finish"):
                 start()
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
-    Installation(clean).migrate()
+    LocalInstallation(clean).migrate()
     refuse(clean)
 
 

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from sqlmodel import Session
 
 from shared.observability import metric_files, metrics
-from shared.observability.metrics import Source
+from shared.observability.metrics import StartSource
 from shared.settings import Settings
 
 
@@ -28,7 +28,7 @@ def _execute(command: Sequence[str], settings: Settings) -> None:
     match command:
         case ["start", source, *spec]:
             with Session() as session:
-                metrics.record_start(session, "".join(spec) or "spec:1", Source(source))
+                metrics.record_start(session, "".join(spec) or "spec:1", StartSource(source))
                 metrics.count_starts(session)
         case ["refill", seconds, *spec]:
             metrics.observe_refill("".join(spec) or "spec:1", timedelta(seconds=float(seconds)))

@@ -13,7 +13,7 @@ from sqlmodel import Session
 from shared.changes import recorder as change_recorder
 from shared.db.database import Database
 from shared.observability import metric_files, metrics
-from shared.observability.metrics import Source
+from shared.observability.metrics import StartSource
 from shared.settings import Settings
 from tests.services import http
 from tests.services.forked_program import ForkedProgram, Run, forked_program
@@ -247,7 +247,7 @@ def counted(spec_id: str) -> float:
 
 
 def start_and_fail(session: Session, spec_id: str) -> None:
-    metrics.record_start(session, spec_id, Source.POOL)
+    metrics.record_start(session, spec_id, StartSource.POOL)
     raise ZeroDivisionError
 
 
@@ -264,6 +264,6 @@ def test_savepoint_that_is_rolled_back_is_not_counted(database: Database, tmp_pa
         with pytest.raises(ZeroDivisionError), change_recorder.savepoint(session):
             start_and_fail(session, spec_id)
         with change_recorder.savepoint(session):
-            metrics.record_start(session, spec_id, Source.POOL)
+            metrics.record_start(session, spec_id, StartSource.POOL)
         assert counted(spec_id) == 0
     assert counted(spec_id) == 1

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from shared.queue.jobs import Job, StartSandbox, WarmSandbox, queue_of, queues_of
+from shared.queue.jobs import BootWarmSandbox, Job, StartSandbox, queue_of, queues_of
 
 JOBS = Job.__subclasses__()
 
@@ -27,4 +27,4 @@ def test_each_node_has_a_queue_for_urgent_jobs_and_one_for_the_pool(job: type[Jo
     subject = "0" * 32
     assert queue_of(job(subject, "a")) in queues_of("a")
     assert not set(queues_of("a")) & set(queues_of("b"))
-    assert (queue_of(job(subject, "a")) == queue_of(WarmSandbox(subject, "a"))) == (job is WarmSandbox)
+    assert (queue_of(job(subject, "a")) == queue_of(BootWarmSandbox(subject, "a"))) == (job is BootWarmSandbox)

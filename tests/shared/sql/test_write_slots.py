@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.sql import write_slots
-from shared.sql.write_slots import PLACES, Refused, WriteSlots, caller
+from shared.sql.write_slots import PLACES, WriteSlotRefused, WriteSlots, caller
 from tests.waiting import eventually
 
 AT_ONCE, A_WHILE = 0.0, 30.0
@@ -129,7 +129,7 @@ class TestCrowd:
                 waiting = [pool.submit(is_admitted_in_time, slots, "alice") for _ in range(10)]
                 eventually(lambda: sum(one.done() for one in waiting) == 8)
                 assert is_admitted(slots, "bob")
-                with pytest.raises(Refused), written_for(slots, "alice", A_WHILE):
+                with pytest.raises(WriteSlotRefused), written_for(slots, "alice", A_WHILE):
                     pass
             assert sorted(one.result(A_WHILE) for one in waiting) == [False] * 8 + [True] * 2
 

@@ -189,7 +189,7 @@ def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
     most = 2 * configuration.PER_SANDBOX * WorkerSettings().node_capacity
     assert most < 0.9 * configuration.MAX_DESCRIPTORS
     assert f"max_filedescriptors {configuration.MAX_DESCRIPTORS}\n" in configuration.write(
-        configuration.EgressProxy("10.9.0.1", 3003, "decisions")
+        configuration.ProxyParameters("10.9.0.1", 3003, "decisions")
     )
 
 

@@ -8,8 +8,8 @@ from worker.network.rules import (
     FLOWS_PER_SECOND,
     MAX_FLOWS,
     Allowed,
-    Change,
     Place,
+    RulesChange,
     changed,
     element,
     read_allowed,
@@ -90,7 +90,7 @@ def test_flows_are_counted_before_anything_is_accepted() -> None:
 
 
 def test_change_touches_its_elements_only() -> None:
-    change = Change(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
+    change = RulesChange(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
     assert changed(PLACE, change).splitlines() == [
         # Deleting a missing element would be an error, so it is added first.
         "add element inet br-aw0a1b2c3d open { 10.9.0.2 }",
@@ -104,7 +104,7 @@ def test_change_touches_its_elements_only() -> None:
 def test_change_for_one_sandbox_costs_the_same_among_a_thousand() -> None:
     many = Allowed(sandboxes=frozenset(f"10.9.{high}.{low}" for high in range(4) for low in range(250)))
     one = Allowed(sandboxes=frozenset({"10.9.9.9"}))
-    assert len(changed(PLACE, Change(add=(many | one) - many))) < 100
+    assert len(changed(PLACE, RulesChange(add=(many | one) - many))) < 100
 
 
 def test_elements_are_read_as_they_are_written() -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from shared.agent_server.responses import CommandResult
 from tests.services.git_http import GitServer
-from worker.workspace.git_remotes import Repository
+from worker.workspace.git_remotes import GitRepository
 from worker.workspace.setup import Project
 
 CONVERSATION = UUID("0123456789abcdef0123456789abcdef")
@@ -61,7 +61,7 @@ class LocalShell:
         ).stdout.strip()
 
 
-def project_of(sandbox: Path, repository: Repository | None = None, **more: object) -> Project:
+def project_of(sandbox: Path, repository: GitRepository | None = None, **more: object) -> Project:
     return Project(
         conversation_id=str(CONVERSATION),
         working_dir=str(sandbox / "work dir"),
@@ -71,8 +71,8 @@ def project_of(sandbox: Path, repository: Repository | None = None, **more: obje
     )
 
 
-def app_on(server: GitServer, **more: object) -> Repository:
-    return Repository("acme/app", **{"token": TOKEN, "host": server.url, **more})  # type: ignore[arg-type]
+def app_on(server: GitServer, **more: object) -> GitRepository:
+    return GitRepository("acme/app", **{"token": TOKEN, "host": server.url, **more})  # type: ignore[arg-type]
 
 
 def files_that_contain(folder: Path, text: str) -> list[Path]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import CONVERSATION, TOKEN, LocalShell, app_on, files_that_contain, project_of
-from worker.workspace.git_remotes import Repository
+from worker.workspace.git_remotes import GitRepository
 from worker.workspace.setup import ProjectContents, RepositoryCloneFailed, prepare_repository
 
 
@@ -41,7 +41,7 @@ def test_branch_of_the_request_is_checked_out(shell: LocalShell, sandbox: Path, 
 
 def test_empty_repository_can_be_cloned(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     server.add_repository("acme/empty", [])
-    repository = Repository("acme/empty", token=TOKEN, host=server.url)
+    repository = GitRepository("acme/empty", token=TOKEN, host=server.url)
     prepare_repository(shell, project_of(sandbox, repository))
     clone = sandbox / "work dir" / "empty"
     assert shell.git(clone, "symbolic-ref", "--short", "HEAD") == "openhands-workspace-01234567"
@@ -79,7 +79,7 @@ def test_defect_33_failed_clone_says_why_and_leaves_nothing(
 ) -> None:
     values = {"name": "acme/app", "token": TOKEN, "host": server.url, **change}
     with pytest.raises(RepositoryCloneFailed, match=text) as failure:
-        prepare_repository(shell, project_of(sandbox, Repository(**values)))  # type: ignore[arg-type]
+        prepare_repository(shell, project_of(sandbox, GitRepository(**values)))  # type: ignore[arg-type]
     assert failure.value.reason == "clone_failed"
     assert "t0ken" not in str(failure.value)
     assert not files_that_contain(sandbox, "t0ken")
