@@ -66,7 +66,7 @@ def _record(runner: Runner, operation: Operation) -> list[Hit] | None:
 
 def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Hit] | None:
     attempt = _Attempt(runner, operation)
-    act = partial(_die_and_recover, runner, first, attempt.act)
+    act = partial(_die_and_recover, runner, operation, first, attempt.act)
     met = runner.record(act, operation.recovery, idle_seconds=IDLE_SECONDS)
     attempt.finish()
     return met
@@ -92,7 +92,7 @@ def _die_twice(
     if died:
         if not elsewhere:
             runner.arm(*second)
-        _recover(runner, first)
+        _recover(runner, operation, first)
         died = runner.await_death(second[0])
     else:
         runner.disarm(second[0])
@@ -128,7 +128,7 @@ class _Attempt:
         self._runner.clear()
 
 
-def _die_and_recover(runner: Runner, first: Point, act: Callable[[], None]) -> None:
+def _die_and_recover(runner: Runner, operation: Operation, first: Point, act: Callable[[], None]) -> None:
     """Drop the hits that led to the death: those of the dead process, and those of the API before a worker's death.
 
     A worker may execute the API's request before this process notices the API's death. Those hits are kept, because
@@ -136,12 +136,15 @@ def _die_and_recover(runner: Runner, first: Point, act: Callable[[], None]) -> N
     """
     assert runner.dies_at(*first, act), f"{first} was not reached"
     runner.forget({first[0], "api"})
-    _recover(runner, first)
+    _recover(runner, operation, first)
 
 
-def _recover(runner: Runner, first: Point) -> None:
-    """Restart the process with the other routines still held, so that the sweep must find the unfinished work."""
-    runner.hold(("events", "resync", "network"))
+def _recover(runner: Runner, operation: Operation, first: Point) -> None:
+    """Restart the process with the other routines still held, so that the sweep must find the unfinished work.
+
+    If a routine is the operation, it is not held: before its first write, it alone knows of the work.
+    """
+    runner.hold({"events", "resync", "network"} - operation.releases)
     runner.start_process(first[0])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.drills.faults import drill, runner
 from tests.drills.faults.crash_states import Hit
-from tests.drills.faults.operation import Operation
+from tests.drills.faults.operation import Operation, routine
 from tests.drills.faults.points import Points
 from tests.drills.faults.runner import PROCESSES, Runner
 
@@ -23,6 +23,7 @@ class FakeRunner(Runner):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.is_done = True
+        self.held_at_start: set[str] = set()
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
 
     def meet(self, process: str, point: str) -> None:
@@ -39,6 +40,7 @@ class FakeRunner(Runner):
         return True
 
     def start_process(self, name: str) -> None:
+        self.held_at_start = set(self.points["worker"].held())
         if name == "worker":
             self.meet("worker", OF_SWEEP)
 
@@ -76,6 +78,19 @@ def test_recovery_with_nothing_left_to_do_has_no_points(tmp_path: Path) -> None:
     """A process that dies before its commit leaves nothing."""
     settings = Operation(owns=frozenset({"POST /settings"}), act=lambda _runner, _subject: None)
     assert drill.record_recovery(FakeRunner(tmp_path), settings, ("api", "POST /settings/1/commit.before")) == []
+
+
+def test_other_routines_are_held_during_a_recovery(tmp_path: Path) -> None:
+    faked = FakeRunner(tmp_path)
+    drill.record_recovery(faked, RESUME, ("worker", OF_WORKER))
+    assert faked.held_at_start == {"events", "network", "resync"}
+
+
+def test_routine_is_not_held_during_its_own_recovery(tmp_path: Path) -> None:
+    """Before its first write, it alone knows what there is to do."""
+    faked = FakeRunner(tmp_path)
+    drill.record_recovery(faked, routine("resync", act=lambda _runner, _subject: None), ("worker", OF_WORKER))
+    assert faked.held_at_start == {"events", "network"}
 
 
 def test_recovery_that_does_not_settle_is_an_error(tmp_path: Path) -> None:
