@@ -84,5 +84,5 @@ class CountedStream(httpcore.AsyncNetworkStream):
         return CountedStream(await self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
-        """Tell what is known of the connection."""
+        """Return what is known of the connection."""
         return self._inner.get_extra_info(info)

@@ -21,7 +21,7 @@ async def _no_wait() -> None:
 
 @dataclass(frozen=True)
 class Buffers:
-    """What a websocket tells about its buffers. Without a counting server it tells nothing.
+    """What a websocket reports about its buffers. Without a counting server it reports nothing.
 
     Args:
         watch: calls a function with the number of bytes that were received and that the application has not got yet,
