@@ -89,6 +89,7 @@ UNIT_FOLDERS = (
     "tests/structure/",
     *(f"tests/worker/{room}/" for room in ("conversations", "leasing", "locks", "loops", "sandboxes", "workspace")),
 )
+ONLY_POSTGRESQL = "only-postgresql"
 # For a change: on one database, operations are recorded and installations made once for all drills; chaos has another.
 ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
@@ -101,9 +102,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("selection")
     group.addoption(
         "--database",
-        choices=[*DATABASES, "both"],
+        choices=[*DATABASES, "both", ONLY_POSTGRESQL],
         default="both",
-        help="which databases to test; both: what is above the store mostly on SQLite, drills there, real tests on one",
+        help="which databases to test; with one, also tests without a database, but only-postgresql leaves them out; "
+        "both: what is above the store mostly on SQLite, drills there, real tests on one",
     )
     group.addoption("--quick", action="store_true", help="leave out what starts processes or tries many examples")
     group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
@@ -198,7 +200,7 @@ def select_databases(items: Iterable[pytest.Item], database: str, *, thorough: b
 def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: bool) -> set[str | None]:
     """The databases on which a test runs; None: it needs none."""
     if database != "both":
-        return {None, database}
+        return {"postgresql"} if database == ONLY_POSTGRESQL else {None, database}
     there = sorted({found for item in variants if (found := database_of(item))})
     if thorough or len(there) < 2:
         return {None, *DATABASES}

@@ -160,6 +160,8 @@ def test_one_database_is_tested(select: Select) -> None:
     assert found == ["test_both[sqlite]", "test_none"]
     found = select("--database", "postgresql", "-k", "not several")
     assert found == ["test_both[postgresql]", "test_none", "test_single[postgresql]"]
+    found = select("--database", "only-postgresql", "-k", "not several")
+    assert found == ["test_both[postgresql]", "test_single[postgresql]"]
 
 
 def test_unit_test_of_a_new_module_runs_on_both_databases(select: Select) -> None:

@@ -15,8 +15,9 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
+from sqlmodel import select
 
-from shared.models import Sandbox
+from shared.models import Sandbox, SandboxTransition
 from tests import effort
 from tests.factories import make_conversation
 from tests.services.client import Client
@@ -157,19 +158,23 @@ class HostileSandboxes:
         return self._engine.docker("exec", "--user", "0", f"aw-{sandbox_id}", "sh", "-c", script, "sh", *values)
 
     def _pause(self, sandbox_id: str, kind: str, state: str) -> None:
-        paused = self._alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params={"kind": kind})
-        assert paused.status_code == 200
+        assert self._alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params={"kind": kind}).status_code == 200
         self._settle(lambda: self._alice.sandbox(sandbox_id) or {}, "PAUSED")
-        assert self._engine.docker("inspect", "--format", "{{.State.Status}}", f"aw-{sandbox_id}").strip() == state
+        found = self._engine.docker("inspect", "--format", "{{.State.Status}}", f"aw-{sandbox_id}").strip()
+        # A check that finds the hostile server before the pause stops the container.
+        assert found == state or (found, self._has_failed(sandbox_id)) == ("exited", True)
+
+    def _has_failed(self, sandbox_id: str) -> bool:
+        with self._service.database.reading() as session:
+            moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id))
+            return any(move.to_status == "ERROR" for move in moves)
 
     @staticmethod
     def _settle(read: Callable[[], dict[str, Any]], *statuses: str) -> dict[str, Any]:
-        return (
-            eventually(
-                lambda: found if (found := read())["status"] in statuses else None, deadline_seconds=DEADLINE_SECONDS
-            )
-            or {}
+        settled = eventually(
+            lambda: found if (found := read())["status"] in statuses else None, deadline_seconds=DEADLINE_SECONDS
         )
+        return settled or {}
 
 
 def use(client: Client, durations: Durations) -> None:
@@ -237,8 +242,7 @@ def p99(seconds: Sequence[float]) -> float:
 
 def memory(pid: int, name: str) -> int:
     """A memory value of a process, in KB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    return int(Path(f"/proc/{pid}/status").read_text().partition(f"{name}:")[2].split()[0])
 
 
 def test_hostile_agent_servers_harm_their_own_sandboxes_only(

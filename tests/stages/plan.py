@@ -13,13 +13,22 @@ IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
 # first one begins with the longest tests, which mostly wait. The others take over the rest of its share.
 PROCESSES = ("-n", "3", "--dist", "worksteal", "--longest-first")
 # These tests wait for more than half of their time. Tests that share a heavy fixture stay in one process.
-WAITING = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
+_BY_GROUP = ("--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
+WAITING = ("-n", "4", *_BY_GROUP)
+# At night, both databases are tested: what needs the processor is most of it.
+WAITING_AT_NIGHT = ("-n", "2", *_BY_GROUP)
 ALONE = ("-n", "0")
 RANDOM = (
     "tests/api/test_schemathesis.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/test_interleavings.py",
     "tests/worker/sandboxes/test_plan_walk.py",
+)
+# At night, these promise durations, or that no request fails under as much load as possible.
+ALONE_AT_NIGHT = (
+    "tests/isolation/test_hostile_agent_servers.py",
+    "tests/integration/test_earlier_code.py",
+    "tests/integration/test_rolling_restart.py",
 )
 # The sandbox image with the newest published agent server.
 NEXT_IMAGE = "agent-workspace/sandbox:next"
@@ -115,6 +124,11 @@ def _all_units() -> Groups:
     ]
 
 
+def _real(name: str, database: str) -> Groups:
+    left_out = (f"--ignore={path}" for path in ("tests/cluster", *ALONE_AT_NIGHT))
+    return _thorough(name, "-m", "real", "--database", database, *left_out, *WAITING_AT_NIGHT)
+
+
 def _points(database: str) -> Groups:
     return _thorough(f"points-{database}", "-m", "drill", "--database", database, "tests/drills", *ALONE)
 
@@ -199,7 +213,9 @@ def nightly() -> dict[str, Groups]:
     return {
         "unit": _all_units(),
         "random": _thorough("random", *RANDOM, *PROCESSES),
-        "real": _thorough("real", "-m", "real", "--ignore=tests/cluster", *WAITING),
+        "real-sqlite": _real("real-sqlite", "sqlite"),
+        "real-postgresql": _real("real-postgresql", "only-postgresql"),
+        "real-alone": _thorough("real-alone", "-m", "real", *ALONE_AT_NIGHT, *ALONE),
         "cluster": _clusters(),
         "points-sqlite": _points("sqlite"),
         "points-postgresql": _points("postgresql"),
