@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
@@ -78,6 +79,8 @@ THREADS = 120
 # Of the ten connections for sessions.
 RESERVED_FOR_READING = 2
 V1 = "/api/v1"
+# FastAPI's spans contain queries, and so keys. `ResponseRules` makes this service's spans and metrics.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 LISTS = (conversations.lists, sandboxes.lists)
 # Below /api, and open to callers without a key.
 KEYLESS_PATHS = {f"{V1}{route.path}" for route in web_client_config.router.routes if isinstance(route, Route)}
@@ -99,7 +102,13 @@ def create_app(context: Context) -> FastAPI:
     # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
     routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts), ASSETS]
     app = _Application(
-        title="Agent Workspace", version=__version__, docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
+        title="Agent Workspace",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        routes=routes,
+        lifespan=_lifespan,
+        telemetry=NO_TELEMETRY,
     )
     app.state.context = context
     app.state.response_cache = ResponseCache(context.settings.list_cache_mb * 1024 * 1024)

@@ -38,7 +38,8 @@ _THREADS = ThreadPoolExecutor(4, "lists")
 # An entity tag, strong or weak: `If-None-Match` compares its quoted part only (RFC 9110, 13.1.2).
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 TEXT = {"schema": {"type": "string"}}
-IF_NONE_MATCH = {"name": "If-None-Match", "in": "header", "description": "`ETag`s of earlier responses"} | TEXT
+IF_NONE_MATCH = b"if-none-match"
+PARAMETER = {"name": "If-None-Match", "in": "header", "description": "`ETag`s of earlier responses"} | TEXT
 RESPONSES: Responses = {
     200: {"headers": {"ETag": {"description": "strong: other bytes have another one"} | TEXT}},
     304: {"description": "the list is one that `If-None-Match` names"},
@@ -54,11 +55,11 @@ class ListQuery(Response):
 
 
 class CachedResponse(NamedTuple):
-    """A response: the version of the lists that was read before it was built, its JSON and its entity tag."""
+    """A response with its entity tag, and the version of the lists that was read before it was built."""
 
     version: str
-    body: bytes
     etag: str
+    response: Response
 
 
 class ResponseCache:
@@ -89,7 +90,7 @@ class ListRoute(UserRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         options["responses"] = RESPONSES | (options.get("responses") or {})
-        super().__init__(path, endpoint, **options | {"openapi_extra": {"parameters": [IF_NONE_MATCH]}})
+        super().__init__(path, endpoint, **options | {"openapi_extra": {"parameters": [PARAMETER]}})
 
     def get_route_handler(self) -> Handler:
         """Authenticate the caller, parse the query, build the list, and cache both."""
@@ -118,11 +119,11 @@ def cache_key(request: Request) -> Hashable:
 
 def respond(request: Request, response: CachedResponse) -> Response:
     """Return the list, or a 304 if the caller has it."""
-    headers = {"ETag": response.etag}
-    known = ", ".join(request.headers.getlist("If-None-Match"))
+    lists = [value for name, value in request.scope["headers"] if name == IF_NONE_MATCH]
+    known = b", ".join(lists).decode("latin-1")
     if known.strip() == "*" or response.etag in ENTITY_TAG.findall(known):
-        return Response(status_code=304, headers=headers)
-    return Response(response.body, headers=headers, media_type="application/json")
+        return Response(status_code=304, headers={"ETag": response.etag})
+    return response.response
 
 
 class ResponseCacheMiddleware:
@@ -151,13 +152,14 @@ class ResponseCacheMiddleware:
 async def _build(request: Request, query: ListQuery) -> CachedResponse:
     caller: Caller = request.state.caller
     built = await asyncio.get_running_loop().run_in_executor(_THREADS, query.build, get_context(request), caller)
-    body = bytes(built.body)
-    return CachedResponse(caller.list_version, body, _entity_tag(caller.id, body))
+    body, etag = bytes(built.body), _entity_tag(caller.id, built.body)
+    response = Response(body, headers={"ETag": etag}, media_type="application/json")
+    return CachedResponse(caller.list_version, etag, response)
 
 
-def _entity_tag(user_id: str, body: bytes) -> str:
+def _entity_tag(user_id: str, body: bytes | memoryview) -> str:
     return f'"{blake2b(body, digest_size=16, key=user_id.encode()).hexdigest()}"'
 
 
 def _size(response: CachedResponse) -> int:
-    return len(response.body) + OVERHEAD_BYTES
+    return len(response.response.body) + OVERHEAD_BYTES

@@ -21,7 +21,7 @@ WEBHOOKS = "/api/v1/webhooks/"
 WITH_KEY = "/api/"
 # Bodies for sandboxes are streamed, not stored.
 EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
-BODY_HEADERS = (b"content-length", b"transfer-encoding")
+BODY_HEADERS = frozenset((b"content-length", b"transfer-encoding"))
 # For unauthenticated callers: more than any form of this service has, bytes.
 MAX_OPEN_BYTES = 16_384
 # After an error the rest of the body is not read.
@@ -139,7 +139,7 @@ def find_error(body: bytes) -> dict[str, Any] | None:
 
 def has_body(scope: Scope) -> bool:
     """Whether a request may have a body: without a length and a transfer encoding it has none (RFC 9112, 6.3)."""
-    return any(name in BODY_HEADERS for name, _ in scope["headers"])
+    return not BODY_HEADERS.isdisjoint(dict(scope["headers"]))
 
 
 def may_be_large(scope: Scope) -> bool:

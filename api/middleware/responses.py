@@ -84,7 +84,7 @@ class ResponseRules:
                 # An agent server's own id is not this service's.
                 headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID]
                 headers.append((REQUEST_ID, request_id.encode()))
-                if adds_cache_control and all(name != CACHE_CONTROL for name, _ in headers):
+                if adds_cache_control and CACHE_CONTROL not in dict(headers):
                     headers.append((CACHE_CONTROL, b"no-store"))
                 message["headers"] = headers
                 _count(_method(scope), self._route(scope), message["status"], perf_counter() - began)
@@ -155,7 +155,7 @@ def _simplify_cookies(scope: Scope) -> None:
 
     Before 3.11.10, Python takes quadratic time for them (CVE-2024-7592), and needs no key from their sender.
     """
-    if any(name == COOKIE and b"\\" in value for name, value in scope["headers"]):
+    if b"\\" in b"".join([value for name, value in scope["headers"] if name == COOKIE]):
         scope["headers"] = [
             (name, value.replace(b"\\", b"") if name == COOKIE else value) for name, value in scope["headers"]
         ]

@@ -141,7 +141,7 @@ async def find_caller(request: Request) -> Caller:
     """
     found: Caller | None = getattr(request.state, "caller", None)
     if found is None:
-        user, is_browser = await _authenticate(request), not _read_key(request)
+        user, is_browser = await _authenticate(request)
         found = Caller(user.id, user.name, user.key_id, user.key_prefix, is_browser, user.list_version, request)
         request.state.caller = found
     return found
@@ -168,9 +168,10 @@ def _read_key(request: Request) -> str | None:
     return read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
 
 
-async def _authenticate(request: Request) -> AuthenticatedKey:
-    context = get_context(request)
-    if key := _read_key(request):
+async def _authenticate(request: Request) -> tuple[AuthenticatedKey, bool]:
+    """Return the user, and whether a cookie was used."""
+    context, key = get_context(request), _read_key(request)
+    if key:
         found = await context.callers.find(key)
     elif token := read_token(request):
         check_origin(request)
@@ -179,7 +180,7 @@ async def _authenticate(request: Request) -> AuthenticatedKey:
         raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
     if found.use_is_stale:
         await context.key_uses.note(found.key_id)
-    return found
+    return found, not key
 
 
 async def _find_sandbox(request: Request) -> Sandbox:

@@ -91,7 +91,9 @@ class BatchedKeyLookup(Generic[Key, Found]):
             Unauthenticated: the key is unknown, revoked or expired.
         """
         loop = asyncio.get_running_loop()
-        state = self._states.setdefault(loop, _LoopState[Key, Found]())
+        state = self._states.get(loop)
+        if state is None:
+            state = self._states[loop] = _LoopState[Key, Found]()
         batch, index = state.open, len(state.open.keys)
         batch.keys.append(key)
         if batch.results is None:

@@ -73,6 +73,8 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
+        if self._in_head and self._deadline is None:
+            self._start_deadline()
         if self._head_bytes > MAX_HEAD_BYTES and (self._deadline is not None or self._in_body):
             self.send_400_response("The headers are too large.")
         elif self._in_body and self._body_check is None:
@@ -98,7 +100,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self.start_read_deadline()
 
     def on_message_begin(self) -> None:
-        """Start the deadline of a request's head.
+        """Begin a request's head. It has a deadline if its end has not been received with its beginning.
 
         Raises:
             ValueError: too many requests wait.
@@ -107,8 +109,6 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             raise ValueError("too many pipelined requests")
         super().on_message_begin()
         self._in_head = True
-        if self._deadline is None:
-            self._start_deadline()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header. Ignore a trailer: the application may have read the headers already.

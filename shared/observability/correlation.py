@@ -1,6 +1,6 @@
 """What connects the work of one request in all processes: its id in logs and messages, and its trace if there is one.
 
-`configure_traces` sets `tracer` if traces are configured. Without them, this service imports nothing of OpenTelemetry.
+`configure_traces` sets `tracer` if traces are configured. Without them, this service imports no SDK of OpenTelemetry.
 """
 
 import re

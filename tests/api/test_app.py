@@ -1,8 +1,11 @@
-"""Startup of an API process: the first request waits for no initialization."""
+"""The application of an API process: its startup, and what the framework would do by itself."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+from tests.factories import SECRET_KEY
 from tests.services.directories import REPOSITORY
 
 # A separate process, because other tests have sent requests in this one.
@@ -22,4 +25,30 @@ for route in ROUTES:
 
 def test_first_request_does_not_wait_for_the_analysis_of_routes() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# The provider of OpenTelemetry can be set once in a process.
+TELEMETRY = """
+from fastapi.testclient import TestClient
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from api.app import create_app, make_context
+from shared.settings import Settings
+
+exporter, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+client = TestClient(create_app(make_context(Settings())))
+assert client.get("/alive?session_api_key=secret").status_code == 200
+assert not exporter.get_finished_spans(), exporter.get_finished_spans()[0].to_json()
+"""
+
+
+def test_framework_sends_no_query_to_telemetry(tmp_path: Path) -> None:
+    environment = {**os.environ, "AW_VAR_DIR": str(tmp_path), "AW_SECRET_KEYS": SECRET_KEY}
+    command = [sys.executable, "-c", TELEMETRY]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

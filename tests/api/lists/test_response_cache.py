@@ -1,20 +1,22 @@
 """The response cache: responses of the current version, limited in bytes."""
 
+from fastapi import Response
+
 from api.lists import OVERHEAD_BYTES, CachedResponse, ResponseCache
 
 TEN = b"x" * 10
 
 
 def response(version: str = "1", body: bytes = TEN) -> CachedResponse:
-    return CachedResponse(version, body, '"tag"')
+    return CachedResponse(version, '"tag"', Response(body))
 
 
 def test_response_is_found_only_under_its_version() -> None:
-    cache = ResponseCache(10 * OVERHEAD_BYTES)
-    cache.store("a", response("1", b"one"))
-    assert (cache.find("a", "1"), cache.find("a", "2"), cache.find("b", "1")) == (response("1", b"one"), None, None)
-    cache.store("a", response("2", b"two"))
-    assert (cache.find("a", "1"), cache.find("a", "2")) == (None, response("2", b"two"))
+    cache, first, second = ResponseCache(10 * OVERHEAD_BYTES), response("1", b"one"), response("2", b"two")
+    cache.store("a", first)
+    assert (cache.find("a", "1"), cache.find("a", "2"), cache.find("b", "1")) == (first, None, None)
+    cache.store("a", second)
+    assert (cache.find("a", "1"), cache.find("a", "2")) == (None, second)
 
 
 def test_least_recently_used_response_is_evicted() -> None:
@@ -42,7 +44,7 @@ def test_response_larger_than_the_cache_is_not_cached() -> None:
 
 
 def test_response_larger_than_the_cache_evicts_no_other() -> None:
-    cache = ResponseCache(OVERHEAD_BYTES + 20)
-    cache.store("a", response())
+    cache, small = ResponseCache(OVERHEAD_BYTES + 20), response()
+    cache.store("a", small)
     cache.store("b", response(body=b"x" * 21))
-    assert (cache.find("a", "1"), cache.find("b", "1")) == (response(), None)
+    assert (cache.find("a", "1"), cache.find("b", "1")) == (small, None)

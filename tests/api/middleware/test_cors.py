@@ -48,6 +48,16 @@ def test_preflight_needs_no_key(listing: TestClient, path: str, method: str) -> 
     assert "Origin" in answer.headers["Vary"]
 
 
+def test_cached_list_has_the_headers_of_its_own_request(listing: TestClient, user: Person) -> None:
+    """All requests for a cached list get the same response object."""
+    for origin in (PAGE, "http://localhost:3001", PAGE, OTHER):
+        answer = listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin})
+        names = [name for name, _ in answer.headers.multi_items()]
+        assert (answer.status_code, sorted(names)) == (200, sorted(set(names)))
+        assert answer.headers.get(ALLOWED) == (None if origin == OTHER else origin)
+        assert answer.headers["Vary"] == "Origin"
+
+
 def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient, user: Person) -> None:
     for path, headers, status in (
         ("/api/v1/sandboxes/search", user.headers, 200),
