@@ -93,7 +93,7 @@ def render_state(event: Json) -> RenderableType | None:
 
 
 def labelled(label: str, text: str, style: str) -> Text:
-    """A coloured label with text after it."""
+    """A colored label with text after it."""
     return Text(f"{label}  ", style=style).append(text, style="default")
 
 

@@ -151,5 +151,5 @@ def bare(name: str) -> str:
 
 
 def as_script(script: Script | Sequence[Response]) -> Script:
-    """A script, also from a list of responses."""
+    """Return the script, or make one from a list of responses."""
     return script if isinstance(script, Script) else Script(script)

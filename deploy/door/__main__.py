@@ -1,8 +1,8 @@
 """`python -m deploy.door`: run this node's door in the foreground.
 
-Python opens the sockets, and HAProxy inherits them. So HAProxy needs no rights, and the gateway's address can be bound
-before the engine has created its bridge (IP_FREEBIND). If root starts it, HAProxy runs as a user of its own, which
-needs to read the certificate, and nothing else.
+Python opens the sockets, and HAProxy inherits them. So HAProxy needs no privileges, and the gateway's address can be
+bound before the engine has created its bridge (IP_FREEBIND). If root starts the door, HAProxy runs as a user of its
+own, which needs to read nothing but the certificate.
 """
 
 import os

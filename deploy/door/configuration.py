@@ -16,20 +16,21 @@ MAX_CONNECTIONS = 8192
 # File descriptors of a connection: one on each side.
 PER_CONNECTION = 2
 SPARE_DESCRIPTORS = 128
-# Connections of one sandbox at a time; its agent server and its programs need a few. All of them together have half of
-# the door, and the service's side the other half.
+# The maximum number of concurrent connections from one sandbox; its agent server and its programs need a few. All
+# sandboxes together may use half of the door's connections, and the service the other half.
 PER_SANDBOX = 256
-# When half of the sandboxes' share is in use, a sandbox that has more than this part of it gets no more: a few
-# sandboxes of one user can't block the others.
+# When half of the sandboxes' share is in use, a sandbox that has more than this fraction (1/64) of the share gets no
+# more connections, so that a few sandboxes of one user can't block the others.
 CROWDED_PART = 64
 MIN_CROWDED = 8
-# Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
+# Idle connections to sandboxes that are kept. By default, HAProxy keeps as many as are in use, as if all led to one
+# server.
 MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 REFUSED = 403
 STATUSES = (400, REFUSED, 404, 408, 413, 500, 502, 503, 504)
 
-# Timeouts: a command may run for hours without output, and a paused sandbox keeps its websockets.
+# The timeouts are long, because a command may run for hours without output, and a paused sandbox keeps its websockets.
 TEXT = Template(
     """\
 global
@@ -109,7 +110,7 @@ class Door:
     Args:
         inner_socket: descriptor of the socket for the API and the workers.
         outer_socket: descriptor of the socket for sandboxes.
-        network: the sandboxes'.
+        network: the network of the sandboxes.
         tokens: the tokens that the door accepts.
         api_url: the API that gets sandboxes' requests.
         certificate: file of the certificate and its key; empty: no TLS.
@@ -167,7 +168,7 @@ def _server(scheme: str, host: str, port: int | None) -> str:
 
 def _error(status: int) -> str:
     text = f'"the door answers {status}"'
-    # A client without a token keeps no connection.
+    # The connection of a client without a token is closed.
     end = " hdr connection close" if status == REFUSED else ""
     return f'    http-error status {status} content-type text/plain string {text} hdr {ERROR_HEADER} "{status}"{end}'
 

@@ -7,14 +7,15 @@ from string import Template
 
 from shared.addresses import LISTED_ONLY, NEVER
 
-# The ports of names without a port.
+# The ports that are allowed for names without a port.
 PORTS = ("80", "443")
-# Connections of one sandbox at a time. All sandboxes of a node together have fewer than Squid has descriptors, with one
-# more for each connection to a host: sandboxes of one user can't block the others.
+# The maximum number of concurrent connections from one sandbox. The connections of all sandboxes of a node, with one
+# more for each connection to a host, need fewer descriptors than Squid has, so one user's can't block the others.
 PER_SANDBOX = 64
 MAX_DESCRIPTORS = 32768
-# Addresses outside 2000::/3 are not public, and 2002::/16 stands for IPv4 addresses. Squid keeps those as MAPPED, and
-# compares a name that does not exist as the last address of all: its client must get that error.
+# Addresses outside 2000::/3 are not public, and 2002::/16 stands for IPv4 addresses. Two exceptions: Squid represents
+# IPv4 addresses as MAPPED, and compares a name that does not exist as the last address of all, NONE: its client must
+# get that error.
 MAPPED, NONE = IPv6Network("::ffff:0:0/96"), IPv6Network(2**128 - 1)
 NOT_PUBLIC_6 = (
     *IPv6Network("::/3").address_exclude(MAPPED),
@@ -26,7 +27,7 @@ NOT_PUBLIC_6 = (
 # The decisions are made by a URL rewriter: Squid connects to rewriters by a pair of sockets, and to other helpers by
 # TCP, which the firewall's rules for its user block. The order of the rules matters: a name is resolved only for a
 # sandbox that may reach it, so names carry no data out. A result is kept for a minute at least, so Squid connects to
-# the address that it has checked. Otherwise the firewall's rules still apply.
+# the address that it has checked. If it connects to another one all the same, the firewall's rules still apply.
 TEXT = Template(
     """\
 http_port $address:$port
@@ -87,8 +88,8 @@ class ProxyParameters:
     """The parameters of a proxy's configuration.
 
     Args:
-        address: on which it listens; only sandboxes and this machine reach it.
-        port: on which it listens.
+        address: the address on which the proxy listens; only sandboxes and this machine reach it.
+        port: the port on which it listens.
         decisions: the command of `decisions`, without the ports.
         resolvers: name servers; empty: this machine's.
     """

@@ -2,8 +2,8 @@
 
 It runs as the proxy's user, with the system's Python, and without the rest of this service. FOLDER has a file for each
 sandbox's address (`worker.network.proxy`), which is read for each request, so a change applies immediately. PORTs are
-those of names without one. Squid runs it as a URL rewriter (`url_rewrite_program`): Squid sends a line for each
-request, and the reply is a note that its rules read.
+the ports that are allowed for names without a port. Squid runs it as a URL rewriter (`url_rewrite_program`): Squid
+sends a line for each request, and the reply is a note that its rules read.
 """
 
 import sys
@@ -23,13 +23,13 @@ def main(folder: Path, ports: Sequence[str]) -> None:
 
 
 def answer(folder: Path, ports: Sequence[str], line: bytes) -> bytes:
-    """The reply to `NUMBER URL SANDBOX HOST PORT`; any other line is not allowed."""
+    """The reply to `NUMBER URL SANDBOX HOST PORT`; the reply to any other line denies the request."""
     number, *question = line.rstrip(b"\n").split(b" ")
     return b"%s OK allowed=%s\n" % (number, b"yes" if _is_allowed(folder, ports, question) else b"no")
 
 
 def matches(target: str, host: str, port: str, ports: Sequence[str]) -> bool:
-    """Whether a line of a sandbox's file allows a host, in small letters, and a port."""
+    """Whether a line of a sandbox's file allows a host, in lower case, and a port."""
     name, _, own = target.partition(":")
     if port not in ((own,) if own else ports):
         return False

@@ -57,10 +57,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, NetworkRoute | None]:
-    """The policy for the installation of the database, which is read once, and the rules of its network.
+    """The policy for the installation that the database names, which is read once, and the route to its network rules.
 
     Raises:
-        Unavailable: the database is not there.
+        Unavailable: the database was not ready within the timeout.
     """
     database = Database(shared.database, pool_size=1)
     try:

@@ -1,7 +1,7 @@
-"""The bodies of requests that create something: each field is known and checked, or refused.
+"""The bodies of requests that create something: a request with a field that is unknown or fails its check is refused.
 
-The engine reads names of fields in any case, and the last of several wins. So the filter forwards a new body that it
-writes itself, with the fields that it has checked. An empty field is left out: the engine's default is safe.
+The engine accepts field names in any case, and the last of several equal names wins. So the filter forwards a new body
+that it writes itself, with the fields that it has checked. An empty field is left out: the engine's default is safe.
 """
 
 import json
@@ -20,7 +20,7 @@ from worker.engine.protocol import NetworkRequest
 Check = Callable[[Any], bool]
 
 NAME = re.compile(r"aw-[A-Za-z0-9][A-Za-z0-9_.-]{0,249}")
-# The network of a node, and volumes that show what the engine can do, are not named after a sandbox.
+# The network of a node, and volumes that test what the engine can do, are not named after a sandbox.
 OWN_NAME = re.compile(rf"{NAME.pattern}|agent-workspace-[A-Za-z0-9_.-]{{1,200}}")
 EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
 NO_NEW_PRIVILEGES = {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
@@ -41,7 +41,7 @@ class Policy:
 
     installation: str
     capabilities: frozenset[str] = frozenset()
-    # Beside the engine's default.
+    # The runtimes that are allowed besides the engine's default.
     runtimes: frozenset[str] = frozenset()
     # The one network that may be created, and that containers are on; None: they are on the engine's bridge.
     network: NetworkRequest | None = None
@@ -80,7 +80,7 @@ def volume_body(text: bytes, policy: Policy) -> dict[str, Any]:
 
 
 def disk_body(text: bytes) -> int:
-    """The checked body of `PUT /agent-workspace/disks/{name}`: the bytes of a new disk; 0: only an existing one."""
+    """The checked body of `PUT /agent-workspace/disks/{name}`: the bytes of a new disk; 0: attach an existing one."""
     size = _checked(_parse(text), {"bytes": _is_positive}, (), "the disk").get("bytes", 0)
     if size > MAX_BYTES:
         raise RequestRefused(f"a disk has {MAX_BYTES} bytes at most")
@@ -102,7 +102,7 @@ def label_filters(text: str, policy: Policy, *, names: bool = False) -> str:
     """The checked `filters` of a list or of events: only what has this installation's label, or names of sandboxes.
 
     Raises:
-        Refused: they ask for more.
+        RequestRefused: the filters select more.
     """
     filters = _parse(text.encode() or b"{}")
     label = f"{INSTALLATION_LABEL}={policy.installation}"
@@ -171,7 +171,7 @@ def _are_own(labels: Mapping[str, Any], policy: Policy) -> bool:
 
 
 def _are_confining(options: list[str]) -> bool:
-    """Whether they are exactly the worker's: no new privileges, and its seccomp profile."""
+    """Whether the security options are exactly the worker's: no new privileges, and its seccomp profile."""
     profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
     others = {option for option in options if not option.startswith("seccomp=")}
     return others <= NO_NEW_PRIVILEGES and bool(others) and [json.loads(text) for text in profiles] == [PROFILE]

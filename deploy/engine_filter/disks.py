@@ -30,10 +30,10 @@ class DiskRoute:
         return request.path.startswith(ROUTE)
 
     def answer(self, request: Request) -> dict[str, Any]:
-        """Do what a request asks for.
+        """Execute a request, and return the content of its response.
 
         Raises:
-            Refused: workers do not make this request, or this machine can't have disk images.
+            RequestRefused: workers do not make this request, or this machine can't have disk images.
             EngineFailing: a program for disks failed.
         """
         found = TARGET.fullmatch(request.path)

@@ -14,7 +14,7 @@ from worker.network.firewall import Firewall, document, read_document
 from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Place, RulesChange
 
 PARTS = " . "
-# What PUT has.
+# The possible fields of the body of a PUT.
 KEYS = ({"allowed"}, {"add", "remove"}, {"disconnect"})
 
 
@@ -29,7 +29,7 @@ class NetworkRoute:
         """The response to a request.
 
         Raises:
-            Refused: the body is not one of a worker.
+            RequestRefused: workers do not make this request.
             FirewallError: the rules can't be written or read.
         """
         if method == "GET":

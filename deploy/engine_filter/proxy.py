@@ -1,4 +1,4 @@
-"""A proxy on a unix socket. One request per connection: it forwards the engine's response until a side closes it."""
+"""A proxy on a unix socket. It takes one request per connection, and forwards the response until either side closes."""
 
 import json
 import select

@@ -46,7 +46,7 @@ class RuleContext:
     """What a check may use."""
 
     policy: Policy
-    # Reads an object of the engine at a path; None if there is none.
+    # Reads the engine's object at a path; returns None if it does not exist.
     inspect: Callable[[str], dict[str, Any] | None]
 
 
@@ -54,10 +54,10 @@ Rule = Callable[[Request, "re.Match[str]", RuleContext], Request]
 
 
 def parse(method: str, target: str, body: bytes, content_type: str) -> Request:
-    """Take a request apart.
+    """Parse a request.
 
     Raises:
-        Refused: it is ambiguous.
+        RequestRefused: the request is malformed or ambiguous.
     """
     try:
         parts = urlsplit(target)
@@ -75,7 +75,7 @@ def admit(request: Request, context: RuleContext) -> Request:
     """The request to forward.
 
     Raises:
-        Refused: a worker does not make such a request.
+        RequestRefused: a worker does not make such a request.
     """
     for methods, pattern, query, rule in RULES:
         found = re.fullmatch(pattern, request.path)
@@ -103,7 +103,7 @@ def _pull(request: Request, _found: "re.Match[str]", _context: RuleContext) -> R
 
 
 def _own_container(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
-    """Refer to the container by its id: another one may have the name later."""
+    """Refer to the container by its id: another container may have the name later."""
     inspected = _inspect(context, "containers", found["name"], "/json")
     labels = (inspected or {}).get("Config", {}).get("Labels")
     _require_own(inspected, labels, context)
@@ -112,7 +112,7 @@ def _own_container(request: Request, found: "re.Match[str]", context: RuleContex
 
 
 def _rename(request: Request, found: "re.Match[str]", context: RuleContext) -> Request:
-    """Give a container the name of its own sandbox only."""
+    """Let a container get only the name of its own sandbox."""
     inspected = _inspect(context, "containers", found["name"], "/json")
     labels = (inspected or {}).get("Config", {}).get("Labels") or {}
     _require_own(inspected, labels, context)
@@ -154,7 +154,7 @@ def _create_network(request: Request, _found: "re.Match[str]", context: RuleCont
 
 
 def _require_own_volume(name: str, context: RuleContext) -> None:
-    """Check that the volume is this installation's, or one that the engine made for a container: it has no labels."""
+    """Check that the volume is this installation's, or one without labels, which the engine made for a container."""
     volume = _inspect(context, "volumes", name)
     labels = (volume or {}).get("Labels") or {}
     if INSTALLATION_LABEL in labels:

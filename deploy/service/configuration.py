@@ -88,13 +88,13 @@ def _program(process: Process, width: int, colour: int) -> dict[str, object]:
 
 
 def _identity(name: str, var: Path) -> dict[str, object]:
-    """The user of a process, and a worker's way to its engine. The filter remains root."""
+    """The user of a process, and the engine's address for a worker. The engine filter keeps running as root."""
     if name not in OWNERS:
         return {}
     variables = {"RUN_AS": OWNERS[name]}
     if OWNERS[name] != API:
         variables["AW_DOCKER_HOST"] = f"unix://{engine_socket(var)}"
-    # They share files with their group, and with no other user.
+    # The processes share the files that they create with their group, and with no other user.
     return {"umask": "007", "environment": ",".join(f'{key}="{value}"' for key, value in variables.items())}
 
 

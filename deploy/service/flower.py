@@ -21,7 +21,7 @@ from shared.db.database import Database
 from shared.settings import FLOWER_USER, Settings
 from worker.celery_app import app
 
-# Where the API shows it to operators (`api.web.admin.flower`).
+# The path at which the API shows Flower to operators (`api.web.admin.flower`).
 PREFIX = "admin/flower"
 LOCAL = {"127.0.0.1", "localhost"}
 
@@ -69,7 +69,8 @@ def main(environment: Mapping[str, str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = Settings()
     password = read_password(settings)
-    # Its own check is set, too: without one Flower closes its interface. Read-only: it stops no worker, sends no job.
+    # Flower's own check is set, too: without one, Flower closes its interface. With `read_only`, Flower neither stops
+    # workers nor sends jobs.
     options.basic_auth, options.read_only = [f"{FLOWER_USER}:{password}"], True
     options.address, options.port = "127.0.0.1", settings.flower_port
     options.url_prefix, options.tasks_columns = PREFIX, "name,args,state,received,runtime,worker"

@@ -11,7 +11,7 @@ from shared.db.database import Database, StoreError
 
 # A job's arguments as Celery reports them: one id of a row.
 ARGUMENTS = re.compile(r"[\[(]'([0-9a-f]{32})',?[\])]")
-# A warm sandbox gets an owner later.
+# The cache expires, because a warm sandbox gets an owner later.
 CACHE_SECONDS, CACHED = 30, 10_000
 
 

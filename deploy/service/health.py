@@ -19,7 +19,7 @@ from shared.settings import Settings
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 PAUSE_SECONDS = 0.05
-# The field of `/proc/PID/stat` behind the name, with the start in ticks since the machine's.
+# The index, after the name, of the field of `/proc/PID/stat` with the process's start, in ticks since the machine's.
 START = 19
 
 

@@ -1,6 +1,7 @@
 """`python -m deploy.service.node_address MODULE`: run a module with this machine's address as AW_NODE_ADDRESS.
 
-It is the address by which the machine reaches the database. In a Swarm, all nodes have the same settings.
+It is the address by which the machine reaches the database. In a Swarm, all nodes have the same settings, so they
+can't contain a node's address.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Users of their own for the processes, if root starts the service (decision 58).
+"""Separate users for the processes, if root starts the service (decision 58).
 
 The API and the workers share the database, the keys and the broker. Neither can write what root executes, or settings
 that root reads. Only a worker reaches the engine, through the filter.
@@ -99,7 +99,7 @@ def _own_all(folder: Path, user: str, mode: int, mode_of_files: int = 0o660) -> 
 
 
 def hand_over_folder(folder: Path, uid: int, gid: int, mode: int, mode_of_files: int = 0o660) -> None:
-    """Give a folder and its files to a user, but nothing that a link in it names: the user could have added one."""
+    """Give a folder and its files to a user, but no target of a link in it: the user could have added the link."""
     for _, _, names, descriptor in os.fwalk(folder):
         os.fchown(descriptor, uid, gid)
         os.fchmod(descriptor, mode)
@@ -118,7 +118,7 @@ def _own_single_file(file: int, uid: int, gid: int, mode: int) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Replace a file by a link, so that it never misses."""
+    """Replace a file by a link atomically, so that the path always exists."""
     draft = path.with_suffix(".link")
     draft.unlink(missing_ok=True)
     draft.symlink_to(target)
@@ -139,8 +139,8 @@ def _move_database(path: Path, target: Path) -> None:
         text = f"{path} is to be moved, but another program uses it: repeat this when that has ended"
         raise ServiceError(text, "a-database-is-to-be-moved-but-another-program-uses-it")
     _own(path, API, 0o660)
-    if not (target.exists() and target.samefile(path)):  # the same: a crash has left no link yet
-        # Of the database before, if an operator has moved away no more than the link to it.
+    if not (target.exists() and target.samefile(path)):  # the same file: a crash came before the link
+        # Files of a previous database are in the way if an operator has moved away only the link to it.
         former_files.keep(target, former_files.DATABASE)
         target.hardlink_to(path)
     _link(path, Path(target.parent.name, target.name))

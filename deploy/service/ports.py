@@ -9,7 +9,7 @@ from deploy.service.processes import Process
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
-# Of the troubleshooting page.
+# The entry of the troubleshooting page.
 ENTRY = "a-port-is-in-use"
 
 

@@ -44,7 +44,7 @@ def read_processes(
         engine_filter: start at most one filter before the engine; if false, none.
         network_isolation: sandboxes have a network of their own.
 
-    A machine with workers has one door, and in the sandboxes' own network one egress proxy.
+    A machine with workers has one door and, with network isolation, one egress proxy.
 
     Raises:
         ServiceError: an item of `counts` is malformed, or names no process of the Procfile.

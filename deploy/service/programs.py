@@ -1,4 +1,4 @@
-"""Programs of others that a process of the service becomes, such as HAProxy and Squid."""
+"""Third-party programs that a process of the service becomes, such as HAProxy and Squid."""
 
 import os
 import pwd
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# All that they need of the environment; the service's has its secrets. In the locale C, whatever bytes are in a request
-# are text to Squid's own programs.
+# The only variables that these programs need; the service's own environment contains its secrets. In the C locale,
+# Squid's own programs accept any bytes of a request as text.
 ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C"}
 
 
@@ -18,7 +18,7 @@ def become(command: Sequence[str]) -> NoReturn:
 
 
 def as_user(name: str) -> list[str]:
-    """The beginning of a command that runs without root's rights, as this user; empty if this process has none.
+    """The beginning of a command that runs without root's rights, as this user; empty if this process is not root's.
 
     Raises:
         ValueError: there is no such user.

@@ -67,12 +67,12 @@ def _choose(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[t
 
 
 def _require_open_sockets(settings: Settings) -> None:
-    """Check the API's addresses before a process is stopped: the supervisor has opened them, and no restart does."""
+    """Check that the API's addresses are open before a process is stopped: a restart does not open them."""
     advice = "after a change of AW_HOST, AW_PORT or AW_CLIENT_PORT, stop the service and start it again"
     if not is_open(settings.host, settings.port):
         text = f"the service does not listen on {settings.host}, port {settings.port}: {advice}; nothing was restarted"
         raise ServiceError(text)
-    # No more than a warning: the service may have got another port, or 0, by its environment, and keeps it.
+    # Only a warning: the service may have been started with another port, or 0, in its environment, and keeps it.
     if settings.client_port and not is_open(settings.host, settings.client_port):
         print(
             f"warning: the service does not listen on the client port {settings.client_port}: {advice}", file=sys.stderr

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
         if "web" in names:
             hold_sockets(settings)
         if "flower" in names:
-            os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers
+            os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers, by which Flower reads their details
         if own_users:
             hand_over(settings)
         supervise(write_configuration(processes, settings.var_dir, own_users=own_users))

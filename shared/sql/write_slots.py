@@ -1,12 +1,12 @@
-"""A limit of concurrent writing transactions, so that one locked row cannot exhaust all connections and slots.
+"""A limit on concurrent writing transactions, so that one locked row cannot exhaust all connections and slots.
 
 A transaction that waits for a locked row occupies a connection. So some connections are reserved for reads, and one
 caller's transactions get at most half of the rest. After one of them has run into its lock timeout, the caller's others
 are rejected for a moment: they probably need the same row. A transaction that waits for a slot occupies a thread: if
 many wait and none makes progress, all but a few are rejected.
 
-All callers need some rows, as each placement needs nodes and specs. Such transactions together get half of the slots,
-and those of each caller half of that.
+Some rows are needed by all callers: each placement needs nodes and specs. The transactions that need them get half of
+the slots together, and those of each caller get half of that.
 """
 
 import time
@@ -23,8 +23,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 REJECT_SECONDS = 1.0
-# The max number of waiting transactions while none of their share ends: of one caller, and of all callers for what
-# they share. An API process has 120 threads.
+# The max number of waiting transactions in a share that makes no progress: in the share of one caller, and in one of
+# all callers. An API process has 120 threads.
 MAX_WAITING = 20
 MAX_WAITING_FOR_SHARED = 40
 # A share makes no progress if none of its transactions has begun or ended for this time.
@@ -73,11 +73,11 @@ class WriteSlots:
 
         Args:
             wait_seconds: the timeout for a slot.
-            shared: what the transactions of all callers share.
+            shared: the share of all callers that the transaction belongs to; None: none.
 
         Raises:
             TimeoutError: SQLAlchemy's; no slot became free before the timeout.
-            Refused: the caller gets no slot for a moment.
+            WriteSlotRefused: waiting for a slot is pointless at present.
         """
         who = caller.get()
         shares = self._shares(who, shared)
@@ -139,7 +139,7 @@ class WriteSlots:
         """Whether there is a slot.
 
         Raises:
-            Refused: waiting for one is pointless.
+            WriteSlotRefused: waiting for one is pointless.
         """
         if who is not None and self._refused_until.get(who, 0.0) > time.monotonic():
             raise WriteSlotRefused("another transaction of this caller timed out waiting for a lock")
