@@ -21,7 +21,8 @@ from shared.settings import Settings
 
 log = structlog.get_logger()
 
-# Longer than clients keep idle connections: the client must close them, because only it knows whether it will send.
+# Longer than clients keep idle connections: the client must close them, because only the client knows whether it will
+# send another request.
 KEEPALIVE_SECONDS = 75
 
 

@@ -76,20 +76,20 @@ RESTART_SECONDS = 1.0
 # Requests that run in threads at a time. Many more than there are connections to the database: requests that wait for a
 # write slot, such as one caller's requests for a locked row, must leave threads for others.
 THREADS = 120
-# Of the ten connections for sessions.
+# Connections that writes leave free, of the ten for sessions.
 RESERVED_FOR_READING = 2
 V1 = "/api/v1"
-# FastAPI's spans contain queries, and so keys. `ResponseRules` makes this service's spans and metrics.
+# FastAPI's spans contain queries, and therefore keys. `ResponseRules` makes this service's spans and metrics.
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 LISTS = (conversations.lists, sandboxes.lists)
-# Below /api, and open to callers without a key.
+# Paths below /api that are open to callers without a key.
 KEYLESS_PATHS = {f"{V1}{route.path}" for route in web_client_config.router.routes if isinstance(route, Route)}
 LIST_PATHS = {f"{V1}{route.path}" for router in LISTS for route in router.routes if isinstance(route, Route)}
 
 
 class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
-        """Wrap all that the application does, its internal errors too."""
+        """Wrap the whole application, including its handler of internal errors."""
         wrapped = ResponseRules(super().build_middleware_stack(), fixed_paths=LIST_PATHS)
         port = self.state.context.settings.client_port
         # At the client port, paths are those of agent servers.

@@ -1,4 +1,4 @@
-"""Threads that callers share fairly: each caller's work runs one piece after the other."""
+"""Threads that callers share fairly: the work of each caller runs one piece at a time."""
 
 import asyncio
 from collections import deque
@@ -12,17 +12,17 @@ Work = Callable[[], None]
 
 
 class FairThreads:
-    """Threads in which one piece of work of each caller runs at a time."""
+    """Threads that run at most one piece of work of each caller at a time."""
 
     def __init__(self, threads: int, name: str) -> None:
-        """Use this many threads; `name` is the beginning of their names."""
+        """Use this many threads; `name` is the prefix of their names."""
         self._threads = ThreadPoolExecutor(threads, name)
         self._lock = Lock()
         # The waiting work of each caller whose work runs or waits for a thread.
         self._waiting: dict[str, deque[Work]] = {}
 
     async def run(self, who: str | None, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run the caller's work in a thread, and return its result; None: for no caller, without waiting."""
+        """Run work in a thread, and return its result. With a caller, wait for the caller's earlier work first."""
         future: Future[Result] = Future()
 
         def complete() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from api.fair_threads import FairThreads
 from shared.sql.write_slots import caller
 
-# A text up to this size is parsed on the event loop: a thread would cost more. Bytes.
+# A text of at most this many bytes is parsed on the event loop: a thread would cost more.
 SMALL_BYTES = 32_768
 # Tokens (brackets, commas, quotes and escapes) of one document, and of a list that is split.
 MAX_TOKENS = 500_000
@@ -24,7 +24,7 @@ MAX_SPLIT_CONTAINERS = 200_000
 # Values of one document, which is parsed in one call, and lists and objects among them, which cost more.
 MAX_VALUES = 50_000
 MAX_CONTAINERS = 25_000
-# Digits of one number: the time to parse an integer grows with their square. No float needs more.
+# Digits of one number: the time to parse an integer grows quadratically with them. No float needs more.
 MAX_DIGITS = 400
 LONG_NUMBER = re.compile(rb"-?[0-9]{%d}" % (MAX_DIGITS + 1))
 # Characters between a bracket, comma or quote and a number.
@@ -64,7 +64,7 @@ class _Token(NamedTuple):
 
 
 async def in_thread_if_large(text: bytes, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Run work whose time depends on the text's size; if it is large, in a thread, where each caller has one."""
+    """Run work whose time depends on the size of `text`: if it is large, in a thread, one for each caller."""
     if len(text) <= SMALL_BYTES:
         return work(*arguments)
     return await _THREADS.run(caller.get(), work, *arguments)
@@ -87,7 +87,7 @@ def load(text: bytes) -> Any:
         ValueError: the text is not JSON. `TooCostly`: it has too many values, or a number with too many digits.
         RecursionError: the document is nested too deeply.
     """
-    # `json` would read UTF-16 and UTF-32, too, in which other bytes are quotes and digits than are counted.
+    # `json` would also read UTF-16 and UTF-32, where quotes and digits are other bytes than those that are counted.
     if b"\0" in text:
         raise ValueError("the text is not UTF-8: it has NUL bytes")
     check_size(text)
@@ -208,7 +208,8 @@ def tokens(text: bytes) -> Iterator[re.Match[bytes]]:
         begin = end - 1 if is_cut else end
 
 
-# Lengths to which texts are cut, until the document is small enough; unparsed bytes. A text slightly longer is not cut.
+# Lengths in unparsed bytes to which texts are cut, in this order, until the document is small enough. A text that is
+# slightly longer is not cut.
 CUTS = (500_000, 100_000, 10_000, 1_000)
 CUT_TOLERANCE = 100
 # Properties up to this size are kept when cutting texts is not enough.

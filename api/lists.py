@@ -1,4 +1,4 @@
-"""Routes of lists. Clients request lists more often than anything else, and mostly unchanged ones.
+"""Routes of lists. Clients request lists more often than anything else, and most lists have not changed.
 
 A response is cached with the version of its user's lists, which the query that authenticates the user reads. While the
 version is unchanged, `ResponseCacheMiddleware` serves the response before anything else runs (decisions 25, 50).
@@ -32,8 +32,8 @@ OVERHEAD_BYTES = 1024
 MAX_QUERY_BYTES = 1000
 # Parsed queries cached for each route.
 MAX_PARSED_QUERIES = 1024
-# Building a list is mostly CPU time: more threads contend, and each list costs twice as much. Slow lists must not take
-# all of the store's connections for single reads either: authentication uses them.
+# Building a list is mostly CPU time: more threads would contend, and each list would cost twice as much. Slow lists
+# must not take all of the store's connections for single reads either: authentication uses them.
 _THREADS = ThreadPoolExecutor(4, "lists")
 # An entity tag, strong or weak: `If-None-Match` compares its quoted part only (RFC 9110, 13.1.2).
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
@@ -85,7 +85,7 @@ class ListRoute(UserRoute):
     """A route whose JSON depends only on its URL, on its caller, and on what `ListVersion` covers.
 
     Its endpoint makes a `ListQuery` from the query alone. A cached query skips FastAPI's dependencies and validation,
-    which cost about 0.4 ms: the rebuilt ("uncached") lists of `make bench ONLY=lists` ask for it (decision 50).
+    which cost about 0.4 ms of each rebuilt ("uncached") list in `make bench ONLY=lists` (decision 50).
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Responses of agent servers as the API uses them: documents of a shape, and errors that are passed on to clients."""
+"""Agent servers' responses as the API uses them: parsed documents, and errors that are passed on to clients."""
 
 from typing import Any
 
@@ -8,14 +8,15 @@ from shared.agent_server.errors import ResponseTooLarge, WrongServer
 from shared.agent_server.responses import Answer, Shape, read_shape
 from shared.json_documents import check_texts
 
-# Each comma in a file's text counts as a value, too; `check_size` counts exactly.
+# The approximate limit of `read_shape`, for which each comma in a file's text counts as a value; `check_size` counts
+# exactly.
 MAX_VALUES = 1_000_000
-# Errors of a client's request. A 401 or a 403 is not one: the key is this service's.
+# Statuses that a client's request can cause. Neither 401 nor 403 is among them: the key belongs to this service.
 CLIENT_ERRORS = (400, 404, 409, 413, 422, 429)
 
 
 def check_refusal(answer: Answer) -> None:
-    """Pass on an error of a request that contains a client's values.
+    """Pass an agent server's error on to the client whose values the request contains.
 
     Raises:
         UpstreamRejected: the status is one of `CLIENT_ERRORS`. A 422 becomes a 400: its entries describe the request of
@@ -27,7 +28,7 @@ def check_refusal(answer: Answer) -> None:
 
 
 async def read(answer: Answer, shape: type[Shape]) -> tuple[Shape, Any]:
-    """Return the parsed shape of a success, and the whole document, which a JSON response can contain.
+    """Return the parsed shape of a success, and the whole document, which can be sent as JSON in a response.
 
     Raises:
         AgentServerError: the response is not a success.

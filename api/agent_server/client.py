@@ -24,9 +24,10 @@ from shared.observability import failpoints
 from shared.sandboxes.status import agent_server
 from shared.states import Status
 
-# For a request and its whole response: a hostile server may send one byte at a time. A client has its result in 30 s.
+# Total timeout of a request and its response: a hostile server may send one byte at a time. A client gets its result
+# within 30 s.
 SECONDS = 25.0
-# Requests to one agent server at a time: each may take the memory of a response. More of them wait.
+# Concurrent requests to one agent server: each may hold a whole response in memory. Further requests wait.
 MAX_CONCURRENT = 8
 
 
@@ -47,10 +48,10 @@ class AgentServers:
         """Send a request to a sandbox's agent server; return the response of any status.
 
         Args:
-            sandbox: has the agent server.
-            method: of the request.
-            path: of `shared.agent_server.paths`.
-            request: as for `ask_at`.
+            sandbox: the sandbox whose agent server gets the request.
+            method: the HTTP method.
+            path: a path of `shared.agent_server.paths`.
+            request: further arguments of `ask_at`.
 
         Raises:
             NotFound: the sandbox is deleted.
@@ -70,13 +71,13 @@ class AgentServers:
         Args:
             origin: URL of the server, at its node's door.
             key: the sandbox's key.
-            method: of the request.
-            path: of `shared.agent_server.paths`.
+            method: the HTTP method.
+            path: a path of `shared.agent_server.paths`.
             seconds: total timeout, by default `SECONDS`.
             content: `params` or `json`, as for httpx.
 
         Raises:
-            AgentServerUnreachable: no response in time. IncompleteResponse: its connection was closed.
+            AgentServerUnreachable: no response in time. IncompleteResponse: the connection was closed early.
             WrongServer: the response is encoded. ResponseTooLarge: it is larger than the reader's limits.
         """
         slots = self._slots.setdefault(origin, asyncio.Semaphore(MAX_CONCURRENT))

@@ -1,4 +1,4 @@
-"""The API's connections to agent servers, by their nodes' doors: for its own requests and for those that it proxies."""
+"""The API's connections to agent servers through their nodes' doors, for its own and for proxied requests."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ MAX_IDLE_CONNECTIONS = 1000
 
 
 class AgentServerTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport with the doors' token, and a limit of the responses' headers."""
+    """An httpx transport that sends the doors' token, and limits the size of response headers."""
 
     def __init__(self, door: DoorAccess) -> None:
         tls = door.tls()
@@ -32,7 +32,7 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
 
         Raises:
             DoorError: the door does not respond, or refuses the request.
-            httpx.TransportError: there is no response of the agent server.
+            httpx.TransportError: the agent server does not respond.
         """
         request.headers.update(self._door.headers)
         with limited_header(), correlation.span(f"agent server {request.method}", "client"):
@@ -62,13 +62,13 @@ class _Backend(httpcore.AnyIOBackend):
 
 
 class CountedStream(httpcore.AsyncNetworkStream):
-    """A connection on which the header of each response is counted."""
+    """A connection that counts the bytes of each response's header."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
 
     async def read(self, max_bytes: int, *timeout: Any, **options: Any) -> bytes:
-        """Read as much as the header may still have."""
+        """Read at most as many bytes as the header may still have."""
         return count_read(await self._inner.read(max_read(max_bytes), *timeout, **options))
 
     async def write(self, *buffer: Any, **options: Any) -> None:
@@ -84,5 +84,5 @@ class CountedStream(httpcore.AsyncNetworkStream):
         return CountedStream(await self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what is known of the connection."""
+        """Return extra information about the connection."""
         return self._inner.get_extra_info(info)

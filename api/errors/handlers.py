@@ -95,7 +95,7 @@ def error_response(
 ) -> JSONResponse:
     """Return the response for an error: a text, or for a 422 a list, under each of `names` (wire contract, section 0).
 
-    Its `request_id` finds the request in the logs. V1 has no such field, and its clients ignore it.
+    With its `request_id`, an operator finds the request in the logs. V1 has no such field, and its clients ignore it.
     """
     return JSONResponse(dict.fromkeys(names, detail) | {"request_id": request_id.get()}, status, headers)
 
@@ -141,7 +141,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
     if [entry["loc"] for entry in detail] == [["body"]] and not _is_json(request):
-        # FastAPI does not parse a body with another content type, so that the body is not an object.
+        # FastAPI does not parse a body with another content type, and then reports that it is not an object.
         detail = [validation_entry(("header", "Content-Type"), "must be application/json", "content_type")]
     return error_response(422, detail)
 

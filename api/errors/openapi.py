@@ -41,7 +41,7 @@ CHANGING = WITH_BODY | {"DELETE"}
 
 def error_responses(*statuses: int) -> Responses:
     """Return the `responses` of a route with these error statuses."""
-    # `model` would give them the media type of the route's success.
+    # With `model`, FastAPI would document them under the media type of the route's success.
     content = {"application/json": {"schema": ErrorBody.model_json_schema()}}
     return {status: {"content": content, "description": DESCRIPTIONS[status]} for status in statuses}
 

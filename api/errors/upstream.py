@@ -1,4 +1,4 @@
-"""Errors between a request and its sandbox, or its git provider; `api.errors.handlers` maps each to a status.
+"""Errors on the way from a request to its sandbox or git provider; `api.errors.handlers` maps each to a status.
 
 The errors of agent servers themselves are in `shared.agent_server.errors`.
 

@@ -28,7 +28,7 @@ class AzureDevOps(GitProvider):
 
     @property
     def authorization(self) -> str:
-        """Basic authentication for a personal token; else a bearer token of Microsoft's login service (two dots)."""
+        """Basic authentication for a personal token, else bearer: a token of Microsoft's login service has two dots."""
         return super().authorization if self._token.count(".") == 2 else self.basic(f":{self._token}")
 
     async def installations(self, window: Window) -> Found[str]:
@@ -39,7 +39,7 @@ class AzureDevOps(GitProvider):
         return Found(names, skipped + len(names) if len(names) == window.size else None)
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """List repositories. The API has no pages of them: this method divides the list."""
+        """List repositories. The API does not divide the list into pages, so this method does."""
         return self._slice(await self._all(installation), window)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:

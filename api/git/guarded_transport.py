@@ -27,8 +27,8 @@ from shared.errors import Forbidden
 TRANSLATED = ip_network("64:ff9b::/32")
 IDLE_SECONDS = 30.0
 MAX_CONNECTIONS = 100
-# Names whose servers do not respond take long: with threads of their own, they delay only other git hosts' names. A
-# user has one of them at a time.
+# A lookup takes long if the name's DNS servers do not respond. In these threads it delays only lookups of other git
+# hosts. A user has one lookup at a time.
 _RESOLVERS = ThreadPoolExecutor(16, "git-names")
 _LOOKUPS = CallerSlots(1)
 
@@ -148,7 +148,7 @@ class GuardedTransport(httpx.AsyncHTTPTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; return its response when the header is complete, which has a limit, as agent servers' have.
+        """Send a request; return its response when the header is complete. Headers are limited, as for agent servers.
 
         Raises:
             httpx.TransportError: there is no response.

@@ -16,10 +16,10 @@ from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.errors import Forbidden, Invalid
 
-# For a complete response.
+# The timeout of a complete response.
 SECONDS = 15.0
 CONNECT_SECONDS = 5.0
-# Requests of one user at a time; more of them wait.
+# Concurrent requests of one user; further ones wait.
 MAX_OF_CALLER = 8
 MAX_BYTES = 8 * 1024 * 1024
 RETRY_SECONDS = 60
@@ -41,7 +41,7 @@ class Reply:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the provider accepts the token, and does not allow this with it."""
+        """Whether the provider accepts the token, but does not allow this request with it."""
         return self.status == 403 and not self._is_rate_limited
 
     @property

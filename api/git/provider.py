@@ -156,7 +156,7 @@ class GitProvider(ABC):
             raise self._unexpected_shape() from None
 
     def read_page(self, reply: Reply, window: Window, items: Any, make: Callable[[Any], Item]) -> Found[Item]:
-        """Convert the items of a numbered page, as `read` does. A header of its response says whether one follows."""
+        """Convert the items of a numbered page, as `read` does. A response header says whether another page follows."""
         return Found(self.read(items, make), window.number + 1 if reply.has_next else None)
 
     def read_object(self, reply: Reply) -> dict[str, Any]:

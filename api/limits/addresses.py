@@ -5,14 +5,16 @@ from ipaddress import IPv6Address, ip_address
 
 from starlette.types import Scope
 
-# What one customer of an IPv6 provider has at least: a client may change its address within it at will (RFC 6177).
+# The prefix of the smallest network that an IPv6 provider gives a customer: a client may change its address within it
+# at will (RFC 6177).
 IPV6_PREFIX_BITS = 64
 
 
 def client_address(scope: Scope) -> str:
     """Return the client's address; for IPv6, its network.
 
-    Behind a proxy that `AW_TRUSTED_PROXIES` names, the server has replaced the address by the one that the proxy names.
+    Behind a proxy that `AW_TRUSTED_PROXIES` lists, the server has replaced the proxy's address by the one in the
+    proxy's headers.
     """
     client = scope.get("client")
     return group(client[0] if client else "")

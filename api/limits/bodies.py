@@ -9,20 +9,21 @@ from api.json_text import SMALL_BYTES
 
 # An agent server repeats a report after 5 s, three times, and later again.
 RETRY_SECONDS = 5
-# The rest of the body is not read.
+# Closes the connection, because the rest of the body is not read.
 CLOSE = {"Connection": "close"}
 # Digits of a length; a longer one is larger than any limit.
 MAX_DIGITS = 18
 
 
 class BodyLimit:
-    """A limit on the bytes of the bodies that each sender sends at a time to this process. Not for several threads.
+    """A limit on the bytes of the bodies that each sender sends to this process at a time. Not thread-safe.
 
-    There is none for all senders together: a length is counted before a byte is sent, so one would block the others.
+    There is no limit for all senders together: a length is counted before a byte is sent, so one sender could block all
+    others.
     """
 
     def __init__(self, max_bytes: int, *, of: str, bodies: int = 1) -> None:
-        """Let each sender send as many bytes at a time as `bodies` with the limit of one, `max_bytes`.
+        """Let each sender send `bodies` times `max_bytes` at a time; `max_bytes` is the limit of one body.
 
         `of` is the sender's name in errors.
         """
@@ -34,7 +35,7 @@ class BodyLimit:
         """Count the body of the request with these headers for the duration of the block. Small ones always pass.
 
         Raises:
-            TooManyRequests: it exceeds the limit, together with those that are counted already.
+            TooManyRequests: the body exceeds the limit, together with the sender's bodies that are counted already.
         """
         size = self._size(headers)
         if size > SMALL_BYTES and self._held.get(sender_id, 0) + size > self._of_sender:

@@ -1,4 +1,4 @@
-"""Limits on what users hold at a time in a process: streams, websockets, requests to sandboxes, waiting requests."""
+"""Limits on what users hold open in a process: streams, websockets, requests to sandboxes, waiting requests."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class HeldLimit:
 
         Raises:
             TooManyRequests: the user holds the maximum already.
-            TemporarilyUnavailable: all users together do.
+            TemporarilyUnavailable: all users together hold the maximum.
         """
         self._check(owner_id)
         self._held[owner_id] += 1

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from api.errors.limits import TooManyRequests
 
-# A websocket that keeps fewer bytes is never closed for others of its user.
+# A websocket that keeps no more bytes is never closed because of its user's other websockets.
 SMALL_BYTES = 64 * 1024
 
 Result = TypeVar("Result")
 
 
 class HeldBytes:
-    """The limit. It is one process's, and not for several threads."""
+    """The limit of one process. Not thread-safe."""
 
     def __init__(self, of_user: int) -> None:
         """Let the websockets of each user keep `of_user` bytes."""
@@ -65,10 +65,10 @@ class Share:
             self.note(place, 0)
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run `work`, until the user's websockets exceed the limit and this one grew last.
+        """Run `work`; cancel it if the user's websockets exceed the limit and this one grew last.
 
         Raises:
-            TooManyRequests: they do.
+            TooManyRequests: the work was cancelled.
         """
         tasks = asyncio.create_task(work), asyncio.create_task(self._exceeded.wait())
         try:
@@ -82,7 +82,7 @@ class Share:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def release(self) -> None:
-        """Count nothing any more."""
+        """Stop counting the bytes of this websocket."""
         self._limit.held[self._owner_id] -= self._sizes.total()
         self._sizes.clear()
         if not self._limit.held[self._owner_id]:

@@ -11,7 +11,7 @@ from api.limits.process import ProcessLimits
 from api.limits.rates import RateLimit, Standing
 from api.paths import SANDBOX_PATH_PREFIX
 
-# Their routes check a key; a wrong one counts there.
+# The routes below these prefixes check a key, and count wrong ones.
 WITH_KEY = ("/api/", f"{SANDBOX_PATH_PREFIX}/")
 # Load balancers request these often, and the responses are cheap.
 EXEMPT = ("/alive", "/ready", "/health", "/server_info")

@@ -7,7 +7,8 @@ from api.limits.rates import RateLimit
 from shared.settings import Settings
 
 ADDRESS = "this address"
-# Bodies of the maximum size at a time. No number of sandboxes or connections of a user may fill the memory.
+# How many bodies of the maximum size may be sent at a time. However many sandboxes or connections a user has, they must
+# not fill the memory.
 WEBHOOKS_OF_OWNER, BODIES_OF_USER = 4, 8
 # The largest message takes up to 80 MiB: a character takes four bytes if the message contains one that needs them.
 WEBSOCKET_BYTES = 128 * 1024 * 1024

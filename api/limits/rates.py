@@ -1,8 +1,8 @@
 """Rate limits: how many requests a key, such as an address, may send in a minute.
 
 The algorithm is GCRA, which needs one number for each key: the time at which its requests would be spread out evenly. A
-key may send all requests of a minute at once, and then as many as become free. The table has a limited size; the keys
-that have been away longest leave it first.
+key may send all requests of a minute at once, and then as many as become free. The table has a limited size: the keys
+that sent no request for the longest time are removed first.
 """
 
 import math
@@ -42,7 +42,7 @@ class Standing:
 
 
 class RateLimit:
-    """The limit of one kind of request, for the keys of one process. Not for several threads."""
+    """The limit of one kind of request, for the keys of one process. Not thread-safe."""
 
     def __init__(self, name: str, limit: int, *, of: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Accept `limit` requests in a minute; 0: any number. `of` names the holders of keys in errors."""

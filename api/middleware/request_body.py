@@ -22,11 +22,11 @@ WITH_KEY = "/api/"
 # Bodies for sandboxes are streamed, not stored.
 EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
 BODY_HEADERS = frozenset((b"content-length", b"transfer-encoding"))
-# For unauthenticated callers: more than any form of this service has, bytes.
+# Max bytes of a body from an unauthenticated caller: more than any form of this service has.
 MAX_OPEN_BYTES = 16_384
 # After an error the rest of the body is not read.
 CLOSE = {"Connection": "close"}
-# In one request: the event loop validates each.
+# Max values in one request: each is validated on the event loop.
 MAX_VALUES = 20_000
 NUL_MESSAGE = "NUL characters can't be stored"
 # The escape of NUL; after an odd number of backslashes it is text.

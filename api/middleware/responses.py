@@ -1,6 +1,6 @@
-"""What every response has: the request's id, and no place in a cache unless its route gives it one.
+"""What every response has: the request's id, and `Cache-Control: no-store` unless its route allows caching.
 
-What a request took is measured here, too, for metrics and traces; HEAD is answered, and cookies are made harmless.
+This layer also measures requests for metrics and traces, serves HEAD, and makes cookies harmless.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ CACHEABLE = f"{DOCS_ASSETS}/"
 # Agent servers respond to HEAD themselves.
 OF_SANDBOXES = f"{SANDBOX_PATH_PREFIX}/"
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
-# Paths without a route (the web UI's files, and what does not exist), and methods that no route has.
+# The label of paths without a route (the web UI's files, and unknown paths), and of methods that no route has.
 OTHER = "other"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -56,7 +56,7 @@ class ResponseRules:
     """
 
     def __init__(self, app: ASGIApp, *, fixed_paths: Collection[str]) -> None:
-        """Wrap `app`. Responses at `fixed_paths` may be cached, before a route is found: the path is its own name."""
+        """Wrap `app`. A cache may respond at `fixed_paths` before a route is found: each path is its own label."""
         self._app, self._fixed_paths = app, fixed_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +81,7 @@ class ResponseRules:
 
         async def send_completed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # An agent server's own id is not this service's.
+                # Drop the id of an agent server's response: it is not this service's.
                 headers = [header for header in message.get("headers", ()) if header[0] != REQUEST_ID]
                 headers.append((REQUEST_ID, request_id.encode()))
                 if adds_cache_control and CACHE_CONTROL not in dict(headers):
@@ -123,7 +123,7 @@ class ResponseRules:
                 span.update_name(f"{method} {self._route(scope)}")
 
     def _route(self, scope: Scope) -> str:
-        """Return the template of the path: no id, and no text of a user, is in it."""
+        """Return the template of the path, which contains no id and no text of a user."""
         route = scope.get("fastapi", {}).get("effective_route_context")
         path: str = scope["path"]
         if route is not None:
@@ -151,9 +151,9 @@ def _counters(method: str, route: str, status: int) -> tuple[Histogram, Counter]
 
 
 def _simplify_cookies(scope: Scope) -> None:
-    """Remove the backslashes of cookies, which FastAPI parses for each request. None of this service has one.
+    """Remove backslashes from cookies, which FastAPI parses for each request. No cookie of this service has one.
 
-    Before 3.11.10, Python takes quadratic time for them (CVE-2024-7592), and needs no key from their sender.
+    Before 3.11.10, Python parses them in quadratic time (CVE-2024-7592), and their sender needs no key.
     """
     if b"\\" in b"".join([value for name, value in scope["headers"] if name == COOKIE]):
         scope["headers"] = [

@@ -1,4 +1,4 @@
-"""Streams of a user's changes. An event wakes a subscriber to read the change feed; an idle one holds no connection."""
+"""Streams of a user's changes. A subscriber reads the change feed when notified; an idle one holds no connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 HEARTBEAT_SECONDS = 15.0
 # A stream's key is checked only when the stream begins: a revoked key must not read forever.
 MAX_SECONDS = 900.0
-# In the place of an owner: everyone.
+# In place of an owner's id: all owners.
 ANYONE = "*"
 
 
@@ -71,7 +71,7 @@ class Streams:
                     yield None
 
     async def follow_all(self, pause_seconds: float, max_seconds: float) -> AsyncGenerator[bool]:
-        """Yield whenever something has changed for any user, and regularly without a change, which says False.
+        """Yield True after changes of any user, and False after `max_seconds` without one.
 
         Args:
             pause_seconds: after a change, further ones are collected for this time.
@@ -87,7 +87,7 @@ class Streams:
                 await asyncio.sleep(pause_seconds)
 
     def receive(self, ids: Iterable[str]) -> None:
-        """Wake the subscribers of these owners, and those of all."""
+        """Wake the subscribers of these owners, and those that follow all owners."""
         for owner_id in self._subscribers.keys() & {ANYONE, *ids}:
             self._notify(owner_id)
 

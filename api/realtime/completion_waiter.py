@@ -1,10 +1,10 @@
 """Requests that wait for a row to reach its desired state.
 
-They hold no thread and no connection: one query reads the rows of all of them.
+Such a request holds no thread and no connection: one query reads the rows of all waiting requests.
 
-A request registers before its row is read for the first time, and each notification has the row read again. So no
-change is missed between a read and the wait after it. A notification may get lost, with a broker or with the process
-that was to publish it: then the next poll finds the change.
+A request registers before its row is read for the first time, and each notification causes another read. So no change
+is missed between a read and the wait after it. If a notification gets lost, with a broker or with the process that was
+to publish it, the next poll finds the change.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 class PollIntervals:
     """Seconds between two polls of all awaited rows.
 
-    `connected` holds while notifications arrive, `disconnected` while the subscription is down.
+    `connected` applies while the subscription delivers notifications, `disconnected` while it is down.
     """
 
     connected: float = 5.0
@@ -93,13 +93,13 @@ class CompletionWaiter:
                 self._waiting.pop(awaited_row.row_id, None)
 
     def receive(self, ids: Iterable[str]) -> None:
-        """Handle a notification: read those of the rows that a request waits for."""
+        """Handle a notification: schedule a read of those of the rows that requests wait for."""
         self._due |= self._waiting.keys() & set(ids)
         if self._due:
             self._event.set()
 
     def set_connected(self, *, is_connected: bool) -> None:
-        """Set the poll interval: whether the subscription is up from now on.
+        """Set the poll interval for a subscription that is up, or down, from now on.
 
         Notifications before this may have been missed, so all awaited rows are read now.
         """
@@ -115,7 +115,7 @@ class CompletionWaiter:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the process shuts down, so that no request may wait."""
+        """Whether the process is shutting down, so that no request may wait."""
         return self._closed
 
     async def run(self) -> None:

@@ -69,7 +69,7 @@ class AgentServerRoute(DocumentedRoute):
     """A route that requires a sandbox's session key. Its dependencies read the body."""
 
     def get_route_handler(self) -> Handler:
-        """Authenticate the sandbox, check what it sends at a time, then call the endpoint."""
+        """Authenticate the sandbox, count its body against the limits, then call the endpoint."""
         return _authenticated(_counted(super().get_route_handler()), _find_sandbox)
 
 
@@ -133,7 +133,7 @@ def _counted(handle: Handler) -> Handler:
 async def find_caller(request: Request) -> Caller:
     """Authenticate a request by `Authorization: Bearer <key>`, else `X-Session-API-Key: <key>`, else its cookie.
 
-    The response cache does so for a request for a list, and its route finds the same caller.
+    For a list, the response cache calls this first, and the route then gets the same caller.
 
     Raises:
         Unauthenticated: there is no key and no cookie, or it is not valid.

@@ -55,7 +55,7 @@ class Accepted(Generic[Answer]):
     answer: Answer
     row: AwaitedRow
     jobs: tuple[Job, ...] = ()
-    # Sandboxes that the command paused to make room. The row does not hold them.
+    # Sandboxes that the command paused to make room. The row does not record them.
     paused_sandbox_ids: list[str] = field(default_factory=list)
 
 
@@ -76,7 +76,7 @@ class Wait:
         A caller that does not wait gets the response before the jobs are published.
 
         Returns:
-            Whether the request waited: the answer as of the commit is out of date.
+            Whether the request waited, which makes the answer as of the commit out of date.
         """
         if not self._seconds:
             self._queue.enqueue(*jobs)
@@ -161,7 +161,7 @@ def _read_preference(headers: list[str]) -> int | None:
 
 
 def _split_preference(text: str) -> tuple[str, str]:
-    """The name of a preference in small letters, and its value without quotes; its parameters are left out."""
+    """The name of a preference in lower case, and its value without quotes; its parameters are left out."""
     name, _, value = text.partition(";")[0].partition("=")
     return name.strip().lower(), value.strip().removeprefix('"').removesuffix('"')
 

@@ -48,7 +48,7 @@ log = structlog.get_logger()
 THREADS = 2
 # Calls that may wait for a thread. The jobs of further calls are left to the sweep.
 MAX_WAITING = 1000
-# What a request has, such as a key, and what it names.
+# What a request presents, such as a key, and what that identifies.
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
@@ -118,11 +118,11 @@ class KeyUseRecorder:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Ids of keys whose write is under way. Other requests wait neither for it nor for each other: it is one row.
+        # Ids of keys whose use is being written. Other requests with the same key skip it rather than wait for the row.
         self._writing: set[str] = set()
 
     async def note(self, key_id: str) -> None:
-        """Record that the key is used now. No request fails if the store is read-only, as on a full disk."""
+        """Record that the key is used now. The request does not fail if the store is read-only, as on a full disk."""
         if key_id in self._writing:
             return
         self._writing.add(key_id)
@@ -168,9 +168,9 @@ class JobQueue:
         self._tasks.add_task(self._publisher.publish, *jobs)
 
     def enqueue_now(self, *jobs: Job) -> None:
-        """Start to publish the jobs before the response, which waits for them to be executed.
+        """Start to publish the jobs before the response, which waits until they are executed.
 
-        The response does not wait for the broker: publishing may end after it.
+        The response does not wait for the broker: it may be sent before publishing has ended.
         """
         publishing = asyncio.ensure_future(self._publisher.publish(*jobs))
         self._tasks.add_task(asyncio.wait, {publishing})

@@ -1,4 +1,4 @@
-"""A stream's place in the limits of streams: held from before its route runs until its response has ended."""
+"""Counts a stream against the limits of streams, from before its route runs until its response has ended."""
 
 from collections.abc import AsyncIterator
 
@@ -13,7 +13,7 @@ async def hold_stream(context: ContextDep, caller: CurrentCaller) -> AsyncIterat
 
     Raises:
         TooManyRequests: the caller has too many streams.
-        TemporarilyUnavailable: all users together have.
+        TemporarilyUnavailable: all users together have too many.
     """
     with context.limits.streams.hold(caller.id):
         yield

@@ -15,8 +15,8 @@ from shared.errors import Forbidden
 
 COOKIE = "aw_session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# A host with an optional port. Any other `Host` header is no address, and none is longer (RFC 1035, 2.3.4): caches of
-# lists keep it with each response.
+# A host with an optional port; any other `Host` header is no address. No host is longer (RFC 1035, 2.3.4). The length
+# matters because caches of lists keep the host with each response.
 HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{1,45}\](?::\d{1,5})?")
 # A path of this service. It must not begin with, or contain, what a browser may read as another host's address.
 LOCAL_PATH = re.compile(r"/(?!/)[^\\\x00-\x20\x7f]*")
@@ -50,12 +50,12 @@ def is_trusted_origin(request: HTTPConnection) -> bool:
         return True
     if site is not None:
         return site == "same-origin"
-    # Behind a proxy that ends TLS without a header for it, the schemes differ.
+    # Behind a proxy that terminates TLS and sends no header about it, the schemes differ.
     return origin is not None and (origin == own_origin(request) or origin.partition("://")[2] == host)
 
 
 def check_origin(request: Request) -> None:
-    """Reject a request with a cookie that changes anything and does not come from a trusted page.
+    """Reject a request with a cookie if it changes anything and no trusted page sent it.
 
     Raises:
         Forbidden: the request is rejected.

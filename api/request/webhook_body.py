@@ -14,7 +14,7 @@ from shared.conversations.webhook_reports import ConversationReport, EventReport
 
 # More events than an agent server queues.
 MAX_EVENTS = 20_000
-# Of one parsed document. A larger event is cut and not rejected: its agent server would send it forever.
+# Max size of a parsed document. A larger event is reduced, not rejected: its agent server would resend it forever.
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 OBJECT = {"type": "object", "additionalProperties": True}
 INVALID = {"$ref": "#/components/schemas/HTTPValidationError"}

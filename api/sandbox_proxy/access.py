@@ -64,7 +64,7 @@ class AccessCheck:
             raise
 
     async def recheck(self, proxied: ProxyRequest) -> NoReturn:
-        """Check a user's key now and then, while a websocket or a response is open.
+        """Check a user's key periodically while a websocket or a response is open.
 
         Raises:
             WorkspaceError: the key gives no access any more.

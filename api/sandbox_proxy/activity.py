@@ -28,7 +28,7 @@ class ActivityRecorder:
 
     @contextmanager
     def during(self, sandbox: SandboxAccess) -> Iterator[None]:
-        """Record activity from the beginning of the block to its end."""
+        """Record activity at the beginning of the block, and periodically until its end."""
         self.record(sandbox)
         seconds = _resolution(sandbox)
         timer = _Interval(seconds, lambda: self._write(sandbox.id, seconds))

@@ -20,7 +20,7 @@ class SandboxProxy:
 
     def __init__(self, context: Context) -> None:
         access, waker, activity = AccessCheck(context), Waker(context), ActivityRecorder(context.database)
-        # For requests that come by another route, too.
+        # The route of `api.routes.v1.cloud_proxy` uses it, too.
         self.http = HttpProxy(context, access, waker, activity)
         self._websockets = WebSocketProxy(context, access, waker, activity)
 

@@ -2,9 +2,9 @@
 
 The agent server first sends a websocket the conversation's state, for which it waits until the agent's action is over;
 only then does it resend the requested events (agent server 1.58.2). An action may be a command that runs for an hour,
-and a web client that connects meanwhile would show none of it. The events can be read over HTTP all that time: this
-module reads them, and sends them instead of the agent server, until the agent server sends a frame itself. It may not
-do so between two actions that follow each other closely. A client that requests a resend identifies events by their
+and a web client that connects meanwhile would show none of it. During that time the events can be read over HTTP: this
+module reads them, and sends them in place of the agent server, until the agent server sends a frame itself. Between two
+actions that follow each other closely, it may send none. A client that requests a resend identifies events by their
 ids, and ignores duplicates.
 """
 
@@ -33,8 +33,8 @@ STATE_TIMEOUT_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 5.0
 # The timeout of one page of events. The agent server's own frames wait for the page.
 PAGE_SECONDS = 5.0
-# The timeout of all pages, with the time that the client takes for their events. It gets later events when the action
-# is over.
+# The timeout of all pages, including the time that the client takes to read their events. The client gets later events
+# when the action is over.
 REPLAY_SECONDS = 30.0
 # The max length of an event's timestamp. One with microseconds and time zone has 32 characters.
 MAX_TIMESTAMP = 64
@@ -93,7 +93,7 @@ async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIte
 
 
 class _Replay:
-    """The events that a websocket requests, each read once. All reads together have a max of events, and a timeout."""
+    """The events that a websocket requests, each read once. All reads together are limited in events and in time."""
 
     def __init__(self, resend: Resend, ask: Ask) -> None:
         self._path, self._ask = paths.event_search(resend.conversation_id), ask
@@ -130,7 +130,7 @@ class _Replay:
         return None
 
     def _new(self, page: EventPage | None) -> list[dict[str, Any]]:
-        """The page's new events. A page that failed counts as a full one, so that it is not read indefinitely."""
+        """The page's new events. A failed page counts as a full one, so that failing reads come to an end."""
         items = [] if page is None else page.items
         new = [event for event in items if _identity(event) not in self._sent]
         self._sent |= {_identity(event) for event in new} - {None}

@@ -121,8 +121,8 @@ def for_client(proxied: ProxyRequest, headers: Headers, origin: bytes) -> Header
 def relocate(proxied: ProxyRequest, location: bytes, origin: bytes) -> bytes | None:
     """Map a response's `Location` to the sandbox's path; None if it leads elsewhere.
 
-    The web UI follows it with its cookie. It must reach only this sandbox: otherwise, the agent server would choose the
-    request.
+    The web UI follows a redirect with its cookie. A redirect must lead only to this sandbox: otherwise, the agent
+    server could make the web UI send any request.
     """
     path = location.removeprefix(origin) if location.startswith(origin + b"/") else location
     if not RELATIVE.fullmatch(path):

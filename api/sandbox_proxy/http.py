@@ -27,7 +27,7 @@ from shared.sandboxes.access import SandboxAccess
 
 log = structlog.get_logger()
 
-# httpcore imports sniffio four times a request. If it is not installed, Python searches all its path each time.
+# httpcore imports sniffio four times a request. If it is not installed, Python searches its whole path each time.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 # A higher status can't be sent (RFC 9110, section 15).
@@ -47,7 +47,7 @@ class HttpProxy:
         self._transport = AgentServerTransport(context.door)
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Serve one request, or cancel it when its caller leaves. Meanwhile it counts for the sandbox's owner.
+        """Serve one request; cancel it if its caller disconnects. It counts against the limit of the sandbox's owner.
 
         Raises:
             TooManyRequests: the owner has too many open requests to sandboxes.
@@ -99,7 +99,7 @@ class HttpProxy:
     async def _ask(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        """Return the response, as soon as it begins, and the agent server's origin as it sees it itself.
+        """Return the response as soon as it begins, and the agent server's origin from its own point of view.
 
         Raises:
             AgentServerUnreachable: there is no response.
@@ -127,7 +127,7 @@ class HttpProxy:
             door,
             headers=headers.for_server(proxied, host.encode(), key),
             content=body.chunks() if proxied.has_body else None,
-            # Below the sandbox's place at the door, the target is byte for byte as the client sent it.
+            # Below the sandbox's path at the door, the target is byte for byte as the client sent it.
             extensions={"target": path.encode() + proxied.target, "timeout": TIMEOUT},
         )
         with nullcontext() if proxied.is_safe else failpoints.around("agent_server.forward"):
@@ -135,7 +135,7 @@ class HttpProxy:
 
 
 class RequestBody:
-    """A caller's messages: the body, then its disconnect."""
+    """The ASGI messages of a caller: the body, then the disconnect."""
 
     def __init__(self, proxied: ProxyRequest, receive: Receive) -> None:
         self._receive = receive
@@ -156,7 +156,7 @@ class RequestBody:
         self._consumed.set()
 
     async def until_disconnect(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` until it is done; cancel it if the caller disconnects before."""
+        """Run `work` until it is done; cancel it if the caller disconnects before that."""
         working, leaving = asyncio.create_task(work), asyncio.create_task(self._watch())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)

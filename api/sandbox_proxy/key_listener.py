@@ -1,7 +1,7 @@
 """The client port: a sandbox's agent server at a URL without a path, for clients that have the sandbox's key.
 
 The OpenHands SDK for Python builds URLs from an agent server's host and port alone (decision 54). So URLs of this port
-have no path of a sandbox: the key selects the sandbox. The port serves nothing else, and accepts no cookie.
+do not name the sandbox: the key selects it. The port serves nothing else, and accepts no cookie.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,7 +16,8 @@ PREFIX = f"{SANDBOX_PATH_PREFIX}/by-key"
 class KeyListener:
     """Passes requests that came to the client port on to the sandbox path, and all others unchanged.
 
-    So it does with a request for this service's own health, which the SDK sends before it uses its key.
+    A request for this service's own health at the client port stays unchanged, too: the SDK sends it before it uses its
+    key.
     """
 
     def __init__(self, app: ASGIApp, *, port: int) -> None:

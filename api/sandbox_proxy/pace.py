@@ -1,8 +1,8 @@
 """The pace of what a sandbox sends: a flood of tiny chunks or frames would block the event loop for all others.
 
-Each costs the loop some time, however small it is. A sandbox may send a burst, and then as many in a second as no event
-stream and no terminal needs. Beyond that the proxy pauses its reads, and the sandbox's connection fills up: nothing is
-lost.
+Each chunk costs the loop some time, however small it is. A sandbox may send a burst, and then more chunks per second
+than any event stream or terminal needs. Beyond that rate the proxy pauses its reads, and the sandbox's connection fills
+up: nothing is lost.
 """
 
 from asyncio import get_running_loop, sleep
@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 
-# Of all connections to a sandbox. A tenth of a processor handles them.
+# Chunks of all connections to a sandbox. They take a tenth of a processor's time.
 PER_SECOND = 5000
-# Long enough for hundreds of chunks: waiting for each alone would cost more than the chunk.
+# Long enough for hundreds of chunks: a wait for each chunk would cost more than the chunk itself.
 PAUSE_SECONDS = 0.05
 
 

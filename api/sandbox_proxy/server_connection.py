@@ -1,4 +1,4 @@
-"""A websocket's connection to a sandbox: it follows no redirect, and says how many bytes it keeps in memory."""
+"""A websocket's connection to a sandbox: it follows no redirect, and reports how many bytes it keeps in memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,9 @@ from websockets.frames import Frame, Opcode
 
 # The memory of a received frame, besides its content.
 FRAME_BYTES = 200
-# Frames that wait to be read, beyond which the connection is not read. The frames of one read come on top.
+# Max frames that wait for the proxy; with more, the connection is not read. The frames of one read come on top.
 MAX_QUEUE = 1
-# Pings whose answers the sandbox has not read. They are answered without a limit of the library.
+# Max pings whose answers the sandbox has not read: the library answers any number of them.
 MAX_PINGS = 1000
 
 
@@ -40,7 +40,7 @@ class CountedConnection(ClientConnection):
         self._pings += isinstance(event, Frame) and event.opcode is Opcode.PING
 
     async def recv(self, decode: bool | None = None) -> Any:
-        """Return the next message, which counts no longer once there is none behind it."""
+        """Return the next message. It counts until no further message is queued behind it."""
         message = await super().recv(decode)
         if not self.recv_messages.frames:
             self._count_bytes()
@@ -55,7 +55,7 @@ class CountedConnection(ClientConnection):
 
 
 class SandboxConnect(connect):
-    """A connection without redirects: they could lead this service, which reaches more than sandboxes do, elsewhere."""
+    """A connection without redirects: they could lead this service to addresses that sandboxes can't reach."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         """Return the exception for the library to raise, and never another address."""

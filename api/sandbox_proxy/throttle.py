@@ -1,4 +1,4 @@
-"""A throttle for an act that each frame needs, but that costs too much for each: it runs at most once a second.
+"""A throttle for an act that each frame needs, but that costs too much for each: it runs once a second at most.
 
 Frames that come within that second cause one more run when the second is over.
 """

@@ -1,4 +1,4 @@
-"""Requests that wait until their sandbox runs, and the one resume that wakes it, for any number of requests.
+"""Let requests wait until their sandbox runs, and resume it once for any number of requests.
 
 Within a process, requests for the same sandbox share the resume of the first one. Of several processes, the first to
 lock the row writes the desired state, and the others find it written.
@@ -21,7 +21,7 @@ from shared.sandboxes.access import Availability, Resumption, SandboxAccess, ava
 
 log = structlog.get_logger()
 
-# Poll interval for a sandbox that reached its desired state and boots all the same: no generation ends that wait.
+# Poll interval for a sandbox whose generation is observed, but which still boots: no generation ends that wait.
 POLL_SECONDS = 1.0
 
 Refresh = Callable[[], Awaitable[SandboxAccess]]

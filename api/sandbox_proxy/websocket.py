@@ -1,7 +1,7 @@
 """The websocket proxy: it passes frames and close codes in both directions.
 
 It accepts the client before its key is known, as the agent server does (wire contract 3.5): the key may come in the
-first frame. Only then does the proxy connect to the agent server, and sends the key in its own first frame.
+first frame. Only then does the proxy connect to the agent server, and send the key in its own first frame.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ HANDSHAKE_SECONDS = 30.0
 # The timeout of the first frame; the agent server has the same.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-# The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
+# Max websockets that wait for their first frame, in each API process. They do not belong to any user yet.
 MAX_AWAITING_KEY = 1000
-# Of them, those of one address.
+# Max of these from one address.
 MAX_AWAITING_OF_ADDRESS = 125
-# The max size of a message, in either direction: uvicorn's on both sides.
+# The max size of a message, in either direction: that of uvicorn, which both sides run.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A close reason has at most 123 bytes.
 MAX_REASON_BYTES = 120
@@ -62,7 +62,7 @@ CODES: dict[type[WorkspaceError], int] = {
     NotFound: NOT_FOUND,
     AgentServerError: BAD_GATEWAY,
 }
-# Codes that the library reports if no code was received, and what to send to the other side: they can't be sent.
+# Codes that the library reports if no code was received. They can't be sent: the other side gets the mapped ones.
 UNSENDABLE = {1005: 1000, 1006: 1001, 1015: 1001}
 
 Close = tuple[int, str]
@@ -100,14 +100,14 @@ class WebSocketProxy:
     async def serve(
         self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None], buffers: Buffers
     ) -> None:
-        """Serve one websocket until one side closes it. It counts for the sandbox's owner until the client knows.
+        """Serve one websocket until one side closes it. It counts for the sandbox's owner until its close is sent.
 
         Args:
             proxied: the request that opens the websocket.
             receive: receives the client's messages.
             send: sends messages to the client.
             allow_long: lifts the size limit of the first message; called if the request has a key.
-            buffers: the client's messages that were received, and those that it has not read.
+            buffers: reports the bytes received from the client, and waits until the client has read what was sent.
         """
         if proxied.has_key:
             allow_long()
@@ -206,7 +206,7 @@ class WebSocketProxy:
                 proxy=None,
                 open_timeout=HANDSHAKE_SECONDS,
                 close_timeout=CLOSE_SECONDS,
-                # A paused sandbox answers no pings: its connection must stay open.
+                # A paused sandbox answers no pings, but its connection must stay open.
                 ping_interval=None,
                 max_size=MAX_MESSAGE_BYTES,
                 max_queue=MAX_QUEUE,
@@ -256,7 +256,7 @@ async def _pass_down(
             with client.share.hold("to the client", frame):
                 kind = "text" if isinstance(frame, str) else "bytes"
                 await client.send({"type": "websocket.send", kind: frame})
-                # Until the client has read it, it stays in the connection's buffer.
+                # The frame stays in the connection's buffer until the client has read it.
                 await client.buffers.drained()
             await pace.keep(frame)
     except ConnectionClosed:

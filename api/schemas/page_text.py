@@ -14,14 +14,15 @@ from shared.sql.pagination import Page
 ShownTo = tuple[Vault, SandboxUrls]
 
 Write = Callable[[str, Vault, SandboxUrls], bytes]
-# Max items in the cache of each kind of row, two or three kilobytes each, and the max characters of such a row. The
-# cache counts items, so longer rows are left out: a sandbox reports texts, and each host of a request is another item.
+# Max items in the cache of each kind of row, two or three kilobytes each, and max characters of such a row. The cache
+# limits items, not bytes, so longer rows are left out: sandboxes report texts, and each `Host` that requests name makes
+# another item of a row.
 CACHED_ITEMS = 8192
 MAX_CACHED_ROW = 4096
 
 
 def cached(write: Write) -> Write:
-    """Cache the items that `write` encodes by their rows' texts, which hold all that the JSON depends on."""
+    """Cache the items that `write` encodes by its arguments, which hold all that the JSON depends on."""
     write_cached = lru_cache(CACHED_ITEMS)(write)
 
     @wraps(write)

@@ -14,7 +14,7 @@ class SandboxUrls(NamedTuple):
 
     Args:
         origin: this service's, as the caller sees it.
-        client_url: of the client port, where a sandbox's key selects the sandbox; None: only paths are shown.
+        client_url: the URL of the client port, where the key selects the sandbox; None: only paths are shown.
     """
 
     origin: str

@@ -1,8 +1,8 @@
 """HTTP connections of uvicorn with the limits that uvicorn does not have.
 
-The head of a request is limited in time and size, its body has a minimal rate, and a client must read its response.
-Few requests may be pipelined. When a process has all connections that it may have, those whose clients are slow are
-closed for new ones.
+The head of a request is limited in time and size, its body has a minimum rate, and a client must read its response. Few
+requests may be pipelined. When a process has its maximum number of connections, those of slow clients are closed to
+make room for new ones.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from api.server.read_deadlines import ReadDeadline
 from api.server.slow_connections import SlowConnections
 from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_response
 
-# Of a websocket's first message if it must contain the key; a key is much shorter.
+# Max bytes of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
 LONG_MESSAGES = "agent_workspace.long_messages"
@@ -31,14 +31,14 @@ def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
 class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     """An HTTP connection that is closed when its client is too slow, or the head of a request is too large.
 
-    Where the request has begun and its response has not, the client gets a 408 before that (RFC 9110, 15.5.9).
+    If the request has begun and its response has not, the client gets a 408 before that (RFC 9110, 15.5.9).
     """
 
     # Shared by the connections of one server.
     slow: SlowConnections["LimitedHttp"] = SlowConnections()
     _deadline: asyncio.TimerHandle | None = None
     _body_check: asyncio.TimerHandle | None = None
-    # Of a head; within a body, of chunk extensions and trailers since its last byte.
+    # Bytes of the head; within a body, bytes of chunk extensions and trailers since the body's last byte.
     _head_bytes = 0
     _body_bytes = 0
     _checked_bytes = 0
@@ -100,7 +100,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self.start_read_deadline()
 
     def on_message_begin(self) -> None:
-        """Begin a request's head. It has a deadline if its end has not been received with its beginning.
+        """Begin a request's head. It gets a deadline unless its end was received together with its beginning.
 
         Raises:
             ValueError: too many requests wait.
@@ -162,7 +162,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Release the request, and let the connection be closed for another from now on."""
+        """Release the request. From now on, the connection may be closed to make room for another."""
         super().on_response_complete()
         if self.cycle.response_complete:
             self._release_request()
@@ -171,13 +171,13 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._note_idle()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection. It would stay open if the client has not read its response until now."""
+        """Close the connection. Abort it if the client has not read its response, as it would stay open otherwise."""
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
     def resume_writing(self) -> None:
-        """Note that the client has read what it got."""
+        """Note that the client reads what it gets: the connection may be idle now."""
         super().resume_writing()
         self._note_idle()
 
@@ -211,7 +211,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _release_request(self) -> None:
-        # The connection may be idle for long. A next request may have begun.
+        # An idle connection must not keep its last request in memory. The next request may have begun already.
         self.cycle.scope, self.cycle.body = None, bytearray()  # type: ignore[assignment]
         if not self._in_head:
             self.scope, self.headers, self.url = None, [], b""  # type: ignore[assignment]
@@ -219,7 +219,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         """Treat a websocket as a request if it is over the limit of connections: uvicorn answers it with a 503.
 
-        So it does behind a request without a response: both would write to the connection.
+        A websocket behind a request without a response is treated so, too: both would write to the connection.
         """
         return super()._should_upgrade() and self._is_answered() and not self._is_over()
 

@@ -1,4 +1,4 @@
-"""Websockets that say how many bytes they keep in memory, and that are closed if their client does not read."""
+"""Websockets that report how many bytes they keep in memory, and that are closed if their client does not read."""
 
 import asyncio
 import sys
@@ -24,8 +24,8 @@ class Buffers:
     """What a websocket reports about its buffers. Without a counting server it reports nothing.
 
     Args:
-        watch: calls a function with the number of bytes that were received and that the application has not got yet,
-            each time it changes.
+        watch: registers a function, which is called with the number of bytes that were received and that the
+            application has not got yet, each time this number changes.
         drained: waits until the client has read what was sent.
     """
 
@@ -69,7 +69,7 @@ class CountedWebSocket(ReadDeadline, LimitedWebSocket):
         self.queue = _CountedQueue()
 
     def handle_connect(self, event: Any) -> None:
-        """Start, and add the buffers to the scope."""
+        """Start the application, and add the buffers to its scope."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: Any = self.scope["extensions"]
@@ -81,7 +81,7 @@ class CountedWebSocket(ReadDeadline, LimitedWebSocket):
         self._count_bytes()
 
     async def receive(self) -> Any:
-        """Return the next message, which counts no longer."""
+        """Return the next message, and stop counting it."""
         message = await super().receive()
         self._count_bytes()
         return message

@@ -17,8 +17,8 @@ class DrainingServer(uvicorn.Server):
     """A server that closes no connection on which a request may be in flight.
 
     On shutdown uvicorn closes idle connections immediately. A client that sends a request at that moment gets no
-    response, and does not know whether the request was executed. So each response first has `Connection: close` for
-    some seconds, and clients close their connections. Requests that wait for something are ended.
+    response, and does not know whether the request was executed. So this server first adds `Connection: close` to each
+    response for some seconds, and clients close their connections. Requests that wait for something are ended.
     """
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:

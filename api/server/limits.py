@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-# URL and headers, bytes. Trailers have the same limit. What is not complete is counted after each read.
+# Max bytes of URL and headers; trailers have the same limit. Those that are incomplete are counted after each read.
 MAX_HEAD_BYTES = 65_536
-# A request that the proxy forwards has some more, and a door accepts 255.
+# Max headers of a request. The proxy adds some when it forwards the request, and a door accepts 255.
 MAX_HEADERS = 200
-# Requests that wait for the response to an earlier one of their connection. The next one ends the connection.
+# Max requests that wait for the response to an earlier one of their connection. One more ends the connection.
 MAX_PIPELINED = 16
 
 

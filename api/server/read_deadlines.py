@@ -22,7 +22,7 @@ class ReadDeadline(asyncio.Protocol):
         self.start_read_deadline()
 
     def resume_writing(self) -> None:
-        """Cancel the deadline, because the client reads. The last bytes before the end have another one."""
+        """Cancel the deadline, because the client reads. The last bytes before the connection's end get a new one."""
         super().resume_writing()
         self.cancel_read_deadline()
         if self.transport.is_closing():
@@ -40,7 +40,7 @@ class ReadDeadline(asyncio.Protocol):
             self._read_check = self.loop.call_later(self.limits.read_period, self._check_reader, unread)
 
     def cancel_read_deadline(self) -> None:
-        """Let the client take its time."""
+        """Cancel the deadline, if one is running."""
         if self._read_check is not None:
             self._read_check.cancel()
             self._read_check = None

@@ -30,7 +30,7 @@ class SlowConnections(Generic[Connection]):
         self._sending: dict[Connection, None] = {}
 
     def add_idle(self, connection: Connection) -> None:
-        """Add a connection without a complete head of a request."""
+        """Add a connection that has not sent the complete head of its next request."""
         self._idle.pop(connection, None)
         self._idle[connection] = None
 
@@ -39,7 +39,7 @@ class SlowConnections(Generic[Connection]):
         self._sending[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection that is closed, or for which the service works."""
+        """Remove a connection that is closed, or whose request the service is processing."""
         self._idle.pop(connection, None)
         self._sending.pop(connection, None)
 

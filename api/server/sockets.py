@@ -26,11 +26,11 @@ def get_sockets(settings: Settings) -> list[socket.socket]:
 
 
 def open_sockets(settings: Settings, *, shared: bool) -> list[socket.socket]:
-    """Open sockets on the configured ports: the service's, and the one of clients with a sandbox's key, if any.
+    """Open sockets on the configured ports: the service's, and the client port, if there is one.
 
     Args:
-        settings: has the address and the ports.
-        shared: allow other processes to bind the same ports; the kernel distributes the connections.
+        settings: the address and the ports.
+        shared: whether other processes may bind the same ports; the kernel distributes the connections.
     """
     ports = [port for port in (settings.port, settings.client_port) if port]
     return [_bind(settings.host, port, shared=shared) for port in ports]

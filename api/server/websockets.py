@@ -14,17 +14,17 @@ from websockets.frames import CTRL_OPCODES, Frame
 
 from api.server.connections import LONG_MESSAGES, MAX_AUTH_BYTES
 
-# Up to the end of the first message, pings included.
+# Max frames up to the end of the first message, pings included.
 MAX_AUTH_FRAMES = 16
 # A frame of fewer bytes is tiny.
 TINY_BYTES = 512
 MAX_TINY_FRAGMENTS = 1024
-# Tiny frames of one websocket: a burst, and then as many in a second as no terminal needs.
+# Tiny frames of one websocket: a burst, and then more per second than any terminal needs.
 BURST_FRAMES = 1024
 FRAMES_PER_SECOND = 5000
-# While the application or the client does not read: how often to look.
+# The pause between two checks whether the application and the client read again.
 PAUSE_SECONDS = 0.05
-# Parsed at a time: at most 682 frames.
+# Bytes that are parsed at a time: at most 682 frames.
 PIECE_BYTES = 4096
 BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -32,8 +32,8 @@ BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: c
 class LimitedWebSocket(WebSocketsSansIOProtocol):
     """A websocket with limits on tiny frames and on the first message. The latter is lifted if the request has the key.
 
-    While the timer runs, reading is paused, and `_delayed` has what is not parsed yet. `read_paused` is false then:
-    uvicorn would resume reading.
+    While the timer runs, reading is paused, and `_delayed` has what is not parsed yet. `read_paused` is false then,
+    because uvicorn would resume reading otherwise.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -71,7 +71,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def handle_connect(self, event: Any) -> None:
-        """Start, and add a callback to the scope with which the application lifts the limit."""
+        """Start the application, and add to its scope the callback that lifts the limit."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: Any = self.scope["extensions"]

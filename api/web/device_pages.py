@@ -1,7 +1,7 @@
 """HTML pages of device logins: who asks, and the form that approves or denies it.
 
 Users who are not signed in enter an API key for that. For signed-in users the page's own form is enough: a form on
-another site can't approve for them. What a device says about itself is text of a stranger.
+another site can't approve for them. What a device says about itself is untrusted text.
 """
 
 from html import escape

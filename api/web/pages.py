@@ -1,6 +1,6 @@
 """HTML pages of this service: no scripts, no external content, in no frame.
 
-They sign a user in with an API key and out. `api.web.device_pages` has those of device logins.
+They sign users in with an API key, and sign them out. `api.web.device_pages` has the pages of device logins.
 """
 
 from html import escape

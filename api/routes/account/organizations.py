@@ -1,8 +1,8 @@
 """Organizations, as in the hosted service. In this service each user has a personal one.
 
-Agent Canvas lets a user change LLM profiles only as the owner of an organization. It keeps the id of the organization
-in the browser, also when another user logs in there or the service has a new database. So any id in a path means the
-caller's organization.
+Agent Canvas lets a user change LLM profiles only as the owner of an organization. It keeps the organization's id in the
+browser, even when another user logs in there or the service gets a new database. So any id in a path means the caller's
+organization.
 """
 
 from fastapi import APIRouter, Depends

@@ -1,6 +1,6 @@
 """The page that describes the API.
 
-Its scripts come from this service: on its origin they may do what the page's user may.
+Its scripts come from this service, because on this origin they may do whatever the page's user may.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 from api.paths import DOCS_ASSETS
 
 router = APIRouter(include_in_schema=False)
-# FastAPI's cache of route functions would keep the package's own application indefinitely, one for each test.
+# Not the package's own application: FastAPI's cache of route functions would keep one for each test indefinitely.
 parts = StaticFiles(directory=Path(fastapi_offline.__file__).parent / "static")
 
 

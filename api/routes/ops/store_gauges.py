@@ -50,7 +50,7 @@ def _pools(session: Session) -> Iterator[Metric]:
 
 
 def _backlog(session: Session) -> Iterator[Metric]:
-    """The rows that wait for a worker. The names of sandboxes' gauges are older than those of other rows'."""
+    """The rows that wait for a worker. The gauges of sandboxes are older, so `oldest_due_seconds` names no kind."""
     for found, rows, oldest in (
         (leases.backlog(session, Sandbox), "sandboxes", "oldest_due_seconds"),
         (leases.backlog(session, StartTask), "start_tasks", "oldest_due_start_task_seconds"),

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversatio
 
 PATH = "/api/v1/app-conversations/{conversation_id}"
 SANDBOXES = replaced_by("/api/v1/sandboxes")
-# The end of the error while the conversation is being started.
+# The end of the error message while the conversation is being started.
 FILES = "its files can be read"
 
 

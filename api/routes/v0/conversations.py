@@ -59,7 +59,7 @@ async def start_conversation(
 ) -> Any:
     """Start a conversation. The response holds its id; it is STARTING until it can take messages."""
     found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
-    # V1 answers with a written response.
+    # V1's operation may return a response that is encoded already.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
     status, answer = serialize_start(task)
     if status >= 400:
@@ -113,7 +113,7 @@ def change_conversation(
     with context.database.transaction() as session:
         if start_tasks.rename(session, conversation_id, caller.id, update.title):
             return True
-    # A separate transaction: a deletion locks the conversation before its start task.
+    # A separate transaction, to avoid deadlocks: a deletion locks the conversation before its start task.
     with context.database.transaction() as session:
         conversation_queries.change(session, conversation_id, caller.id, {"title": update.title})
     return True

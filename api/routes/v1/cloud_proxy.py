@@ -1,4 +1,4 @@
-"""Requests of Agent Canvas to sandboxes, sent through its server: to the caller's own only, as on the sandbox path."""
+"""Requests of Agent Canvas to sandboxes, sent through this service: only to the caller's, as on the sandbox path."""
 
 import re
 
@@ -32,7 +32,7 @@ class Forwarded(Response):
         self._http, self._proxied, self._content = http, proxied, content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the request and stream the response. The application answers errors that come before it."""
+        """Send the request and stream the response. The application's handlers respond to errors that precede it."""
         pending = [{"type": "http.request", "body": self._content, "more_body": False}] if self._content else []
 
         async def replay() -> dict[str, object]:
@@ -76,7 +76,7 @@ def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def _find(context: Context, caller: Caller, host: str, key: str) -> str:
-    """The id of the caller's sandbox that `host` names.
+    """Find the id of the caller's sandbox that `host` names.
 
     Raises:
         NotFound: the caller has no such sandbox.

@@ -1,4 +1,4 @@
-"""A conversation's agent: its skills and hooks, and a switch of its model, at its agent server."""
+"""A conversation's agent: read its skills and hooks, and switch its model, at its agent server."""
 
 import json
 from uuid import UUID
@@ -96,11 +96,11 @@ def _read_disabled(context: Context, user_id: str) -> set[str]:
 
 
 def _read_profile(context: Context, user_id: str, name: str) -> Llm:
-    """The profile for the agent server: with a key of the same server, and a `usage_id` that no other one has."""
+    """The profile to send, with a key stored for its LLM server, and a `usage_id` that no other configuration has."""
     with context.database.reading() as session:
         llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
         stored = settings_store.load(session, context.vault, user_id)
-    # A key is for the server that it was stored with.
+    # A key is sent only to the LLM server that it was stored for.
     if "api_key" not in llm and stored and stored.llm_api_key and llm.get("base_url") == (stored.llm_base_url or None):
         llm["api_key"] = stored.llm_api_key
     # The agent server keeps the first configuration sent under a `usage_id`.

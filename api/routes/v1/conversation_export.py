@@ -17,7 +17,7 @@ from shared.models import Event
 MAX_EVENTS = 10_000
 # Events held in memory at a time: some contain a screenshot.
 PAGE = 20
-# Larger events are written without indentation, which makes a deeply nested one ninety times its size.
+# Larger events are written without indentation, because it makes a deeply nested event ninety times as large.
 MAX_INDENTED = 64 * 1024
 # Excluded: fields that change by the minute, and the key of the sandbox.
 EXCLUDED = {"sandbox_status", "execution_status", "conversation_url", "session_api_key", "workspace"}

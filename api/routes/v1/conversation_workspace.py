@@ -34,7 +34,7 @@ router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["convers
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
 COMMAND_SECONDS = 20
-# Of a command that only explains an error.
+# The timeout of a command that only explains an error.
 CHECK_SECONDS = 5.0
 GIT: dict[str, tuple[str, type[GitChanges | GitDiff]]] = {
     "changes": (paths.CHANGES, GitChanges),
@@ -112,7 +112,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
 
     Raises:
         Conflict: the sandbox does not run.
-        Invalid: the file is no text, or the sandbox's user may not read it.
+        Invalid: the file is not text, or the sandbox's user may not read it.
         NotFound: the caller has no such conversation, or the file does not exist.
         UpstreamRejected: the agent server refuses the path.
         AgentServerError: the agent server does not answer. ResponseTooLarge: the file is too large.
@@ -154,7 +154,7 @@ async def ask_git(
 
 
 async def pass_on(document: Any) -> Response:
-    """Answer with a document. FastAPI would serialize it on the event loop; this does it in a thread."""
+    """Return a response with a document, serialized in a thread: FastAPI would serialize it on the event loop."""
     body = await run_in_threadpool(write_document, document, ascii_only=False)
     return Response(body, media_type="application/json")
 
@@ -191,7 +191,7 @@ async def _run(context: Context, sandbox: Sandbox, command: str, *, seconds: flo
     """Run a command in the sandbox and return its result.
 
     Raises:
-        AgentServerError: the agent server does not answer, or without an outcome.
+        AgentServerError: the agent server does not answer, or its response has no outcome.
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
     answer = await context.agent_servers.ask(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds)

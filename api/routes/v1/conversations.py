@@ -192,7 +192,7 @@ def delete_conversation(
     """
     try:
         jobs = _delete(context, caller, queue, conversation_id)
-    except Conflict:  # its start has succeeded in the meantime, so it is there to delete
+    except Conflict:  # its start has succeeded in the meantime, so the conversation exists now
         jobs = _delete(context, caller, queue, conversation_id)
     queue.enqueue(*jobs)
     return Success()

@@ -22,7 +22,7 @@ router = APIRouter(
     prefix="/conversations/{conversation_id}/pending-messages", tags=["conversations"], route_class=UserRoute
 )
 
-# The prefix of a start task's id, where the conversation's own is not known yet.
+# The prefix of a start task's id, which clients send while they do not know the conversation's id.
 START_PREFIX = "task-"
 
 

@@ -52,7 +52,7 @@ async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
         context.agent_servers.ask(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
         for one in running.items
     ]
-    # A run that has ended meanwhile answers 4xx, which is no failure.
+    # For a run that has ended meanwhile, the agent server responds with 4xx, which is no failure.
     answers = await asyncio.gather(*requests, return_exceptions=True)
     return any(isinstance(answer, Answer) and answer.is_success for answer in answers)
 

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=UserRout
 # How long a request waits for the worker.
 SECONDS = 4.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.32
-# Younger readings need no other one.
+# A log that was read less than this ago is not read again.
 FRESH_SECONDS = 1.0
 
 Tail = Annotated[int, Query(ge=1, le=MAX_LINES, description="Max number of lines, the last ones")]
@@ -40,8 +40,8 @@ class _Found(NamedTuple):
     """A sandbox with its logs.
 
     Args:
-        read_at: when a worker last looked for one.
-        has_worker: whether there may be a container that a worker can read.
+        read_at: when a worker last read a log, or found none; None: unknown.
+        has_worker: whether there may be a container whose log a worker can read.
     """
 
     sandbox: Sandbox
@@ -94,9 +94,9 @@ def _is_fresh(found: _Found) -> bool:
 
 
 async def _await_reading(context: Context, queue: JobQueue, found: _Found) -> bool:
-    """Have the worker read the log, and wait for that.
+    """Have the worker read the log, and wait until it has.
 
-    The message may get lost, and is not repeated: nothing but this request depends on it.
+    The job message may get lost, and is not repeated, because only this request depends on it.
     """
     sandbox, pause = found.sandbox, FIRST_PAUSE
     ends = asyncio.get_running_loop().time() + SECONDS
@@ -105,7 +105,7 @@ async def _await_reading(context: Context, queue: JobQueue, found: _Found) -> bo
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE, 2 * pause)
         last = await run_in_threadpool(_last_reading, context, sandbox.id)
-        # An older one, or none: what was kept has expired meanwhile.
+        # `last` is older or None if the log that was found first has expired meanwhile.
         if last is not None and (found.read_at is None or last > found.read_at):
             return True
     return False

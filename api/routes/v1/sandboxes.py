@@ -207,7 +207,7 @@ def _repeated(stored: StoredResponse, sandbox: Sandbox | None) -> Accepted[Sandb
 
 
 def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Response]) -> SandboxInfo | Response:
-    """Read the sandbox's current state; of a sandbox deleted since the commit, return the answer as of the commit."""
+    """Return the sandbox's current state, or the answer as of the commit if the sandbox was deleted since."""
     row = sandbox_queries.read_current(context.database, accepted.row.row_id, caller.id)
     if row is None:
         return accepted.answer

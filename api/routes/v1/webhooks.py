@@ -1,7 +1,7 @@
 """Webhooks: reports of agent servers.
 
 A sandbox writes to its own conversations only. The agent server repeats a report that gets an error response. So a
-report of a container that its sandbox has left behind on a lost node gets a success, and is dropped.
+report of a former container, which its sandbox left behind on a lost node, is dropped and gets a success.
 """
 
 from typing import Annotated
@@ -20,8 +20,8 @@ from shared.ids import parse_id
 from shared.models import Sandbox
 from shared.observability import metrics
 
-# In one transaction: it keeps other writers waiting, on SQLite all of them. A report that ends in an error is repeated,
-# and events that are stored already are not stored again.
+# Max events in one transaction, which keeps other writers waiting, on SQLite all of them. A report that ends in an
+# error is repeated, and events that are stored already are not stored again.
 MAX_STORED_AT_ONCE = 500
 
 ReportingNode = Annotated[str | None, Header(alias=webhook_ingest.NODE_HEADER, include_in_schema=False)]

@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 
 from api.schemas.v1.start_tasks import MAX_MESSAGE_LENGTH
 
-# V0's letter for each kind of change that the agent server reports of a file.
+# V0's letter for each kind of change that the agent server reports for a file.
 CHANGES = {"ADDED": "A", "DELETED": "D", "UPDATED": "M", "MOVED": "R"}
 
 

@@ -131,7 +131,7 @@ class AgentSettingsDiff(Strict):
     # Null: the agent server's standard tools.
     tools: Annotated[list[ToolSpec], Field(max_length=100)] | None = None
     tool_concurrency_limit: Count | None = None
-    # Former switches of the agent server. Stored and shown, and not passed on: it refuses them, `tools` replaces them.
+    # Former switches of the agent server, which refuses them now: `tools` replaces them. Stored, shown, not passed on.
     enable_sub_agents: Flag = None
     enable_switch_llm_tool: Flag = None
 

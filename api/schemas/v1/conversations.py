@@ -123,7 +123,7 @@ class ConversationUpdate(BaseModel):
 def serialize_conversation(
     conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, urls: SandboxUrls
 ) -> AppConversation:
-    """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1)."""
+    """Show a conversation to its owner, with URL and key of its sandbox only while that runs (wire contract 1.1)."""
     url = agent_server_url(sandbox, urls)
     running = wire_status(sandbox) == Status.RUNNING
     columns = conversation.model_dump(exclude={"metrics"})

@@ -54,6 +54,6 @@ def serialize_event_page(page: Page[Event]) -> Response:
 
 
 def _write(event: Event | None) -> bytes:
-    # One event a call, unchanged: encoding a whole page in one call would delay other requests. In ASCII: half a
-    # surrogate pair in an agent's output has an escape, but no UTF-8.
+    # Each event is encoded unchanged, in a call of its own: encoding a whole page in one call would delay other
+    # requests. In ASCII, because half a surrogate pair in an agent's output has an escape, but no UTF-8.
     return write_document(event and event.body).encode()

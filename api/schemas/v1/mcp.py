@@ -69,7 +69,7 @@ def _check_commands(servers: dict[str, "ServerChanges | None"]) -> dict[str, "Se
 
 HeaderNames = BeforeValidator(_check_headers)
 Headers = Annotated[dict[str, Key], Field(max_length=MAX_HEADERS), HeaderNames]
-# Null removes one.
+# Null removes a header.
 HeaderChanges = Annotated[dict[str, Key | None], Field(max_length=MAX_HEADERS), HeaderNames]
 Url = Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
 Name = Annotated[Line, Field(min_length=1, max_length=256)]
@@ -200,7 +200,7 @@ class StdioServerInfo(BaseModel):
 
 
 def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    # A map must not pass as lists that are empty.
+    # Without this, a map would pass as three empty lists: the check ignores other names.
     if not isinstance(servers, dict) or not servers:
         return check(servers)
     named = [name for name in servers if name not in McpConfig.model_fields]
@@ -212,7 +212,7 @@ def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _changes(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    # Older clients send all servers, below this name; a patch with nothing in it would need no request.
+    # Older clients send all servers, below this name. An empty map means none: an empty patch would need no request.
     if servers == {} or (isinstance(servers, dict) and set(servers) == {"mcpServers"}):
         return McpConfig.model_validate(to_lists(servers))
     return check(servers)

@@ -149,7 +149,7 @@ def serialize_sandbox(
     urls: SandboxUrls,
     paused: Sequence[Sandbox] = (),
 ) -> SandboxInfo:
-    """Show a sandbox and its deadlines in force to its owner; key and URLs only while it runs (wire contract 1.5).
+    """Show a sandbox and its deadlines in force to its owner, with key and URLs only while it runs (wire contract 1.5).
 
     Args:
         paused: sandboxes that are paused to make room for it.
@@ -184,7 +184,7 @@ def write_sandbox(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
-    """Return the status that a conversation shows: MISSING once the sandbox is deleted, or is to be."""
+    """Return the status that a conversation shows: MISSING once the sandbox is deleted, or is to be deleted."""
     gone = (Status.DELETING, Status.DELETED)
     if sandbox is None or sandbox.desired == Desired.DELETED or sandbox.status in gone:
         return "MISSING"

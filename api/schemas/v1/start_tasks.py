@@ -125,7 +125,7 @@ class StartRequestInfo(BaseModel):
     llm_model: Annotated[ShortText | None, BlankIsNone] = None
     agent_profile_id: str | None = Field(default=None, max_length=256)
     selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
-    # Inherited from a parent, it is what the sandbox says.
+    # Not checked: a branch inherited from a parent is what the parent's sandbox reports.
     selected_branch: str | None = None
     git_provider: Provider | None = None
     suggested_task: SuggestedTask | None = None

@@ -1,4 +1,4 @@
-"""The forms of the operators' pages. Each changes the store by the same functions as the API and the command line."""
+"""The forms of the operators' pages. Each changes the store through the same functions as the API and the CLI."""
 
 from enum import StrEnum
 

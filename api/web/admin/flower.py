@@ -28,9 +28,10 @@ PREFIX = "/admin/flower"
 # Written by Flower, or by `make run` (`deploy.service.flower_login`).
 LOGIN_FILE = "flower.password"
 TIMEOUT = httpx.Timeout(30.0, connect=3.0)
-# Of a request: all that Flower reads. It checks no origin without these headers; `AdminRoute` has done so.
+# Headers of a request that are passed on: all that Flower reads except `Origin` and `Sec-Fetch-Site`. Without these,
+# Flower checks no origin; `AdminRoute` has done so.
 PASSED = ("accept", "accept-language", "content-type", "if-none-match", "if-modified-since", "x-requested-with")
-# Of a response.
+# Headers of a response that are passed on.
 RETURNED = ("cache-control", "content-type", "etag", "last-modified", "vary")
 # The one script within Flower's pages, by which its page of workers loads its rows again (its workers.html).
 INLINE_SCRIPT = "'sha256-A0YIP5A+DKoseGAUTHRoMPDkKPK5cKzfYH3mjcCKtj8='"
@@ -118,5 +119,5 @@ def _restrictions(origin: str) -> dict[str, str]:
 
 @cache
 def _trust() -> SSLContext:
-    """The certificates that this process trusts; to load them takes some milliseconds."""
+    """The certificates that this process trusts; loading them takes some milliseconds."""
     return httpx.create_ssl_context()

@@ -23,7 +23,7 @@ from shared.users import audit
 router = APIRouter(prefix="/admin", route_class=AdminRoute, include_in_schema=False)
 
 PAGE_SIZE = 50
-# A page loads again at most this often, and at least that often: heartbeats of nodes are no changes.
+# The shortest and the longest time between two reloads of a page: heartbeats of nodes are not reported as changes.
 PAUSE_SECONDS, MAX_SECONDS = 2.0, 10.0
 
 Text = Annotated[str, Query(max_length=256)]

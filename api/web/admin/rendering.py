@@ -1,7 +1,7 @@
 """Renders the operators' pages: templates, the words for times and sizes, and what a browser may do with a page.
 
 Names, reasons and log lines come from users and sandboxes, so every value is escaped. A page runs this folder's script
-only, not any script from this address: responses of sandboxes come from it, too.
+only, not any script from this address: responses of sandboxes come from this address, too.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from shared.clock import now
 
 FOLDER = Path(__file__).parent
 ASSETS = Mount("/admin/assets", StaticFiles(directory=FOLDER / "assets"))
-# Characters and lines of a log that a list shows.
+# Lines of a log that a list shows, and characters of each line.
 EXCERPT_LINES, EXCERPT_LENGTH = 4, 600
 
 

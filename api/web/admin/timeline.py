@@ -7,9 +7,9 @@ from datetime import datetime
 from shared.clock import now
 from shared.models import SandboxTransition
 
-# The width of a bar of the whole length, in units of the drawing.
+# The width of a whole bar, in units of the drawing.
 WIDTH = 1000.0
-# What the worker calls them (`worker.sandboxes.status_writer`), in words for people.
+# The worker's names of phases (`worker.sandboxes.status_writer`), in words for people.
 PHASES = {
     "queue": "waits for a worker",
     "create": "image and container",
@@ -51,7 +51,7 @@ def describe_history(transitions: Sequence[SandboxTransition]) -> History:
     ends = [*(move.at for move in transitions[1:]), now()]
     spans = [
         Span(move.to_status, (end - move.at).total_seconds(), 0, 0, move.at, move.reason, move.pause_kind)
-        for move, end in zip(transitions, ends, strict=False)  # without any, none ends
+        for move, end in zip(transitions, ends, strict=False)  # without transitions, `ends` is longer
     ]
     return History(_scaled(spans), _scaled(_last_start(transitions)))
 
