@@ -1,15 +1,15 @@
-"""IP addresses: those that no sandbox reaches, those that only a list opens, and how a URL has one.
+"""IP addresses: ranges that no sandbox reaches, ranges that only an egress list opens, and addresses in URLs.
 
-Everything that decides on addresses has them from here: the firewall's rules, the egress proxy, and the API's requests
-to hosts that users name.
+All decisions about addresses use these ranges: the firewall's rules, the egress proxy, and the API's requests to hosts
+that users name.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
-# Addresses that no sandbox reaches: the machine itself, its link (with the metadata service of clouds), multicast.
+# Ranges that no sandbox reaches: the machine itself, link-local addresses (with clouds' metadata service), multicast.
 NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
-# Further ones that are not public (IANA's special-purpose registry). An egress list may open them. 168.63.129.16 is
-# Azure's metadata service in a public range. Machines there use it as their resolver, too, so it may be listed.
+# Further ranges that are not public (IANA's special-purpose registry). An egress list may open them. 168.63.129.16 is
+# Azure's metadata service, in a public range. Azure's machines also use it as their resolver, so it may be listed.
 LISTED_ONLY = tuple(
     map(
         IPv4Network,
@@ -31,7 +31,7 @@ LISTED_ONLY = tuple(
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is public. Of IPv6, addresses that stand for IPv4 addresses are not examined."""
+    """Whether an address is public. IPv4 addresses that are embedded in IPv6 addresses are not examined."""
     is_special = address.is_multicast or address.is_unspecified or address.is_reserved
     return address.is_global and not is_special and not any(address in each for each in (*NEVER, *LISTED_ONLY))
 

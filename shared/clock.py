@@ -10,9 +10,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-# The difference between synchronized machines, with a margin.
+# The difference that the clocks of synchronized machines may have, with a margin.
 TOLERATED = timedelta(seconds=0.5)
-# A worker whose machine's clock differs by more takes no work.
+# A worker takes no work while its machine's clock differs from the database's by more than this.
 MAX_ERROR = timedelta(seconds=5)
 
 
@@ -49,7 +49,7 @@ def machine_time() -> datetime:
 
 
 def read_ticks() -> float:
-    """Seconds since the machine booted. They cannot be set, and they include the time the machine was suspended."""
+    """Seconds since the machine booted, including the time it was suspended. This clock cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,4 +1,4 @@
-"""Secrets at rest: values are encrypted; of the callers' keys only digests are stored."""
+"""Secrets at rest: values are encrypted; callers' keys are stored only as digests."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from time import monotonic
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 KEY_PREFIX = "aw_"
-# Of a Fernet token: its first byte, what it has beside the encrypted blocks, and their size.
+# The format of a Fernet token: its first byte, the number of its unencrypted bytes, and the size of an encrypted block.
 VERSION, FIXED_BYTES, BLOCK_BYTES = b"\x80", 57, 16
 
 RECENT_SECONDS = 60.0
@@ -45,7 +45,7 @@ class Vault:
 
         Raises:
             MissingKey: the token was written with a key that is not in the list.
-            ValueError: it is damaged.
+            ValueError: the token is damaged.
         """
         try:
             return self._fernet.decrypt(token.encode()).decode()
@@ -70,11 +70,11 @@ class Vault:
         return [_digest(pepper, key) for pepper in self._keys]
 
     def derive(self, purpose: str) -> str:
-        """A token of the first key for one purpose. It does not reveal the key."""
+        """A token derived from the first key for one purpose. It does not reveal the key."""
         return self.derive_all(purpose)[0]
 
     def derive_all(self, purpose: str) -> list[str]:
-        """The tokens of every key for one purpose, so that secret keys can be rotated."""
+        """The tokens derived from each key for one purpose, so that secret keys can be rotated."""
         return [hmac.new(key, purpose.encode(), hashlib.sha256).hexdigest() for key in self._keys]
 
     def new_session_key(self) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def new_api_key() -> str:
 
 
 def _is_whole(token: str) -> bool:
-    """Whether it has the version and the length of a Fernet token: damaged texts hardly ever do."""
+    """Whether a token has the version and the length of a Fernet token, which damaged tokens rarely have."""
     try:
         content = base64.urlsafe_b64decode(token)
     except ValueError:

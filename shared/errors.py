@@ -10,7 +10,7 @@ WorkspaceError
 ├── TooLarge             more than one response can hold
 ├── Unavailable          a dependency does not work
 ├── QuotaExceeded        the user has reached a limit
-├── Cancelled            the desired state changed meanwhile
+├── Cancelled            the desired state changed during the operation
 ├── IllegalMove          a status change that is not in the table of moves
 └── LeaseLost            another worker owns the row: stop, and write nothing
 """

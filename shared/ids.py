@@ -48,7 +48,7 @@ def parse_ids(texts: list[str]) -> list[str]:
 
 
 def find_ids(texts: list[str]) -> list[str]:
-    """The canonical forms of many ids, and an empty text, which is no row's id, in place of one that is not a UUID.
+    """The canonical forms of many ids. A text that is not a UUID becomes an empty text, which is no row's id.
 
     Raises:
         Invalid: more than `MAX_IDS`.

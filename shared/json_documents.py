@@ -10,10 +10,10 @@ from pydantic_core import from_json
 
 # Deeper than any tool's schema or agent's event, and shallow enough for every serialiser.
 MAX_LEVELS = 100
-# The lengths, in characters, to which `shorten` cuts texts, one after the other. Texts little longer are not cut.
+# The lengths, in characters, to which `shorten` cuts texts: each is tried in turn. Slightly longer texts are not cut.
 CUTS = (500_000, 100_000, 10_000, 1_000, 100)
 CUT_SPARED = 100
-# A document with more values is not written in one call, which blocks all other threads: 20,000 floats take 40 ms.
+# A document with more values is written in pieces, because one call blocks all other threads: 20,000 floats take 40 ms.
 MAX_VALUES_PER_CALL = 20_000
 CHUNK_CHARACTERS = 65_536
 _STORED = json.JSONEncoder(separators=(",", ":"))
@@ -28,7 +28,7 @@ def read_document(content: bytes, max_values: int) -> Any:
             they cannot be distinguished before parsing.
 
     Raises:
-        ValueError: it is not JSON (NaN and half a surrogate pair are not), nested too deep, or has more values.
+        ValueError: it is not JSON (NaN and half a surrogate pair are not), is nested too deep, or has too many values.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > max_values:
         raise ValueError(f"more than {max_values} values")
@@ -49,7 +49,7 @@ def check_texts(document: Any) -> None:
     """Reject what `check_document` rejects, and half a surrogate pair, which has an escape in JSON but no UTF-8.
 
     Raises:
-        ValueError: the document holds one, or fails `check_document`.
+        ValueError: the document holds half a surrogate pair, or fails `check_document`.
     """
     for value in _walk(document):
         for text in value if isinstance(value, dict) else [value]:
@@ -62,7 +62,7 @@ def write_document(document: Any, *, ascii_only: bool = True) -> str:
 
     Args:
         document: a document that `check_document` passes.
-        ascii_only: escape all other characters, as in the database.
+        ascii_only: escape all characters that are not ASCII, as in the database.
     """
     encoder = _STORED if ascii_only else _UNICODE
     return "".join(encoder.iterencode(document)) if _has_many_values(document) else encoder.encode(document)
@@ -82,7 +82,7 @@ def count_bytes(document: Any) -> int:
 
 
 def shorten(document: dict[str, Any], max_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
-    """The document with its longest texts cut until it fits into `max_bytes`. Its shape stays.
+    """The document with its longest texts cut until it fits into `max_bytes`. Its structure is kept.
 
     Args:
         document: one that `check_document` passes.
@@ -92,7 +92,7 @@ def shorten(document: dict[str, Any], max_bytes: int, *, keep: Collection[str]) 
     if count_bytes(document) <= max_bytes:
         return document
     cuts = list(accumulate(CUTS, _cut, initial=document))[1:]
-    # To count the bytes of many values takes long: where the shortest cut is too large, no other is counted.
+    # Counting the bytes of many values takes long: if the shortest cut is too large, the others are not counted.
     if count_bytes(cuts[-1]) > max_bytes:
         return {name: cuts[-1][name] for name in keep if name in document}
     return next(cut for cut in cuts if count_bytes(cut) <= max_bytes)

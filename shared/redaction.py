@@ -1,4 +1,4 @@
-"""Redaction of secrets in texts of agent servers, containers, scripts and LLM providers."""
+"""Redaction of secrets in texts from agent servers, containers, scripts and LLM providers."""
 
 import json
 import re
@@ -10,9 +10,9 @@ Redact = Callable[[str], str]
 HIDDEN = "******"
 # Shorter secrets also occur in ordinary words.
 MIN_SECRET_LENGTH = 4
-# The format of LLM providers' keys: an error may quote one that its owner has replaced since.
+# The format of LLM providers' keys: an error may quote a key that its owner has replaced since.
 PROVIDER_KEY = re.compile(r"\b(?:sk-|gsk_|xai-|AIza)[A-Za-z0-9_-]{16,}")
-# Fields of a document that other documents refer to. A short secret may be a part of their values.
+# Fields that are not redacted: other documents refer to their values, which may contain a short secret by chance.
 NAMES = ("id", "key", "kind", "source", "timestamp")
 
 
@@ -30,7 +30,7 @@ def redacting(secrets: Iterable[str]) -> Redact:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is and as JSON quotes it; each also on one line, as errors' texts are."""
+    """Yield a secret as it is and as JSON quotes it, each also with its whitespace collapsed, as in errors' texts."""
     for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield form
         yield " ".join(form.split())

@@ -49,12 +49,12 @@ class Quotas:
     stored: StoredQuotas = StoredQuotas()
 
     def __bool__(self) -> bool:
-        """Whether there is any limit."""
+        """Whether there is a limit of sandboxes. The limits in `stored` do not count."""
         return bool(self.running or self.sandboxes or self.creates_per_minute)
 
 
 NO_QUOTAS = Quotas()
-# Sizes of the network of a node's sandboxes: a bridge has at most 1,023 ports.
+# Limits of the prefix length of a node's sandbox network. A bridge has at most 1,023 ports.
 LONGEST_PREFIX, SHORTEST_PREFIX = 28, 16
 LEVELS = "(?i)^(debug|info|warning|error|critical)$"
 
@@ -181,7 +181,7 @@ class Settings(BaseSettings):
 
     @cached_property
     def sandbox_network(self) -> IPv4Network:
-        """The network of a node's sandboxes, if it is isolated."""
+        """The network of a node's sandboxes, if network isolation is on."""
         return self.sandbox_addresses or SANDBOX_NETWORK
 
     @cached_property
@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     def broker(self) -> str:
         """The kombu URL in force."""
         if self.redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in self.redis_url:
-            # kombu's default is to check no certificate.
+            # By default, kombu does not verify certificates.
             return f"{self.redis_url}{'&' if '?' in self.redis_url else '?'}ssl_cert_reqs=required"
         return self.redis_url or f"redis+socket://{self.broker_socket}"
 
@@ -216,7 +216,7 @@ class Settings(BaseSettings):
         return self.var_dir.absolute() / "run" / "workers"
 
     def readiness_file(self, process: str) -> Path:
-        """The file that exists once a worker has sent its node's heartbeat, and takes jobs: a restart waits for it."""
+        """The file that exists once a worker has sent its node's heartbeat and takes jobs. A restart waits for it."""
         return self.workers_dir / f"{process}.works"
 
     @cached_property

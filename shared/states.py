@@ -14,7 +14,7 @@ class Desired(StrEnum):
     DELETED = "DELETED"
 
 
-# With these, a sandbox that has reached its desired state has status PAUSED.
+# Desired states in which a reconciled sandbox has the status PAUSED.
 PAUSING = frozenset({Desired.PAUSED, Desired.STOPPED})
 
 

@@ -64,15 +64,15 @@ log = structlog.get_logger()
 
 # Pause between the end of an event stream and the next subscription.
 RECONNECT_SECONDS = 1.0
-# Database connections beside those for jobs. Some are for heartbeats and lease renewal alone: there are more runs than
-# connections, and all of them may wait for locks.
+# Database connections in addition to those for jobs. Some are reserved for heartbeats and lease renewal, because there
+# are more runs than connections, and all runs may wait for locks.
 PERIODIC_TASK_CONNECTIONS, RESERVED_CONNECTIONS = 10, 2
 
 
 def main() -> None:
     """Run the worker until a signal stops it. Running jobs finish first."""
     shared, settings = Settings(), WorkerSettings()
-    # Celery's handlers come later. As process 1 of a container, it would ignore the signal without one.
+    # Celery installs its handlers later. Without a handler, process 1 of a container would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     configure_logs(shared, "worker")
     configure_instruments(shared)
@@ -85,14 +85,14 @@ def main() -> None:
         context = make_context(shared, settings, app)
     except (Conflict, Unavailable) as error:  # a restore is not finished, or the database does not respond
         raise SystemExit(f"worker: {error}") from None
-    if os.geteuid() == 0:  # otherwise the engine filter does it
+    if os.geteuid() == 0:  # otherwise the engine filter raises them
         kernel_limits.raise_low()
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
         check_runtimes(context)
         await_right_clock(context)
-        context.network.refresh()  # no container starts before its rules are there
+        context.network.refresh()  # no container starts before its rules are written
         send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-its-engine-or-its-name')}") from None
@@ -117,9 +117,9 @@ def main() -> None:
         task_events=True,
         consumer_cls=JobConsumer,
         loglevel=shared.log_level.upper(),
-        quiet=True,  # the log line above replaces its banner
+        quiet=True,  # the log line above replaces Celery's banner
     )
-    gc.freeze()  # else each full collection scans all objects of the process's start: 85 ms
+    gc.freeze()  # otherwise each full collection scans all objects created at startup: 85 ms
     worker.start()
     context.runs.close()
     context.engine.close()  # ends the event stream, and with it the task that follows it
@@ -134,10 +134,10 @@ def main() -> None:
 
 
 def check_runtimes(context: WorkerContext) -> None:
-    """Check that the engine has the runtimes that are allowed. Without an engine there is nothing to check yet.
+    """Check that the engine has all allowed runtimes. The check is skipped while the engine does not respond.
 
     Raises:
-        EngineRefused: the engine lacks some.
+        EngineRefused: the engine lacks an allowed runtime.
     """
     with suppress(EngineUnavailable):
         require_runtimes(context.engine, context.settings.runtimes)
@@ -187,7 +187,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
 def make_network(
     shared: Settings, settings: WorkerSettings, installation: str, database: Database, vault: Vault, engine: Engine
 ) -> Isolation:
-    """The network of this node's sandboxes, or none."""
+    """Create the network isolation of this node's sandboxes; `NoIsolation` if AW_NETWORK_ISOLATION is off."""
     place = make_place(shared, installation, settings.node)
     firewall = LocalFirewall(place) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
     if not shared.network_isolation:
@@ -229,7 +229,7 @@ def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> lis
 
 
 def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
-    """Compare the network rules. If this closes or opens the node, report it with an immediate heartbeat."""
+    """Compare and correct the network rules. If that closes or opens the node, send a heartbeat immediately."""
     if context.network.refresh():
         heartbeat.wake()
 

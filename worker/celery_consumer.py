@@ -1,4 +1,4 @@
-"""What a worker reads from its queues, and the events for Flower that it sends."""
+"""The consumer of a worker's queues, which filters messages and sends events for Flower in batches."""
 
 import time
 from collections.abc import Callable, Container, Mapping
@@ -11,13 +11,14 @@ from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID, is_well_f
 
 log = structlog.get_logger()
 
-# Delay of the first event of a batch: one message costs as much as twenty.
+# Delay of the first event of a batch: a message with one event costs as much as a message with twenty.
 BATCH_SECONDS = 0.1
-# The hub loses its timers with a lost connection. A new timer is set after this many seconds.
+# The hub loses its timers when the connection is lost. A new timer is set after this many seconds.
 MAX_DELAY_SECONDS = 2.0
-# Celery's own tasks, such as those of chords. This service sends none of them.
+# Prefix of the names of Celery's own tasks, such as those of chords. This service sends none of them.
 OF_CELERY = "celery."
-# What Flower, logs, metrics and traces need of a message's headers. Others decide when and how Celery runs a job.
+# The headers that Flower, logs, metrics and traces need. Other headers are dropped: they decide when and how Celery
+# runs a job.
 HEADERS: dict[str, type[Any] | tuple[type[Any], ...]] = {
     **dict.fromkeys(("task", "id", "root_id", "lang", "origin", "argsrepr", "kwargsrepr"), str),
     **dict.fromkeys((REQUEST_ID, "traceparent", "tracestate"), str),
@@ -27,7 +28,7 @@ HEADERS: dict[str, type[Any] | tuple[type[Any], ...]] = {
 
 
 class JobConsumer(Consumer):
-    """Consumer that drops messages that are no job, and sends an event together with those of the next 0.1 seconds."""
+    """Consumer that drops messages that are not jobs, and sends the events of each 0.1 seconds together."""
 
     hub: Any
     strategies: Any
@@ -58,7 +59,7 @@ class JobConsumer(Consumer):
             self.hub.call_soon(self._flush_later)  # only the hub's own thread may set timers
 
     def shutdown(self) -> None:
-        """Send the buffered events and shut down. Without them Flower would always show these jobs as running."""
+        """Send the buffered events and shut down. Without them, Flower would show these jobs as running forever."""
         self._flush_events()
         super().shutdown()
 
@@ -71,7 +72,7 @@ class JobConsumer(Consumer):
 
 
 def find_flaw(message: Any, tasks: Container[str]) -> str:
-    """Return why a message is not one of these tasks' with the id of a row, without its content; empty: it is one."""
+    """Return why a message is not one of these tasks with a row's id; empty: it is one. The content is not quoted."""
     task, job_id = message.headers.get("task"), message.headers.get("id")
     if not isinstance(task, str) or not isinstance(job_id, str) or not is_well_formed(job_id):
         return "no task or no id"

@@ -1,7 +1,7 @@
 """Worker context: the objects that all jobs of a worker process share.
 
-Two of them are for long work. It continues after its job, whose thread is free again, and has a limited number of
-slots ("places"). A job without a place holds no thread: it is enqueued again.
+Two of them are for long work: `LongRuns` lets a run outlast its job, so that the job's thread is free again, and `Lane`
+limits runs to a number of slots ("places"). A job that gets no place occupies no thread: it is enqueued again.
 """
 
 import threading
@@ -38,14 +38,14 @@ log = structlog.get_logger()
 
 # Seconds for which a run occupies a job's thread. Most runs end sooner.
 JOB_SECONDS = 0.5
-# Conversation starts of one sandbox at a time, and refreshes of its conversations at a time.
+# Max concurrent conversation starts in one sandbox, and max concurrent refreshes of its conversations.
 MAX_IN_SANDBOX = 4
-# Waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
+# Max waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
 MAX_REMEMBERED = 100
 # Min delay in seconds before a waiting job is enqueued again; the delay grows with the number of waiting jobs.
 BUSY_SECONDS = 2.0
 RETRIES_A_SECOND = 10
-# The text of an agent server's error while the secrets in it are unknown.
+# Replaces the text of an agent server's error while the secrets in it are unknown.
 HIDDEN_TEXT = "(its text is not shown, because its owner's secrets can't be read)"
 
 Key = TypeVar("Key")
@@ -54,9 +54,9 @@ NodeCheck = Callable[[], str | None]
 
 
 class LongRuns:
-    """Runs of leased rows. Each has a thread: no run waits for the end of another, however many are stuck.
+    """Runs of leased rows. Each run has its own thread, so that none waits for another, however many are stuck.
 
-    Their number is limited by that of the rows that a node leases at a time.
+    The number of runs is limited by the number of rows that a node leases at a time.
     """
 
     def __init__(self, threads: Executor) -> None:
@@ -78,7 +78,7 @@ class LongRuns:
         return False
 
     def close(self) -> None:
-        """Wait for the end of the runs of all jobs. A status check may still begin one."""
+        """Wait for the end of the runs of all jobs. A status check may still begin a run."""
         wait(tuple(self._going_on))
 
     def _end(self, run: Future[bool]) -> None:
@@ -88,20 +88,20 @@ class LongRuns:
 
 
 class LaneJob(NamedTuple):
-    """A job that takes long, in a sandbox of this owner. The owner of warm sandboxes is an empty text."""
+    """A long job in a sandbox of this owner. For warm sandboxes, the owner is an empty string."""
 
     job: Job
     sandbox_id: str
     owner_id: str
-    # Of the request that the job is for.
+    # Id of the request that the job is for.
     request_id: str = ""
 
 
 class Lane:
-    """Places for jobs that always take long, or that an agent server can make take long.
+    """Places for long jobs: those that always take long, and those that an agent server can delay.
 
     An owner gets a place while they have none, or fewer than are free. One owner thus occupies at most half of the
-    places, and no number of owners keeps another one out.
+    places, and an owner without a place gets one, however many other owners there are.
     """
 
     def __init__(self, places: int) -> None:
@@ -122,7 +122,7 @@ class Lane:
             return True
 
     def leave(self, work: LaneJob) -> LaneJob | None:
-        """Free the place. Returns the waiting job that may take it, of the first owner in the queue."""
+        """Free the place. Returns a waiting job that may take it, from the first owner in the queue with such a job."""
         with self._lock:
             self._count(work, -1)
             for owner_id, jobs in self._waiting.items():
@@ -203,7 +203,7 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
-    # Set once the engine has responded, and is this node's. Until then nothing acts on the node's sandboxes.
+    # Set once the engine has responded and proved to be this node's. Until then nothing acts on the node's sandboxes.
     engine_checked: threading.Event = field(default_factory=threading.Event)
     # Ids of the sandboxes whose status checks wait for a thread.
     waiting_checks: set[str] = field(default_factory=set)
@@ -211,9 +211,9 @@ class WorkerContext:
     unreaped: set[str] = field(default_factory=set)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=NoIsolation)
-    # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.
+    # Checks whether this machine can take new sandboxes. For slower checks, these return the last result of a loop.
     node_checks: list[NodeCheck] = field(default_factory=list)
-    # What does not work on this machine, although it takes new sandboxes.
+    # Checks for what does not work on this machine, although it takes new sandboxes.
     impairment_checks: list[NodeCheck] = field(default_factory=list)
 
     def check_node(self) -> str | None:
@@ -225,7 +225,7 @@ class WorkerContext:
         return _join(self.impairment_checks)
 
     def renew_network(self, sandbox: Sandbox) -> None:
-        """Update a sandbox's network rules when its owner's settings change. The next resync repeats a failure."""
+        """Update a sandbox's network rules when its owner's settings change. The next resync makes up for a failure."""
         with suppress(EngineError):
             self.network.renew(sandbox)
 
@@ -244,13 +244,13 @@ class WorkerContext:
     ) -> AgentServer:
         """Return a client for a sandbox's agent server at this URL.
 
-        The texts of its errors have none of the stored secrets that the sandbox may know. Only an error reads them.
+        The texts of its errors contain no stored secret that the sandbox may know. Only an error makes it read these.
 
         Args:
             url: of the agent server.
             sandbox: has the agent server.
-            conversation_id: that the requests are about; the secrets of its start request are removed, however old.
-            redact: removes more from the texts.
+            conversation_id: the requests' conversation; the secrets of its start request are removed, however old.
+            redact: an additional redaction of the texts.
         """
         hide = partial(self._hide_secrets, sandbox, conversation_id)
         key = self.vault.decrypt(sandbox.session_key)

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 # A lease without progress is not renewed after this time, which is more than two calls to an engine may take.
 STALL_SECONDS = 20.0
-# A run that is older makes no progress.
+# Progress of a run that is older does not count.
 MAX_RUN_SECONDS = 3600.0
 # Pause between two checks during a long call.
 WATCH_SECONDS = 1.0
@@ -38,7 +38,7 @@ class LeaseRenewer:
         self.seconds = seconds
         self.database = database
         self._held: dict[tuple[type[Any], str], int] = {}
-        # Time of the last progress of each holder, and when it makes none any more, by the process's monotonic clock.
+        # For each holder, by the monotonic clock: when it last made progress, and when its progress ceases to count.
         self._progress: dict[tuple[type[Any], str], float] = {}
         self._ends: dict[tuple[type[Any], str], float] = {}
         self._lock = threading.Lock()
@@ -121,14 +121,14 @@ def await_watched(done: Future[None], watch: Callable[[], None], first_seconds: 
 
 
 class SharedCalls:
-    """Shared calls: one at a time for each key, and all callers that need it wait for the same one."""
+    """Calls that several callers wait for: at most one at a time for each key, shared by all callers with that key."""
 
     def __init__(self) -> None:
         self._begun: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
 
     def begin(self, key: str, work: Callable[[], None]) -> Future[None]:
-        """Return the running call for this key; start `work` if there is none. It continues without waiters."""
+        """Return the running call for this key; start `work` if there is none. It continues even if no caller waits."""
         with self._lock:
             call = self._begun.get(key)
             if call is None or call.done():

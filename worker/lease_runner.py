@@ -58,13 +58,13 @@ def run_leased(
 
     A run that takes longer than `context.JOB_SECONDS` continues after the return.
 
-    `work` raises Retry to requeue the row. While an engine, an agent server, the store or a secret key is missing,
+    `work` raises Retry to requeue the row. While an engine, an agent server, the store or a secret key is unavailable,
     retries have no max. Any other error is a bug in this service and counts as a failed attempt: the row is never
     lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where the work must not be
     given up.
 
     Args:
-        only_observed: leave a sandbox alone whose desired state is not observed.
+        only_observed: skip a sandbox whose desired state is not observed yet.
 
     Returns:
         Whether the work ran and the row is no longer due.
@@ -108,7 +108,7 @@ def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observ
     if clock.is_wrong():
         return None  # the row stays due for a worker whose clock is right
     if table is Sandbox and not context.engine_checked.is_set():
-        return None  # what the engine has may be another node's
+        return None  # the engine may be another node's
     renewer, node_id = context.renewer, context.settings.node
     claimant = (row_id, renewer.owner, renewer.seconds)
     return leases.claim_and_commit(context.database, table, *claimant, node_id=node_id, only_observed=only_observed)

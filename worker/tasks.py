@@ -1,4 +1,4 @@
-"""Celery tasks, one for each kind of job. Their names are users' commands, as Flower shows them."""
+"""Celery tasks, one for each kind of job. Flower shows their names, which are those of users' commands."""
 
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +64,7 @@ def _task(name: str, work: Callable[[WorkerContext, str], None], context: Worker
             return
         failpoints.begin(name)
         message = vars(task.request)
-        # A sweep's job has an id of its own: its message's, which Flower shows.
+        # A job of the sweep belongs to no request, so it has the id of its message, which Flower shows.
         correlation.request_id.set(message.get(REQUEST_ID) or task.request.id or "")
         metrics.observe_job(name, message.get(PUBLISHED_AT))
         with correlation.span(name, "consumer", message, row=row_id):

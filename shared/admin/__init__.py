@@ -1,1 +1,1 @@
-"""What operators see and do at `/admin`, across all users. Every read has a bound, whatever the store holds."""
+"""What operators see and do at `/admin`, across all users. Every read is bounded, regardless of how much is stored."""

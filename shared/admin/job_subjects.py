@@ -1,4 +1,4 @@
-"""Whose row a job is about, in words for people. A title may hold anything, so it is not among them."""
+"""Descriptions, for people, of the rows that jobs are about. They contain no titles, which may hold anything."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ START_JOBS = (StartConversation.task, CancelStart.task)
 
 
 def describe_subject(session: Session, task: str, row_id: str) -> str:
-    """The owner, the kind and the id of the row that a job of that name is about."""
+    """The owner, the kind and the id of the row that a job of that task is about."""
     kind, table = _table_of(task)
     query = select(table.id, User.name).outerjoin(User, col(User.id) == table.owner_id).where(table.id == row_id)
     found = session.exec(query).first()

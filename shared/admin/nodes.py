@@ -19,8 +19,8 @@ class ListedNode(NamedTuple):
 
     Args:
         used: the number of its sandboxes.
-        backoffs: the specs of which it takes no sandboxes at present.
-        unknown: the number of containers in quarantine there.
+        backoffs: the specs of which the node takes no sandboxes at present.
+        unknown: the number of the node's containers in quarantine.
     """
 
     node: Node
@@ -66,7 +66,7 @@ def uncordon_node(session: Session, name: str, actor: Actor) -> None:
 
 
 def drain_node(writing: Callable[[], AbstractContextManager[Session]], name: str, actor: Actor | None = None) -> None:
-    """Cordon a node, and set the desired state of each of its sandboxes to STOPPED, each in a transaction.
+    """Cordon a node, and set the desired state of each of its sandboxes to STOPPED, each in its own transaction.
 
     Args:
         writing: opens a transaction.

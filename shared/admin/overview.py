@@ -16,7 +16,7 @@ from shared.states import Status
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool.policy import backoff_until
 
-# Sandboxes that are counted: the newest ones.
+# Max number of sandboxes that are counted: the newest ones.
 MAX_COUNTED = 10_000
 MAX_SHOWN = 10
 
@@ -69,7 +69,7 @@ def backlogs(session: Session) -> dict[str, Backlog]:
 
 
 def waiting_sandboxes(session: Session) -> list[WaitingSandbox]:
-    """The sandboxes that have been due for the longest time, then those that workers have."""
+    """The sandboxes that have been due for the longest time, then those that workers have leased."""
     due = select(Sandbox).where(col(Sandbox.due_at).is_not(None)).order_by(col(Sandbox.due_at))
     held = select(Sandbox).where(col(Sandbox.lease_until).is_not(None)).order_by(col(Sandbox.lease_until))
     found = {row.id: row for query in (due, held) for row in session.exec(query.limit(MAX_SHOWN)).all()}
@@ -87,7 +87,7 @@ def waiting_starts(session: Session) -> list[WaitingStart]:
 
 
 def failures(session: Session) -> list[ListedSandbox]:
-    """The sandboxes that failed last and are still in ERROR."""
+    """The sandboxes that failed most recently and are still in ERROR."""
     failed = select(Sandbox).where(ENDED[Status.ERROR])
     newest = failed.order_by(col(Sandbox.status_changed_at).desc(), col(Sandbox.id).desc()).limit(MAX_SHOWN)
     return with_owners(session, session.exec(newest).all())

@@ -1,4 +1,4 @@
-"""What operators do to a sandbox of any user: retry, pause, delete. Each is a desired state with its audit entry."""
+"""What operators do to a sandbox of any user: retry, pause, delete. Each is a desired state and an audit entry."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -40,17 +40,17 @@ def actions_for(sandbox: Sandbox) -> list[SandboxAction]:
 
 
 def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, *, due_at: datetime) -> Job:
-    """Do it, and return the job to enqueue after the commit.
+    """Apply an action, and return the job to enqueue after the commit.
 
     A retry repeats the desired state: a sandbox in ERROR is tried again, and so is a delete that hangs. It needs no
-    quota, since it changes no desired state. A sandbox of a lost node has none: it would be moved without its files.
+    quota, since it changes no desired state. A lost node's sandbox has no retry: it would be moved without its files.
 
     Args:
         due_at: when the sweep enqueues the row, if the job is lost.
 
     Raises:
         NotFound: there is no such sandbox.
-        Conflict: the sandbox is in no state for it.
+        Conflict: the action does not apply to the sandbox's state.
     """
     sandbox = get_locked(session, Sandbox, sandbox_id)
     if sandbox is None:

@@ -1,7 +1,7 @@
 """Sandboxes of all users: a list with filters, and one sandbox with its history.
 
 A page reads a limited number of rows, so that a rare match among very many sandboxes costs no more than a frequent
-one. It then has the position at which the search continues.
+one. If this limit ends the page, the id of the next page is the position at which the search continues.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from shared.nodes.placement import is_there
 from shared.sql.pagination import Order, Page, encode_page_id, put_in_order
 from shared.states import Status
 
-# The rows that one page reads.
+# Max rows that one page reads.
 MAX_EXAMINED = 5_000
-# Of a start task: up to 16 MB, which no page shows.
+# Columns of a start task that hold up to 16 MB, and that no page shows.
 WITHOUT_REQUEST = [defer(getattr(StartTask, name), raiseload=True) for name in ("request", "secrets")]
 # Transitions, conversations and starts shown with one sandbox.
 MAX_HISTORY = 100
@@ -29,7 +29,7 @@ MAX_RELATED = 20
 
 BY_AGE = Order(col(Sandbox.created_at), col(Sandbox.id), descending=True)
 BY_END = Order(col(Sandbox.status_changed_at), col(Sandbox.id), descending=True)
-# In the same words as the indexes: with a parameter the database could not use them.
+# Word for word as in the indexes: with a bind parameter, the database could not use them.
 IS_LISTED = col(Sandbox.status_changed_at).is_not(None)
 ENDED = {
     status: and_(col(Sandbox.status) == literal_column(f"'{status}'"), IS_LISTED)
@@ -63,7 +63,7 @@ class SandboxHistory(NamedTuple):
         transitions: the last ones, oldest first.
         is_cut: whether there are earlier ones.
         starts: the newest start tasks of conversations in it.
-        logs: of its containers, oldest first.
+        logs: the kept logs of its containers, oldest first.
     """
 
     listed: ListedSandbox
@@ -76,9 +76,9 @@ class SandboxHistory(NamedTuple):
 
 
 def search(session: Session, which: SandboxFilter, page_id: str | None, limit: int) -> Page[ListedSandbox]:
-    """A page of sandboxes: failed and deleted ones by when that happened, others by age, newest first.
+    """A page of sandboxes, newest first: failed and deleted ones by the time of that change, others by age.
 
-    A page may be empty although one follows: then the next sandboxes are to be searched.
+    A page may be empty although another one follows, which continues the search.
 
     Raises:
         Invalid: the page id is not from this list.
@@ -96,7 +96,7 @@ def search(session: Session, which: SandboxFilter, page_id: str | None, limit: i
 
 
 def read_history(session: Session, sandbox_id: str) -> SandboxHistory:
-    """One sandbox, also a deleted one.
+    """One sandbox with its history, even if it is deleted.
 
     Raises:
         NotFound: there is none with that id.
@@ -131,7 +131,7 @@ def _owner_id(session: Session, name: str | None) -> str | None:
 
 
 def _window(which: SandboxFilter, owner_id: str | None, order: Order, page_id: str | None) -> Any:
-    """The rows that the page reads, by the one condition that has an index in this order."""
+    """The rows that the page reads, selected by the one condition that has an index in this order."""
     columns = (Sandbox.id, Sandbox.status, Sandbox.node_id, Sandbox.owner_id, Sandbox.reason)
     rows = select(*columns, order.column).where(_indexed(which, owner_id))  # type: ignore[call-overload]
     return put_in_order(rows, order, page_id).limit(MAX_EXAMINED).subquery()

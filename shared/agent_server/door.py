@@ -1,7 +1,8 @@
 """A node's door: the proxy by which the API and the workers reach the agent servers of that node (decision 54).
 
-A URL of a sandbox is the door's, with the container's address and port as its path: `http://127.0.0.1:3001/10.0.0.5/8000`.
-The door passes a request on if its token is right, and answers errors of its own with a header of their own.
+A sandbox's URL is the door's URL with the container's address and port as its path:
+`http://127.0.0.1:3001/10.0.0.5/8000`. The door forwards a request if its token is right. A header marks the error
+responses that come from the door itself.
 """
 
 import re
@@ -15,16 +16,16 @@ import httpx
 from shared.agent_server.responses import trust_nothing
 from shared.crypto import Vault
 
-# Of the token, among those that are derived from a secret key.
+# The purpose for which the token is derived from a secret key.
 PURPOSE = "door token"
 TOKEN_HEADER = "X-Agent-Workspace-Token"  # noqa: S105 - a name
-# In each response of the door's own; it contains the status. The door removes it from those of agent servers.
+# In each response from the door itself; its value is the status. The door removes it from agent servers' responses.
 ERROR_HEADER = "X-Agent-Workspace-Door"
 PLACE = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
 
 
 class DoorError(httpx.ConnectError):
-    """The door does not respond, or refuses the request: nothing is known of the agent server."""
+    """The door does not respond, or refuses the request: the agent server's state is unknown."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class DoorAccess:
 
 
 def open_access(vault: Vault, authority: str = "") -> DoorAccess:
-    """Return the access of a process with this vault."""
+    """Return what a process with this vault needs to use doors."""
     return DoorAccess(vault.derive(PURPOSE), authority)
 
 
@@ -67,7 +68,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 def error_in(headers: Mapping[str, str]) -> httpx.TransportError | None:
-    """Return the error that a response of the door's own stands for; None: the response is an agent server's."""
+    """Return the error that a response from the door itself stands for; None: an agent server has responded."""
     status = headers.get(ERROR_HEADER)
     if status is None:
         return None

@@ -8,8 +8,8 @@ AgentServerError
 └── WrongServer              not this sandbox's agent server, or one that admits every caller
     └── ResponseTooLarge         the response is larger than the reader's limit
 
-Their texts are safe to show: the server's own text passes through `redacting`, after the request's values that it
-quotes are removed.
+Their texts are safe to show: the server's own text passes through `redacting`, after the request's values that the
+server quotes were removed.
 """
 
 from typing import ClassVar

@@ -14,22 +14,22 @@ CONNECT_SECONDS = 5.0
 # An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
 KEEPALIVE_SECONDS = 4.0
 
-# With all interim responses before it.
+# The limit of a response's header, together with all interim responses before it.
 MAX_HEADER_BYTES = 32 * 1024
-# An error response with more content has no text.
+# The content of a larger error response is cut, so its error text is not read.
 MAX_ERROR_BYTES = 64 * 1024
 # Bytes of a path in a sandbox, Linux's limit. A longer one may not fit into a URL.
 MAX_PATH_BYTES = 4096
-# A conversation's document has 7 KB, a command's output that a worker reads has 4 KB.
+# The default limit. A conversation's document has 7 KB, and the output of a command that a worker runs has 4 KB.
 MAX_BYTES = 1024 * 1024
 # A file, a diff, a list of changes, or a page of events.
 MAX_DOWNLOAD_BYTES = 8 * 1024 * 1024
-# A message may contain images. More than a message to the API may have.
+# A message may contain images. The limit is higher than that of messages to the API.
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-# Each chunk costs the reader some time. Those of an honest server have more bytes on average, except the first ones.
+# Each chunk costs the reader CPU time. Except for the first ones, an honest server's chunks are larger on average.
 FREE_CHUNKS = 1024
 MIN_CHUNK_BYTES = 512
-# Values in a document: one of three bytes may take 200 in memory.
+# The maximum number of values in a document: a value of three bytes may take 200 bytes of memory.
 MAX_VALUES = 200_000
 
 # Items of a page, and of any other list that is not limited below.
@@ -39,7 +39,7 @@ MAX_HOOKS = 1000
 # Conversations per page: few, because each may be large.
 RUNNING_PER_PAGE = 10
 MAX_RUNNING_PAGES = 10
-# A page has one message.
+# The maximum number of pages of messages that a worker reads; each page has one message.
 MAX_MESSAGES = 1000
 # Pages of events that the API reads for a websocket.
 MAX_EVENT_PAGES = 20
@@ -62,7 +62,7 @@ def max_read(max_bytes: int) -> int:
     """Return how many of these bytes may be read now.
 
     Raises:
-        httpcore.RemoteProtocolError: none, because the header is too large.
+        httpcore.RemoteProtocolError: no more bytes may be read, because the header is too large.
     """
     left = _left.get()
     if left == 0:

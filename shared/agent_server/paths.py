@@ -30,7 +30,7 @@ def conversation(conversation_id: str | UUID, action: str = "") -> str:
 
 
 def events(conversation_id: str | UUID) -> str:
-    """Return the path that takes a message of a conversation."""
+    """Return the path to which a conversation's messages are sent."""
     return conversation(conversation_id, "/events")
 
 

@@ -21,7 +21,7 @@ from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachabl
 from shared.json_documents import clean_text, read_document, storable
 from shared.redaction import Redact
 
-# Characters of an error in a log or a row, and of one that is shown.
+# The maximum number of characters of an error text in a log or a row, and of one that is shown.
 MAX_DETAIL, MAX_SHOWN_DETAIL = 2000, 500
 Uuid = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}$")]
 # Id of an event or a page.
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
         Raises:
             WrongServer: the server rejects the key.
             AgentServerUnreachable: a temporary error.
-            AgentServerRefused: any other status that is no success.
+            AgentServerRefused: any other status that is not a success.
         """
         if self.is_success:
             return self.content
@@ -252,7 +252,7 @@ EventPage = ItemPage[dict[str, Any]]
 
 
 class GitChanges(RootModel[list[dict[str, Any]]]):
-    """Changed files; their number is limited by that of values."""
+    """Changed files; their number is limited by `limits.MAX_VALUES`."""
 
 
 class GitDiff(BaseModel):

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-# All that httpx raises because of a server. A name of a host that is no name (IDNA) is a UnicodeError. A record that
-# TLS can't decrypt is an SSLError: an asynchronous client does not translate it.
+# All exceptions that httpx raises because of a server. An invalid host name (IDNA) raises a UnicodeError. A record that
+# TLS can't decrypt raises an SSLError, which an asynchronous client does not translate.
 HTTP_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError, SSLError)
 
 

@@ -1,4 +1,4 @@
-"""Former files: what a new file would replace is renamed, because an operator may need it."""
+"""Former files: a file that a new one would replace is renamed, because an operator may need it."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared.clock import now
 
-# What SQLite adds to a database's name for its log. Without the log, the last transactions may be missing.
+# The suffixes that SQLite adds to a database's name for its log. Without the log, the last transactions may be missing.
 LOGS = ("-wal", "-shm")
 DATABASE = (*LOGS, "")
 

@@ -49,7 +49,7 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
 
 
 def split(text: str) -> list[str]:
-    """The secret keys of `AW_SECRET_KEYS`, or of the file."""
+    """Split the text of `AW_SECRET_KEYS`, or of the secret key's file, into its keys."""
     return [key.strip() for key in text.replace("\n", ",").split(",") if key.strip()]
 
 

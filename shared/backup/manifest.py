@@ -1,4 +1,4 @@
-"""`backup.json`: what a backup is of. It is written last, so a folder without it is an unfinished backup."""
+"""`backup.json`: what a backup contains. It is written last, so a folder without it is an unfinished backup."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ class Manifest:
     dialect: str
     # The last applied migration.
     revision: str
-    # Derived from the first secret key, which writes, without revealing it.
+    # Derived from the first secret key, which encrypts new secrets. It does not reveal the key.
     key_token: str
     created_at: str
     # The name of the store's file, and its digest.
@@ -35,7 +35,7 @@ class Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Complete a backup."""
+    """Complete a backup by writing its manifest."""
     write_private(folder / NAME, json.dumps(asdict(manifest), indent=2))
 
 
@@ -43,7 +43,7 @@ def read(folder: Path) -> Manifest:
     """Read and check a backup.
 
     Raises:
-        Invalid: it is not a complete backup, of a later format, or damaged.
+        Invalid: the backup is incomplete, of a later format, or damaged.
     """
     try:
         values = json.loads((folder / NAME).read_text())

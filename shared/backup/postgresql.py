@@ -1,4 +1,4 @@
-"""PostgreSQL: its own `pg_dump` and `pg_restore`, of the server's version or a newer one."""
+"""PostgreSQL: dump and load with its own `pg_dump` and `pg_restore`, of the server's version or a newer one."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from shared.db.migrations import connected
 from shared.errors import Invalid
 
 FILE = "store.dump"
-# Where Debian has the programs of each version.
+# Where Debian installs the programs of each version.
 VERSIONS = Path("/usr/lib/postgresql")
 
 

@@ -43,7 +43,7 @@ def load(path: Path, database_url: str, digest: str) -> None:
     unfinished_restore.mark(f"sqlite:///{draft}", digest)
     if not target.exists():  # an operator has moved the database away without its log
         former_files.keep(target, former_files.LOGS)
-    for suffix in former_files.LOGS:  # of an empty database before
+    for suffix in former_files.LOGS:  # those of the empty database that is replaced
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
     sync_folder(target.parent)

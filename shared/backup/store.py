@@ -23,12 +23,13 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     """Write a backup into a new folder while the service runs.
 
     Args:
-        folder: it must not exist, or be empty.
+        folder: a folder that is empty or does not exist.
         passphrase: encrypts the keys; None leaves them out.
 
     Raises:
         Conflict: the folder is not empty.
-        Invalid: there is no database, its program is missing, the passphrase is too short, or a secret key malformed.
+        Invalid: there is no database, it is damaged, `pg_dump` is missing or failed, the passphrase is too short, or a
+            secret key is malformed.
     """
     dialect = _dialect(settings)
     store, tokens = STORES[dialect], _tokens(settings.vault_keys, keys.place_of(settings))
@@ -64,7 +65,7 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     Raises:
         Conflict: there is a database already, or another secret key.
         Invalid: the backup is incomplete, damaged, of another kind of database or of a later schema, the passphrase is
-            not its own, or a secret key is malformed.
+            wrong, or a secret key is malformed.
     """
     made = manifest.read(folder)
     _require_restorable(settings, made)
@@ -79,13 +80,13 @@ def restore(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
 
 
 def with_deadlines(session: Session) -> Sequence[str]:
-    """The sandboxes that have a deadline, by id."""
+    """The ids of the sandboxes that have a deadline, in order."""
     with_deadline = (col(Sandbox.deadline_at).is_not(None), col(Sandbox.desired) != Desired.DELETED)
     return session.exec(select(Sandbox.id).where(*with_deadline).order_by(col(Sandbox.id))).all()
 
 
 def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
-    """Restart idle deadlines: the time since the backup does not count as idleness of the sandboxes.
+    """Restart idle deadlines: the time since the backup does not count as idle time of the sandboxes.
 
     Otherwise a sandbox whose deadline has passed meanwhile would be deleted, with its restored files.
     """
@@ -94,7 +95,7 @@ def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
 
 
 def _is_unfinished(settings: Settings, made: Manifest) -> bool:
-    """Whether a restore of the same backup into this database was interrupted."""
+    """Whether a restore of this backup into this database was interrupted."""
     with migrations.connected(settings.database) as connection:
         return unfinished_restore.read(connection) == made.sha256
 
@@ -115,7 +116,7 @@ def _require_restorable(settings: Settings, made: Manifest) -> None:
 
 
 def _describe(database_url: str) -> str:
-    """Which database is in the way, and what to move: the file itself, and no link to it."""
+    """Which database is in the way, and what to move: the file itself, not a link to it."""
     url = make_url(database_url)
     if url.get_backend_name() != "sqlite":
         return f"{url.render_as_string()} is not empty: stop the service, and move its database away"
@@ -156,7 +157,7 @@ def _tokens(secret_keys: list[str], place: str) -> list[str]:
 
 
 def _write_keys(settings: Settings, found: dict[str, str]) -> None:
-    """Write the backup's keys. Another key that is there is kept under another name: the database does not know it."""
+    """Write the backup's keys. A file with another key is renamed, because the restored database does not know it."""
     if settings.secret_keys.get_secret_value():
         found.pop(settings.secret_key_file.name, None)  # the operator keeps it elsewhere: do not write it to this disk
     for name, text in found.items():

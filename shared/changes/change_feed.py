@@ -15,7 +15,7 @@ from shared.models import ChangeEntry, ChangeFeed, User
 from shared.sql.statements import locked
 
 RETENTION = timedelta(hours=24)
-# More than a feed gets between a backup and its restore.
+# More entries than a feed gets between a backup and its restore.
 SKIPPED = 10**9
 
 
@@ -41,9 +41,9 @@ def last(session: Session, owner_ids: Collection[str]) -> dict[str, int]:
 
 
 def skip_numbers(session: Session) -> None:
-    """Assign no number a second time, in a database that was restored from a backup.
+    """Skip numbers in a restored database, so that none is assigned a second time.
 
-    A client may have read entries up to a number that the backup does not know. To it, the skipped ones are a gap.
+    A client may have read entries that are newer than the backup. To this client, the skipped numbers are a gap.
     """
     without = ~select(ChangeFeed.owner_id).where(ChangeFeed.owner_id == User.id).exists()
     session.add_all(ChangeFeed(owner_id=user_id, last=0) for user_id in session.exec(select(User.id).where(without)))

@@ -1,7 +1,7 @@
 """Notifications: the ids of the rows that a commit has changed, published to all subscribers.
 
-Delivery is best effort: a subscriber that misses one reads the change later. A notification holds only ids, separated
-by spaces. It is not stored: without a subscriber it is lost.
+Delivery is best effort: a subscriber that misses a notification reads the change later. A notification holds only ids,
+separated by spaces. It is not stored: without a subscriber it is lost.
 """
 
 import queue

@@ -1,8 +1,8 @@
-"""What a transaction records of users' rows, and writes at its end: how much is stored, then the entries of the feed.
+"""What a transaction records about users' rows and writes at its end: the stored usage, then the entries of the feed.
 
-The lock on the user's feed is held from the first number until the commit, so that readers see no gap. The row of a
-user's usage is locked before it, and no other row after that. A webhook, which locks one conversation only, writes the
-usage at once, and so learns whether a quota is exceeded.
+The lock on the user's feed is held from the first number until the commit, so that readers see no gap. The row of the
+user's usage is locked before the feed, and no other row after the usage. A webhook, which locks one conversation only,
+writes the usage immediately, and so learns whether a quota is exceeded.
 """
 
 from collections.abc import Collection, Iterator
@@ -32,7 +32,8 @@ ADVANCE = text(
     "INSERT INTO change_log (owner_id, last) VALUES (:owner_id, :count) "
     "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + :count RETURNING last"
 )
-# Both in one message, for the most common end of a transaction. SQLite does not support it, and does not need it.
+# Advances the feed and appends an entry in one message, for the most common end of a transaction. SQLite does not
+# support it, and does not need it.
 APPEND_ONE = text(
     "WITH advanced AS (INSERT INTO change_log (owner_id, last) VALUES (:owner_id, 1) "
     "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + 1 RETURNING last) "
@@ -111,14 +112,14 @@ def record_change_of(session: Session, change: Change) -> None:
 
 
 def record_usage(session: Session, owner_id: str, change: Usage) -> None:
-    """Record that more or less is stored for a user, to be written at the end of the transaction."""
+    """Record a change of a user's stored usage, to be written at the end of the transaction."""
     recorded: dict[str, Usage] = session.info.setdefault(USAGE, {})
     before = recorded.get(owner_id, Usage())
     recorded[owner_id] = Usage(*(one + other for one, other in zip(before, change, strict=True)))
 
 
 def add_usage(session: Session, owner_id: str, change: Usage) -> Usage:
-    """Write at once that more or less is stored for a user. No other row may be locked after this.
+    """Write a change of a user's stored usage immediately. No other row may be locked after this.
 
     Returns:
         What is stored for the user.
@@ -140,7 +141,7 @@ def write_recorded(session: Session) -> Collection[Change]:
     """
     usage: dict[str, Usage] = session.info.pop(USAGE, {})
     if usage:
-        session.flush()  # what it locks comes before the usage
+        session.flush()  # the rows that it locks precede the usage in the lock order
     for owner_id in sorted(usage):  # one lock order prevents deadlocks
         if any(usage[owner_id]):
             add_usage(session, owner_id, usage[owner_id])

@@ -1,4 +1,4 @@
-"""`agent-workspace`: the command line. `--help` imports no command, and a command imports what it needs itself."""
+"""`agent-workspace`: the command line. `--help` imports no command, and each command imports what it needs."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ COMMANDS = {
 
 
 class Root(TyperGroup):
-    """The program: all its commands are loaded when they are used."""
+    """The program. Each command is loaded when it is used."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -51,14 +51,14 @@ class Root(TyperGroup):
             self.add_command(LazyCommand(name, source))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. Ctrl-C at a prompt interrupts it, as elsewhere: Typer would end it as if it had failed."""
+        """Run a command. Ctrl-C at a prompt ends it as interrupted, as elsewhere; Typer would end it as failed."""
         try:
             return super().invoke(ctx)
         except typer.Abort:
             raise typer.Exit(INTERRUPTED) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands in the parts of the help that they belong to."""
+        """List the commands in the help, each under its panel."""
         for panel in (USE, OPERATE):
             with formatter.section(panel):
                 listed = ((name, source) for name, source in COMMANDS.items() if source.panel == panel)
@@ -87,7 +87,7 @@ def root(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Have options of the program itself here."""
+    """Define the options of the program itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The exit statuses of all commands, and the line that an error prints."""
+"""The exit statuses of all commands, and the line that is printed for an error."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ from shared.reasons import more
 OK, FAILED, USAGE, NOT_FOUND, UNAUTHORIZED, TIMEOUT = range(6)
 INTERRUPTED = 130
 
-# What SQLite and PostgreSQL say of tables and columns of a later migration.
+# The errors of SQLite and PostgreSQL for tables and columns that only a later migration adds.
 OUTDATED = re.compile(r"no such (?:table|column)|(?:relation|column) .* does not exist")
 STATUSES: dict[type[Exception], int] = {
     NotFound: NOT_FOUND,

@@ -43,5 +43,5 @@ class LazyCommand(TyperCommand):
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse the arguments of the loaded command, which is then the one that runs."""
+        """Load the command, and parse its arguments. The returned context runs the loaded command."""
         return self.load().make_context(info_name, args, parent, **extra)

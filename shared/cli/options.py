@@ -16,7 +16,7 @@ def with_options(
 
     Args:
         options: annotations and default values, by the names of parameters.
-        use: is called with the options' values; the command runs in its block.
+        use: called with the options' values; returns the context manager in which the command runs.
     """
 
     def decorate(command: Command) -> Command:
@@ -30,7 +30,7 @@ def with_options(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for name, (annotation, default) in options.items()
         ]
-        # Typer reads both.
+        # Typer reads both `__signature__` and `__annotations__`.
         run.__dict__["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), *added])
         run.__annotations__ = command.__annotations__ | {name: annotation for name, (annotation, _) in options.items()}
         return run

@@ -18,7 +18,7 @@ from shared.clock import now
 NAME = "agent-workspace"
 # Fields of the API that are times.
 TIME = re.compile(r"(^|_)at$")
-# All but a line's end. JSON itself has no other line breaks.
+# All control characters except the line feed, which is the only one in the layout of JSON.
 CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
@@ -98,10 +98,10 @@ def print_details(details: Mapping[str, Any], shown: Any = None) -> None:
 
 
 def print_compact_json(value: Any, identifier: Any) -> bool:
-    """Print one of many objects on a line, or its id, if the command's options choose that.
+    """Print one of many objects as a line of JSON, or its id, if the command's options request that.
 
     Returns:
-        Whether it was printed: if not, it is to be shown as text.
+        Whether the object was printed; if not, the caller must print it as text.
     """
     match _FORM.get():
         case Form.JSON:
@@ -128,7 +128,7 @@ def cell_text(value: Any) -> str:
 
 
 def read_fields(item: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
-    """Fields of an object of the API; `at`, and those whose names end in `_at`, are times."""
+    """The values of these fields of an API object. The field `at`, and those whose names end in `_at`, become times."""
     return [
         datetime.fromisoformat(item[name]) if TIME.search(name) and item.get(name) else item.get(name) for name in names
     ]

@@ -23,9 +23,9 @@ def replace_file(path: Path, text: str) -> None:
 def share_with_service(path: Path) -> None:
     """Let the service's processes read a key that root has written, if they run as other users.
 
-    Processes of a folder's owner get the file. In root's own folder its group gets it, if the group may enter.
+    The file is given to its folder's owner. In a folder of root's, the folder's group may read it, if it may enter.
     """
-    # Not through a link: the folder's owner could have added one to a file of root's.
+    # Links are not followed: the folder's owner could have added one to a file of root's.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with suppress(OSError), os.fdopen(os.open(path, flags)) as file:
         folder, found = path.parent.stat(), os.fstat(file.fileno())

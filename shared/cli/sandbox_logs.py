@@ -12,7 +12,7 @@ from shared.cli.remote.sandboxes import PATH, Id, sandboxes
 from shared.cli.remote.service import opened, read_id, remote
 from shared.container_logs.limits import MAX_LINES
 
-# Between two requests for new lines.
+# The pause between two requests for new lines.
 FOLLOW_SECONDS = 1.0
 LENGTH_OF_ID = 12
 Logs = dict[str, Any]
@@ -56,7 +56,7 @@ def show_logs(
 
 
 def _follow(read: Callable[[str | None], Logs]) -> Iterator[Logs]:
-    """The logs, and then what is new in them, until the sandbox is deleted."""
+    """Yield the logs, and then their new lines, until the sandbox is deleted."""
     logs = read(None)
     yield logs
     while not logs["is_deleted"]:
@@ -66,7 +66,7 @@ def _follow(read: Callable[[str | None], Logs]) -> Iterator[Logs]:
 
 
 class _Printer:
-    """Prints lines, and on standard error notes about them, each time these change."""
+    """Prints log lines, and on standard error a note whenever the container or the state of the log changes."""
 
     def __init__(self, *, with_times: bool) -> None:
         self._with_times = with_times

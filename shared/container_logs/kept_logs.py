@@ -1,7 +1,7 @@
 """The rows that keep containers' logs: few for each sandbox, and for limited time.
 
-No lease guards them: a reading says when it began, and never replaces a newer one of the same container. So a worker
-that dies after the write repeats it, and a late one changes nothing.
+No lease guards the rows: each reading contains the time at which it began, and never replaces a newer one of the same
+container. So a write can be repeated after the death of its worker, and a late write changes nothing.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from shared.clock import now
 from shared.models import SandboxLog
 from shared.sql.statements import delete_unlocked, locked
 
-# Containers of a sandbox, and of all sandboxes of a user, whose logs are kept: the newest.
+# How many containers' logs are kept for a sandbox, and for all sandboxes of a user: the newest ones.
 MAX_CONTAINERS, MAX_OF_OWNER = 3, 300
-# The maximum that a write removes. Only a limit that was lowered leaves more.
+# The maximum number of logs that a write removes. More than that exceed a limit only after it was lowered.
 MAX_REMOVED = 10
 NO_CONTAINER = ""
 
@@ -26,11 +26,11 @@ NO_CONTAINER = ""
 class LogCause(StrEnum):
     """Why a container's log was kept."""
 
-    # It, or its agent server, did not start or does not respond.
+    # The container, or its agent server, did not start or does not respond.
     FAILED = "failed"
-    # Its processes have ended.
+    # The container's processes have ended.
     EXITED = "exited"
-    # Another container took its place.
+    # Another container has replaced it.
     REPLACED = "replaced"
     REMOVED = "removed"
 
@@ -49,7 +49,7 @@ def keep(session: Session, log: SandboxLog) -> None:
         _remove_beyond(session, MAX_CONTAINERS, SandboxLog.sandbox_id == log.sandbox_id)
         _remove_beyond(session, MAX_OF_OWNER, SandboxLog.owner_id == log.owner_id)
     elif kept.read_at <= log.read_at:
-        # What is equal is not written again: the text of a container that prints nothing.
+        # Equal values are not written again, such as the text of a container that prints nothing.
         kept.text, kept.is_cut, kept.read_at, kept.expires_at = log.text, log.is_cut, log.read_at, log.expires_at
         if kept.cause is None or log.cause != LogCause.EXITED:
             kept.cause = log.cause

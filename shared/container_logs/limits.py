@@ -1,6 +1,6 @@
 """Limits of what is stored of a container's log. Commands import them without the rest, which is slow to import."""
 
-# Of one container, times included.
+# The maximum size of one container's stored log, times included.
 MAX_BYTES = 64 * 1024
 # No stored log has more lines: a worker requests this number from the engine.
 MAX_LINES = 1000

@@ -13,15 +13,17 @@ from urllib.parse import quote
 from shared.container_logs.limits import MAX_BYTES
 from shared.redaction import HIDDEN, MIN_SECRET_LENGTH, PROVIDER_KEY
 
-# A line of a secret, such as of a private key, is hidden by itself too: other output may stand between two of them.
+# Lines of a secret with this length or more, as in a private key, are also hidden individually: other output may appear
+# between them.
 MIN_LINE_LENGTH = 8
-# A user can have 200 secrets of 64 KiB. Those that are no keys and no passwords are hidden as they are only.
+# A longer secret is hidden only as it is stored, not in other spellings: it is neither a key nor a password, and a user
+# can have 200 secrets of 64 KiB.
 MAX_SPELLED = 8192
-# Of all secrets together, whose lines are hidden by themselves: each is searched in the whole log.
+# The maximum number of lines, of all secrets, that are hidden individually: the whole log is searched for each line.
 MAX_LINES = 2000
-# Places of a secret at which the text's beginning may continue it: one that repeats itself has very many.
+# The maximum number of places in a secret that are compared with a text's beginning: a repetitive secret has very many.
 MAX_PLACES = 100
-# Colours and movements of a terminal's cursor.
+# Escape sequences of a terminal: colors and cursor movements.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # All other control characters, and those that change the direction of text.
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -46,7 +48,7 @@ class PrintedLog(NamedTuple):
     """The last lines of a container, oldest first.
 
     Args:
-        is_cut: whether it has printed more before them.
+        is_cut: whether the container has printed earlier lines.
     """
 
     lines: Sequence[PrintedLine] = ()
@@ -97,7 +99,7 @@ def hide_secrets(text: str, known: Collection[str]) -> str:
 def _spellings(secrets: Iterable[str]) -> list[str]:
     """Each secret as programs print it: in JSON, in a URL, and line by line. Long ones first."""
     found, lines_left = set[str](), MAX_LINES
-    # Secrets with few lines first: the lines of most secrets are hidden.
+    # Secrets with few lines come first, so that the lines of as many secrets as possible are hidden.
     for secret in sorted(secrets, key=lambda secret: secret.count("\n")):
         clean = _harmless(secret)
         found |= {clean, clean.strip()}

@@ -7,7 +7,7 @@ from shared.container_logs.printed_text import PrintedLine, read_stored
 from shared.models import Sandbox, SandboxLog
 from shared.states import Status
 
-# The number of a log, and that of a line in it.
+# The index of a log, and that of a line in it.
 Place = tuple[int, int]
 
 
@@ -27,8 +27,8 @@ class Selection(NamedTuple):
     """What is shown of a sandbox's logs.
 
     Args:
-        shown: of each container, oldest first.
-        cursor: names the last line; None: none is known yet.
+        shown: the log of each container, oldest first.
+        cursor: refers to the last line; None: no line is known yet.
     """
 
     shown: Sequence[ShownLog]
@@ -39,9 +39,9 @@ def select_lines(logs: Sequence[SandboxLog], *, tail: int, after: str | None = N
     """Select lines.
 
     Args:
-        logs: of a sandbox's containers, oldest first.
-        tail: max number of lines, of all containers together.
-        after: the cursor of an earlier selection: only later lines.
+        logs: the logs of a sandbox's containers, oldest first.
+        tail: the max number of lines, of all containers together.
+        after: the cursor of an earlier selection; only later lines are selected.
     """
     printed = [(log, list(read_stored(log.text))) for log in logs]
     shown: list[ShownLog] = []
@@ -80,9 +80,9 @@ def _show(shown: ShownLog) -> dict[str, Any]:
 
 
 def _cursor(lines: Sequence[PrintedLine], before: str | None) -> str | None:
-    """The latest time and, if it is another one, that of the last line.
+    """The latest time of all lines, followed by the time of the last line if that is earlier.
 
-    A clock that was set back makes it an earlier one, and so does a line that has no end yet.
+    It is earlier if a clock was set back, or if the last line has no end yet.
     """
     if not lines:
         return before
@@ -95,7 +95,7 @@ def _times(cursor: str | None) -> list[str]:
 
 
 def _find_last_shown(printed: Sequence[tuple[SandboxLog, Sequence[PrintedLine]]], cursor: str | None) -> Place | None:
-    """The place of the last line of the earlier selection, if it is still there."""
+    """The place of the last line of the earlier selection, if that line is still stored."""
     last = _times(cursor)[-1:]
     places = (
         (number, index)

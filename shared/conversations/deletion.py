@@ -29,11 +29,11 @@ from shared.sql import locks
 from shared.sql.bound_lists import split
 from shared.states import Desired
 
-# The status of a conversation and its start task in the change feed, as V1 names it.
+# The status that the change feed shows for a deleted conversation and its start task, in V1's spelling.
 GONE = "deleting"
 # The limit of one transaction: a conversation may have many thousands of events, and SQLite has one writer.
 EVENTS_AT_ONCE = 1000
-# A start request's field for its parent, as it is stored, and the length of its value.
+# The JSON key of the parent in a stored start request, and the length of its value: a quoted id.
 PARENT, PARENT_LENGTH = '"parent_conversation_id":', len('""') + 32
 # The columns with a conversation's content, and their values in a tombstone.
 BLANK: dict[str, Any] = {
@@ -57,7 +57,7 @@ class _DeletionTarget(NamedTuple):
 def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
     """Delete the owner's conversation, its sub-conversations and the sandboxes that this leaves empty.
 
-    A sandbox is deleted if it was made for a conversation and has no other one.
+    A sandbox is deleted if it was made for a conversation and contains no other conversation.
     A conversation that is still being started is cancelled. Deleting a deleted conversation changes nothing.
 
     Returns:
@@ -74,7 +74,7 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
     if conversation is None or not conversation.listed:
         return _cancel_start_of(session, conversation_id, owner_id, due_at)
     targets = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
-    # Sandboxes first, each kind in one order: transactions that lock in opposite orders would deadlock.
+    # Lock sandboxes first, and rows of one kind in one order: transactions that lock in opposite orders would deadlock.
     sandboxes = [
         sandbox_queries.lock(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})
     ]
@@ -171,7 +171,8 @@ def _end_starts(session: Session, deleted: set[str], owner_id: str, due_at: date
     for part in split(own):
         ended = delete(StartTask).where(col(StartTask.id).in_(part))
         session.execute(ended.execution_options(synchronize_session=False))
-    # A start could succeed until its task was locked: the worker that deletes the parent deletes that conversation too.
+    # A start may have succeeded before its task was locked: the worker that deletes the parent then deletes that
+    # conversation too.
     left = (select(StartTask.id).where(col(StartTask.id).in_(part), *UNFINISHED) for part in split(children))
     ids = [task_id for found in left for task_id in session.exec(found.order_by(col(StartTask.id))).all()]
     return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in ids]
@@ -187,10 +188,11 @@ def _find_starts(session: Session, deleted: set[str], owner_id: str) -> tuple[se
 
 
 def _find_parents(session: Session) -> Any:
-    """The query for start tasks' ids and parents, the latter as in JSON. A request itself, of up to 4 MB, is not read.
+    """Build the query for the ids and quoted parent ids of start tasks. It does not read whole requests, of up to 4 MB.
 
-    Databases cannot parse it: PostgreSQL rejects a document with the escape of NUL. The first occurrence is the
-    request's own field: no field before it has names that a user chooses, and quotes in texts are escaped.
+    The query searches the text, because databases cannot parse it: PostgreSQL rejects a document with the escape of
+    NUL. The first occurrence of `PARENT` is the request's own field: no field before it has names that a user chooses,
+    and quotes in texts are escaped.
     """
     request = col(StartTask.request)
     find = func.strpos if session.get_bind().dialect.name == "postgresql" else func.instr

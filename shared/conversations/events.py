@@ -16,13 +16,13 @@ from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
 STATE = "ConversationStateUpdateEvent"
-# More than the number of tools that an agent runs concurrently.
+# The number of events that `newest` returns: more than the tools that an agent runs concurrently.
 NEWEST = 10
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """A selection of events; a None filters nothing."""
+    """A selection of events; a field that is None does not filter."""
 
     kind: str | None = None
     timestamp_from: datetime | None = None
@@ -48,7 +48,7 @@ def store(session: Session, events: Sequence[Event]) -> Usage:
 
 
 def remove(session: Session, owner_id: str, which: ColumnElement[bool]) -> int:
-    """Remove the owner's events that fulfil a condition, and return their number."""
+    """Remove the owner's events that match a condition, and return their number."""
     removed = session.execute(delete(Event).where(which).returning(measure(session, col(Event.body)))).scalars().all()
     change_recorder.record_usage(session, owner_id, Usage(events=-len(removed), event_bytes=-sum(removed)))
     return len(removed)
@@ -66,7 +66,7 @@ def search(
 ) -> Page[Event]:
     """A page of a conversation's events.
 
-    The page is empty for an unknown conversation and for another user's (wire contract 1.3).
+    The page is empty if the conversation is unknown or belongs to another user (wire contract 1.3).
     It has fewer than `limit` events if these together exceed `MAX_PAGE_BYTES`, but always at least one.
     """
     order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
@@ -90,7 +90,7 @@ def count(session: Session, conversation_id: str, owner_id: str, which: EventFil
 def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[str]) -> list[Event | None]:
     """The conversation's events with those ids, in that order; None for an unknown id.
 
-    Agent servers choose the ids, as a rule UUIDs with dashes. A UUID is found in each of its spellings.
+    Agent servers choose the ids, usually UUIDs with dashes. A UUID is found in any of its spellings.
 
     Raises:
         TooLarge: two or more events together exceed `MAX_PAGE_BYTES`.

@@ -11,7 +11,7 @@ from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import secrets_of_servers
 from shared.users.settings import StoredSettings
 
-# Conversations of a sandbox whose start requests are read.
+# The maximum number of start requests in a sandbox whose secrets are read: the newest ones.
 MAX_CONVERSATIONS = 50
 
 

@@ -23,7 +23,7 @@ SORT_ORDERS = {
     for name in ("created_at", "updated_at", "title")
     for suffix in ("", "_DESC")
 }
-# Start tasks that `list_starting` returns at most.
+# The maximum number of start tasks that `list_starting` reads.
 MAX_STARTING = 1000
 # The columns that are shown of a conversation and of its sandbox.
 SHOWN = (
@@ -36,7 +36,7 @@ SHOWN_OF_SANDBOX = ("status", "desired", "exposed_urls", "session_key")
 
 @dataclass(frozen=True)
 class ConversationFilter:
-    """A selection of the owner's conversations; a None filters nothing."""
+    """A selection of the owner's conversations; a field that is None does not filter."""
 
     title_contains: str | None = None
     created_from: datetime | None = None
@@ -50,7 +50,7 @@ class ConversationFilter:
 
 
 def list_starting(session: Session, owner_id: str) -> Sequence[StartTask]:
-    """The owner's start tasks that have not ended and are not cancelled: the newest, of `MAX_PAGE_BYTES` together."""
+    """The owner's unfinished, uncancelled start tasks: the newest, up to `MAX_PAGE_BYTES` together, at least one."""
     own = (col(StartTask.owner_id) == owner_id, col(StartTask.cancelled_at).is_(None), *UNFINISHED)
     sizes = select(col(StartTask.id), measure(session, col(StartTask.request))).where(*own)
     rows = session.execute(sizes.order_by(col(StartTask.created_at).desc()).limit(MAX_STARTING)).all()
@@ -108,7 +108,8 @@ def _children() -> Any:
 
 
 def _time(name: str) -> Any:
-    # Without its own type the parameter gets none from the column on its right, and SQLite compares differing formats.
+    # The parameter needs a type of its own: it gets none from the column on its right, and SQLite would compare times
+    # in different formats.
     return bindparam(name, type_=UtcDateTime())
 
 

@@ -1,4 +1,4 @@
-"""Pending messages of conversations: stored in order, each until the agent server has it."""
+"""Pending messages of conversations: stored in order, each until the agent server has received it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,9 +20,10 @@ from shared.states import PAUSING, Desired, Stage
 
 # V1's limit of pending messages (wire contract 1.4).
 MAX_PENDING = 10
-# Rejected messages of a conversation that are kept, the newest.
+# The number of rejected messages that are kept for a conversation: the newest ones.
 MAX_REFUSED = 10
-# Rejected ones that one more deletes: only a version without the limit has left more.
+# The maximum number of older rejected messages that `mark_refused` deletes at a time. More exist only if a version
+# without `MAX_REFUSED` stored them.
 MAX_DELETED = 100
 RETRY_SECONDS = 5
 ADVICE = "they are delivered as soon as the conversation runs"
@@ -131,10 +132,10 @@ def mark_attempt(session: Session, conversation: Conversation, message: PendingM
 def mark_refused(session: Session, conversation: Conversation, message: PendingMessage, reason: str) -> None:
     """Record that the agent server rejected the message, and would reject it at the next attempt too.
 
-    Older ones beyond `MAX_REFUSED` are deleted.
+    Older rejected messages beyond `MAX_REFUSED` are deleted.
 
     Raises:
-        LeaseLost: as above.
+        LeaseLost: see `mark_attempt`.
     """
     _require_lease(session, conversation)
     session.get_one(PendingMessage, message.seq).refusal = reason
@@ -145,10 +146,10 @@ def mark_refused(session: Session, conversation: Conversation, message: PendingM
 
 
 def remove(session: Session, conversation: Conversation, message: PendingMessage) -> None:
-    """Remove a message that the agent server has.
+    """Remove a message that the agent server has received.
 
     Raises:
-        LeaseLost: as above.
+        LeaseLost: see `mark_attempt`.
     """
     _require_lease(session, conversation)
     session.execute(delete(PendingMessage).where(col(PendingMessage.seq) == message.seq))
@@ -157,16 +158,16 @@ def remove(session: Session, conversation: Conversation, message: PendingMessage
 def finish_delivery(session: Session, conversation: Conversation) -> None:
     """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
-    While a pause is requested, the conversation keeps the mark of `conversation_queries.continue_later`; a conversation
-    that was deleted during the delivery keeps the mark of its deletion.
+    `awaits_sandbox` stays set while a pause is requested, for which `conversation_queries.continue_later` set it, and
+    if the conversation was deleted during the delivery.
 
     Raises:
-        LeaseLost: as above.
+        LeaseLost: see `mark_attempt`.
     """
-    # A transaction that adds a message locks it too, and so does one that deletes the conversation.
+    # Transactions that add a message to the conversation, or delete the conversation, lock the conversation too.
     current = conversation_queries.find(session, conversation.id, lock=True)
     is_deleted = current is not None and current.deleted_at is not None
-    # Read under that lock: a later pause writes its mark after this transaction.
+    # Read under that lock: the transaction of a later pause sets `awaits_sandbox` after this one.
     desired = session.exec(select(Sandbox.desired).where(Sandbox.id == conversation.sandbox_id)).one()
     waits = is_deleted or desired in PAUSING or find_next(session, conversation.id) is not None
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)

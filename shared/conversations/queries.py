@@ -23,7 +23,7 @@ from shared.settings import NO_QUOTAS, StoredQuotas
 from shared.sql.statements import bind, bind_values, get_locked, locked
 from shared.states import Desired, Stage, Status
 
-# Per sandbox: the number of conversations in one page of its agent server's list.
+# Per sandbox: the maximum number of running conversations that a worker reads from its agent server's list.
 MAX_RUNNING = 100
 LOST_DETAIL = "the agent ran on a node that was lost. The sandbox was recreated on another, without this conversation"
 
@@ -69,8 +69,8 @@ def change(session: Session, conversation_id: str, owner_id: str, columns: Mappi
         session: a transaction; the conversation is locked until it ends.
         conversation_id: the conversation to change.
         owner_id: the user that must own it.
-        columns: new values by name. A new title is never replaced by a generated one; None restores the default title.
-            Without one, the conversation stays as it is.
+        columns: new values by name. A new title is never replaced by a generated one; a title of None restores the
+            default title. If there are no values, nothing is written.
 
     Raises:
         NotFound: as for `get`.
@@ -105,7 +105,7 @@ def find_or_adopt(
         sandbox has no owner or is not live. For a deleted conversation its tombstone is returned.
 
     Raises:
-        QuotaExceeded: it would be added, and its sandbox or its owner has the maximum number of conversations already.
+        QuotaExceeded: the conversation would be added, and its sandbox or owner has the maximum number already.
     """
     conversation = find(session, conversation_id, lock=True)
     if conversation is None and sandbox.owner_id is not None and _is_live(session, sandbox.id):
@@ -162,7 +162,7 @@ def publish(session: Session, conversation_id: str) -> Conversation | None:
 
 
 def is_deleted(session: Session, conversation_id: str) -> bool:
-    """Whether a conversation was deleted. One that was not can't be deleted before the transaction ends."""
+    """Whether a conversation was deleted. If it was not, it can't be deleted before the transaction ends."""
     conversation = find(session, conversation_id, lock=True)
     return conversation is not None and conversation.deleted_at is not None
 
@@ -201,7 +201,7 @@ def children(session: Session, parent_ids: list[str], owner_id: str) -> dict[str
 
 
 def _is_live(session: Session, sandbox_id: str) -> bool:
-    """Whether a sandbox runs or its desired state is RUNNING: no other one creates conversations."""
+    """Whether a sandbox runs or its desired state is RUNNING: no other sandbox creates conversations."""
     sandbox = session.get_one(Sandbox, sandbox_id)
     if sandbox.desired == Desired.DELETED or sandbox.status in (Status.DELETING, Status.DELETED):
         return False
@@ -218,7 +218,7 @@ def _adopt(session: Session, added: Conversation, limits: StoredQuotas) -> Conve
     with contextlib.suppress(IntegrityError), change_recorder.savepoint(session):
         session.add(added)
         session.flush()
-        # An unlisted one was admitted with its start.
+        # The quota of an unlisted conversation was checked when its start was accepted.
         conversation_quotas.add_conversation(session, added.owner_id, limits if added.listed else NO_QUOTAS.stored)
     found = find(session, added.id, lock=True)
     if found is not None:

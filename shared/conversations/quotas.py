@@ -18,7 +18,8 @@ EVENTS = "events (AW_QUOTA_EVENTS)"
 EVENT_BYTES = "bytes of events (AW_QUOTA_EVENT_BYTES)"
 OF_SANDBOX = "conversations that a sandbox may report"
 ADVICE = "delete conversations, then retry"
-# Of one sandbox, deleted ones included: its agent server invents them, or a client does that talks to it directly.
+# The maximum number of conversations of one sandbox, deleted ones included: its agent server, or a client that talks to
+# it directly, may invent any number of them.
 MAX_OF_SANDBOX = 1000
 # Sent as Retry-After. Agent servers keep rejected events, and send them again; a user has to delete something first.
 RETRY_SECONDS = 60

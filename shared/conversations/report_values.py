@@ -12,13 +12,15 @@ from shared.ids import parse_id
 from shared.json_documents import clean_text
 from shared.users.mcp_config import mask_reported
 
-# Without `deleting`: the agent server deletes the conversation then, while this service keeps it (wire contract 1.11).
+# `deleting` is left out: the agent server has deleted the conversation then, but this service keeps it (wire contract
+# 1.11).
 STATUSES = ("idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck")
 MAX_ID_LENGTH = 64
-# No agent server is older. A time further ahead than the maximum clock difference is replaced by the current time.
+# No agent server is older than `EARLIEST`. A time that is further ahead than `MAX_AHEAD`, the maximum clock difference,
+# is replaced by the current time.
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_AHEAD = timedelta(seconds=20)
-# Python reads any number of decimal places.
+# The maximum length of a time's text: Python would parse any number of decimal places.
 MAX_TIME_LENGTH = 64
 MAX_REASON_LENGTH = 64
 MAX_DETAIL_LENGTH = 2000
@@ -81,7 +83,7 @@ def require_time(body: dict[str, Any], key: str) -> datetime:
 
 
 def read_time(value: Any) -> datetime | None:
-    """A time in UTC, limited to `EARLIEST` and the current time.
+    """A time in UTC, not before `EARLIEST`. A time more than `MAX_AHEAD` in the future becomes the current time.
 
     A time without a zone is the container's local time, which is UTC.
     """
@@ -92,7 +94,7 @@ def read_time(value: Any) -> datetime | None:
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    # Otherwise no later status could replace one from the year 9999.
+    # A status with a time in the year 9999 could not be replaced by any later status.
     return max(time, EARLIEST) if time <= (current := now()) + MAX_AHEAD else current
 
 

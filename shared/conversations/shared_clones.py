@@ -11,7 +11,7 @@ from shared.models.conversations import UNFINISHED
 from shared.sql.statements import locked
 from shared.states import Stage
 
-# In these states the agent's next action works in the working tree as it is then.
+# In these states, the agent's next action works on the clone's working tree, whatever branch it is on by then.
 AT_WORK = ("running", "waiting_for_confirmation")
 
 

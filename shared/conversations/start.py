@@ -60,7 +60,7 @@ class StartCommand:
     owner_id: str
     request: dict[str, Any]
     secrets: dict[str, str]
-    # When the sweep enqueues the work in case the jobs are lost.
+    # The time at which the sweep enqueues the work if the jobs are lost.
     due_at: datetime
     quotas: Quotas = NO_QUOTAS
 
@@ -118,7 +118,7 @@ def _find_earlier(session: Session, command: StartCommand) -> StartTask | None:
 
 
 def _is_same_request(request: dict[str, Any], stored: dict[str, Any]) -> bool:
-    """Whether a request is the stored one. Fields that it leaves open may be inherited in the stored one."""
+    """Whether a request equals the stored one, in which fields that the request leaves open may be inherited."""
     open_names = INHERITED if request.get("parent_conversation_id") else ()
     return all(
         stored.get(name, value) == value or (value is None and name in open_names)
@@ -290,8 +290,8 @@ def _count(table: Any, *where: Any) -> Any:
 # Conversations in a sandbox, with those being started.
 USED = _count(Conversation, col(Conversation.listed)) + _count(StartTask, *UNFINISHED)
 OLDEST = (col(Sandbox.created_at), col(Sandbox.id))
-# By the names of V1's strategies. Any other name, such as NO_GROUPING, groups nothing. V1 takes the oldest sandbox for
-# the least recently used one (its defect 45).
+# The sort order of each of V1's strategies. Any other name, such as NO_GROUPING, groups nothing. V1 itself treats the
+# oldest sandbox as the least recently used one (its defect 45).
 ORDERS: Mapping[str, tuple[Any, ...]] = {
     "ADD_TO_ANY": OLDEST,
     "GROUP_BY_NEWEST": (col(Sandbox.created_at).desc(), col(Sandbox.id).desc()),

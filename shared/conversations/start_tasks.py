@@ -37,16 +37,16 @@ SORT_ORDERS = {
     "UPDATED_AT_DESC": (col(StartTask.updated_at), True),
 }
 
-# Stored with the request and not shown: the title that it was sent with. Its owner has chosen another one since.
+# A field that is stored with the request and not shown: its original title, after its owner has chosen another one.
 SENT_TITLE = "sent_title"
-# How long failed starts are kept; how many of an owner, the newest; and the bytes of their requests.
+# How long failed starts are kept; how many of an owner's are kept, the newest ones; and the bytes of their requests.
 RETENTION = timedelta(days=7)
 MAX_FAILED, MAX_FAILED_BYTES = 1000, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class StartTaskFilter:
-    """A selection of start tasks; a None filters nothing."""
+    """A selection of start tasks; a field that is None does not filter."""
 
     conversation_id: str | None = None
     created_from: datetime | None = None
@@ -208,7 +208,7 @@ def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> st
 
 
 def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool:
-    """Whether the parent of the task's conversation was deleted. Otherwise it stays until the transaction ends.
+    """Whether the parent of the task's conversation was deleted. If not, it can't be before the transaction ends.
 
     The task is locked before the conversations, in the same order as by a deletion.
     """
@@ -281,7 +281,7 @@ def _with_sandbox() -> Any:
 def _filters(owner_id: str, which: StartTaskFilter) -> list[Any]:
     filters: list[Any] = [StartTask.owner_id == owner_id]
     if which.conversation_id is not None:
-        # V1 filters by the *resulting* conversation (wire contract 1.2): a task that has none yet has no match.
+        # V1 filters by the resulting conversation (wire contract 1.2): a task that has none yet does not match.
         filters += [StartTask.conversation_id == which.conversation_id, StartTask.stage == Stage.READY]
     if which.created_from is not None:
         filters.append(col(StartTask.created_at) >= which.created_from)

@@ -27,7 +27,8 @@ class Part(TypeDecorator[str]):
 class contains(FunctionElement[bool]):  # noqa: N801 - it stands for a function of SQL
     """Whether a column contains a `Part`.
 
-    PostgreSQL compares lower case, and has an index of it. SQLite lowers ASCII only: its pattern has both cases.
+    PostgreSQL compares the texts in lower case, for which there is an index. SQLite converts only ASCII to lower case,
+    so its pattern has both cases of each letter.
     """
 
     type = Boolean()

@@ -11,7 +11,7 @@ SUMMED = (
 )
 # The usage id of the agent's own model; others (condenser, profiles, …) cost money too.
 AGENT = "agent"
-# A larger number is invalid, and some integers exceed a float.
+# A larger number is invalid and counts as 0: some integers do not fit into a float.
 MAX_NUMBER = 1e15
 
 

@@ -23,7 +23,7 @@ from shared.settings import NO_QUOTAS, StoredQuotas
 # The node of the container that sends a webhook, in a header that its worker has configured. Containers from before the
 # header was introduced send none.
 NODE_HEADER = "X-Agent-Workspace-Node"
-# A worker checks after this time whether the model has responded; it is the furthest due time of a row.
+# A worker checks after this time whether the model has responded; it is the maximum delay of a row's `due_at`.
 SILENCE_CHECK_SECONDS = leases.MAX_SECONDS
 SHOWN = (
     "title",
@@ -43,14 +43,15 @@ class Recorded(NamedTuple):
 
     # To be published after the commit, if a worker must refresh the conversation.
     job: RefreshConversation | None = None
-    # Why the events were not stored. Their agent server must get it as an error, so that it sends them again.
+    # Why the events were not stored. The agent server must receive this as an error, so that it sends them again.
     refusal: QuotaExceeded | None = None
 
 
 def is_of_former_container(sandbox: Sandbox, node_id: str | None) -> bool:
-    """Whether a webhook is of a container that its sandbox has left behind on a lost node: it may still run there.
+    """Whether a webhook comes from a container that its sandbox has left on a lost node, where it may still run.
 
-    Its conversations do not exist on the sandbox's new agent server, so no report would ever end what it says of them.
+    That container's conversations do not exist on the sandbox's new agent server, so no later report would ever
+    replace the status that it reports for them.
 
     Args:
         node_id: the value of `NODE_HEADER`.
@@ -108,7 +109,7 @@ def record_events(
 def _store(
     session: Session, conversation: Conversation, reported: Sequence[EventReport], limits: StoredQuotas
 ) -> QuotaExceeded | None:
-    """Store all of the events and count them, or none: return why."""
+    """Store and count all of the events, or none of them. Return the reason if a quota rejects them."""
     rows = [event.as_row(conversation.id) for event in reported]
     try:
         with change_recorder.savepoint(session) if limits.events or limits.event_bytes else nullcontext():
@@ -119,7 +120,7 @@ def _store(
 
 
 def _record_use(session: Session, sandbox: Sandbox) -> None:
-    # Before its conversation is locked: transactions that lock in opposite orders would deadlock.
+    # Called before the conversation is locked: transactions that lock in opposite orders would deadlock.
     if deadlines.is_activity_stale(sandbox):
         deadlines.record_activity(session, sandbox.id)
 

@@ -1,6 +1,6 @@
 """Reports in the webhooks of agent servers, and how they merge into a conversation. Pure: no store, no HTTP.
 
-The shapes are those of agent server 1.58.2. Unknown fields pass unread, so that newer agent servers work too.
+The shapes are those of agent server 1.58.2. Unknown fields are not interpreted, so that newer agent servers work too.
 Merging is idempotent and independent of order, because webhooks are repeated and overtake each other.
 """
 
@@ -29,7 +29,7 @@ from shared.redaction import Redact, redact_document
 
 # A larger event is shortened, not rejected: its agent server would repeat a rejected batch indefinitely.
 MAX_EVENT_BYTES = 1024 * 1024
-# Small fields that every event has.
+# The small fields that every event has, and that are never shortened.
 ESSENTIAL = ("id", "kind", "timestamp")
 MAX_TITLE_LENGTH = 500
 MAX_MODEL_LENGTH = 500
@@ -40,7 +40,7 @@ MODEL_SILENT = "model_silent"
 NODE_LOST = "node_lost"
 # The reason of a conversation whose events exceed a quota of its owner.
 EVENTS_REFUSED = "events_refused"
-# All tags of a conversation together: lists show them.
+# The limits of all tags of a conversation together, because lists show them.
 MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
 
 
@@ -48,7 +48,7 @@ MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
 class Report:
     """Reported values of a conversation; None where the report has no value."""
 
-    # By the agent server's clock.
+    # The time of the report, by the agent server's clock.
     at: datetime
     title: str | None = None
     execution_status: str | None = None
@@ -154,7 +154,7 @@ def merge(conversation: Conversation, report: Report) -> bool:
 
 
 def explain_refusal(conversation: Conversation, detail: str | None) -> None:
-    """Record that events are not stored, unless the conversation has a reason of its own; None: they are stored now."""
+    """Record why events are not stored, unless a reason other than `MODEL_SILENT` is set. None: they are stored."""
     if detail is None and conversation.execution_reason == EVENTS_REFUSED:
         explain(conversation, None, None)
     elif detail is not None and conversation.execution_reason in (None, EVENTS_REFUSED, MODEL_SILENT):
@@ -232,7 +232,7 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
 
 
 def _limit_tags(tags: dict[str, str]) -> dict[str, str]:
-    """The first tags, as far as they are within the limits."""
+    """The first tags that are within the limits together."""
     first = list(tags.items())[:MAX_TAGS]
     totals = accumulate(len(name) + len(text) for name, text in first)
     return dict(item for item, total in zip(first, totals, strict=True) if total <= MAX_TAG_CHARACTERS)
@@ -259,7 +259,7 @@ def _read_update(at: datetime, body: dict[str, Any]) -> Report | None:
 
 
 def _read_switch(observation: Any, at: datetime) -> Report | None:
-    """The model after the agent has switched it: both tools for that report the active model."""
+    """The model after the agent has switched it. Both tools that switch the model report the active one."""
     kinds = ("SwitchLLMObservation", "ClassifyAndSwitchLLMObservation")
     if not isinstance(observation, dict) or observation.get("kind") not in kinds or observation.get("is_error"):
         return None

@@ -1,4 +1,4 @@
-"""The database of a process. Code that writes opens its transaction visibly."""
+"""The database of a process. Code that writes opens its transaction explicitly."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -33,25 +33,25 @@ Publish = Callable[[Collection[Change]], None]
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether the database responds, and has no disk left to write to."""
+    """Whether the database responds, but has no disk space left to write to."""
     cause = getattr(error, "orig", None)
     return isinstance(cause, DiskFull) or getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL"
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether the database responds, and takes no writes: for example a replica, or a server before a failover."""
+    """Whether the database responds, but takes no writes: for example a replica, or a server before a failover."""
     cause = getattr(error, "orig", None)
     is_refused = str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_READONLY")
     return is_refused or isinstance(cause, ReadOnlySqlTransaction)
 
 
 # A process suspended during a transaction holds its locks no longer than its leases (`leases.MAX_SECONDS`). This
-# service never needs as long between two statements, but a machine short of processors may: with 5 s, some did.
+# service never needs that long between two statements, but a machine short of CPU time may: some exceeded 5 s.
 IDLE_SECONDS = 15.0
-# The lock timeout for a row or a table that another transaction has locked: a waiting transaction occupies a
-# connection.
+# The lock timeout for a row or a table that another transaction has locked. It is short, because a waiting transaction
+# occupies a connection.
 LOCK_SECONDS = 5.0
-# No statement of this service takes as long, except through a bug or an overloaded database.
+# No statement of this service takes that long, except through a bug or an overloaded database.
 STATEMENT_SECONDS = 30.0
 # The timeout for a free connection.
 QUEUE_SECONDS = 10.0
@@ -138,8 +138,8 @@ class Database:
         If the connection was lost, the statement is retried on another one. Other errors are not retried.
 
         Args:
-            custom_plan: let PostgreSQL plan for these values. It costs half a millisecond, but the best plan for one
-                value may take a hundred times as long for another.
+            custom_plan: let PostgreSQL plan for these values. Planning costs half a millisecond, but the best plan
+                for one value may take a hundred times as long for another.
         """
         prepared = prepare(statement, self.engine.dialect.name)
         parameters = prepared.write(values)
@@ -219,7 +219,7 @@ def _reject_statement(state: ORMExecuteState) -> None:
 
 
 def _without_transactions(engine: Engine) -> Engine:
-    """The engine in autocommit mode: READ COMMITTED reads the same without a transaction, and saves two messages each.
+    """The engine in autocommit mode. In READ COMMITTED, reads see the same without a transaction and save two messages.
 
     On SQLite a transaction costs nothing, and gives all its SELECTs the same snapshot.
     """
@@ -251,9 +251,9 @@ def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Eng
     engine = create_engine(
         url,
         pool_size=pool_size,
-        # To open a connection for a burst and close it afterwards costs the server as much as a few claims.
+        # Opening a connection for a burst and closing it afterwards costs the server as much as a few claims.
         max_overflow=0,
-        # Use the last used connection: the server has its statements prepared.
+        # Prefer the most recently used connection: the server has its statements prepared.
         pool_use_lifo=True,
         pool_recycle=1800,
         pool_timeout=QUEUE_SECONDS,

@@ -1,4 +1,4 @@
-"""Reading the database's clock: one time, or periodically in a thread of its own."""
+"""Reading the database's clock: once, or periodically in a thread of its own."""
 
 import threading
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def follow_database(database: Database) -> None:
 
 
 def begin_following(database: Database) -> threading.Event:
-    """Read the clock now and then as `keep_following` does. If the database is unavailable, log it and retry later."""
+    """Read the clock once, then as `keep_following` does. If the database is unavailable, log that and retry later."""
     try:
         follow_database(database)
     except SQLAlchemyError as error:

@@ -20,7 +20,7 @@ from shared.db.database import Database
 from shared.models.columns import Json, UtcDateTime
 from shared.sql.pagination import Order, Page, decode_page_id, encode_page_id
 
-# JSON text contains none: in a string it is escaped.
+# Separates rows. Their JSON text contains no line end: in a string, it is escaped.
 LINE_END = "\n"
 
 
@@ -34,7 +34,7 @@ class TextList:
         shown_from: that table, joined with the other tables of the columns.
         always: conditions of every row.
         filters: conditions by name, each with at most one parameter, of that name.
-        selective: filters that pass many or few rows depending on their values, which the best plan depends on.
+        selective: filters that pass many or few rows depending on their values, so that the best plan depends on them.
     """
 
     columns: tuple[Any, ...]

@@ -56,7 +56,7 @@ def migrate(database_url: str) -> None:
     """Apply every pending migration in one transaction under one lock.
 
     A concurrent process waits for the lock and then finds no pending migration. A schema that is newer than this code
-    is left as it is: the code was rolled back, and the newer version only added to what it knows.
+    is left as it is: the code was rolled back, and the newer version only added to the schema.
     """
     with opened(database_url) as connection:
         schema = read_schema(connection)
@@ -88,7 +88,7 @@ def opened(database_url: str) -> Iterator[Connection]:
 
 @contextmanager
 def connected(database_url: str) -> Iterator[Connection]:
-    """A connection that reads, to a database of any schema or of none."""
+    """A connection for reads, to a database with any schema or none."""
     engine = create_engine(database_url, connect_args=_connect_options(database_url))
     try:
         with engine.connect() as connection:
@@ -133,7 +133,7 @@ def read_schema(connection: Connection) -> Schema:
 
 
 def _take_tables(connection: Connection) -> None:
-    """Lock every table before the first change, so that no request of a running service fails by a deadlock.
+    """Lock every table before the first change, so that no request to a running service fails because of a deadlock.
 
     PostgreSQL resolves a deadlock after 1 s by aborting either side. A lock timeout below that aborts the migration's
     attempt instead of the request.
@@ -168,7 +168,7 @@ def _engine(database_url: str) -> Engine:
 
 
 def _connect_options(database_url: str) -> dict[str, int]:
-    """A migration takes long, but a connection does not: an address without a server is an error within seconds."""
+    """Limit the time to connect, not to migrate: an address without a server causes an error within seconds."""
     is_postgresql = make_url(database_url).get_backend_name() == "postgresql"
     return {"connect_timeout": OPTIONS["connect_timeout"]} if is_postgresql else {}
 

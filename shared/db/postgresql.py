@@ -1,6 +1,7 @@
 """Connections to PostgreSQL with client-side timeouts, for servers that stall or disappear without closing them.
 
-PostgreSQL's own timeouts are in the server. So each connection has a timeout for every response (decision 48).
+PostgreSQL's own timeouts work only while the server does. So each connection has a timeout for every response
+(decision 48).
 """
 
 import time
@@ -17,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 # The client's timeout exceeds the server's by this time: the server's own error is preferable.
 GRACE_SECONDS = 5.0
-# A connection used within this time counts as alive: a ping costs as much as a query. If it is dead, its first use
+# A connection used within this time is assumed alive: a ping costs as much as a query. If it is dead, its first use
 # fails, and the pool discards all connections of its age with it.
 PING_SECONDS = 1.0
 # The timeout of a ping, which takes a healthy server less than a millisecond.

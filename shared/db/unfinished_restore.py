@@ -52,8 +52,8 @@ def clear(session: Session) -> None:
 def require_finished(database: Database) -> None:
     """Check that a process of the service may start.
 
-    A database that does not respond is checked as soon as it responds, and the process ends
-    itself if its restore is not finished.
+    If the database does not respond, it is checked as soon as it does. The process then ends itself if the restore is
+    not finished.
 
     Raises:
         Conflict: the restore is not finished.

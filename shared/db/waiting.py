@@ -1,4 +1,4 @@
-"""Waiting, at a process's start, for a database that is not there yet: machines and containers start in any order."""
+"""Waiting for a database that is not ready at a process's start, because machines and containers start in any order."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ log = structlog.get_logger()
 Found = TypeVar("Found")
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "deploy" / "migrations" / "versions"
-# Of the troubleshooting page.
+# The entry of the troubleshooting page.
 ENTRY = "the-database-is-not-ready"
-# The pause between two attempts doubles, up to the second one.
+# The pause between two attempts starts at the first value, and doubles up to the second one.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 
 
@@ -31,7 +31,7 @@ NOT_READY = (*UNAVAILABLE, NotMigrated)
 
 
 def await_schema(database: Database, seconds: float) -> None:
-    """Wait until a database responds, and `agent-workspace db migrate` of this version or a newer one has changed it.
+    """Wait until a database responds, and `agent-workspace db migrate` of this or a newer version has migrated it.
 
     Raises:
         Unavailable: the timeout has passed.
@@ -48,7 +48,7 @@ def require_schema(connection: Connection) -> None:
     """Check that a database has the tables and columns of this version.
 
     Raises:
-        NotMigrated: it has not.
+        NotMigrated: its schema is missing or older.
     """
     found = None
     if inspect(connection).has_table("alembic_version"):
@@ -60,7 +60,7 @@ def require_schema(connection: Connection) -> None:
 
 
 def newest_migration() -> str:
-    """The last migration of this version, by the names of the files: Alembic takes long to import."""
+    """The last migration of this version, by the names of the files, because Alembic is slow to import."""
     return max(path.name.partition("_")[0] for path in MIGRATIONS.glob("[0-9]*.py"))
 
 
@@ -70,16 +70,16 @@ def await_database(
     seconds: float,
     errors: tuple[type[Exception], ...] = NOT_READY,
 ) -> Found:
-    """What `attempt` returns as soon as it raises none of these errors. The cause of a wait is logged.
+    """Repeat `attempt` until it raises none of these errors, and return its result. The cause of a wait is logged.
 
     Args:
         attempt: uses the database.
-        url: the database's; its user and password are not logged.
+        url: the database's URL; its user and password are not logged.
         seconds: max time; 0: there is one attempt.
-        errors: what it may raise as long as the database is not ready.
+        errors: what `attempt` may raise as long as the database is not ready.
 
     Raises:
-        Unavailable: it raised one of them until the time was over.
+        Unavailable: `attempt` still raised one of them when the time was over.
     """
     database, cause, logged = _describe(url), "", ""
     for pause in _pauses(seconds):
@@ -96,7 +96,7 @@ def await_database(
 
 
 def _pauses(seconds: float) -> Iterator[float]:
-    """The pauses after attempts; None after the last one, when the time is over."""
+    """The pauses after attempts; 0 after the last one, when the time is over."""
     until, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
     while (left := until - time.monotonic()) > 0:
         yield min(pause, left)

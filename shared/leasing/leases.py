@@ -1,10 +1,10 @@
 """Leases: one worker on a row at a time (law 4).
 
-A worker runs a row whose `due_at` is set. A claim clears `due_at`, so one that is written meanwhile, by a new desired
-state or an engine event, is found when the lease is released. The sweep treats an expired lease as due.
+A worker processes a row whose `due_at` is set. A claim clears `due_at`, so a `due_at` that a new desired state or an
+engine event writes meanwhile is found when the lease is released. The sweep treats an expired lease as due.
 
-A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: otherwise a row would wait for as
-long as that clock was off. A clock that is ahead may take a live lease; the fencing token makes this harmless.
+A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: otherwise a row would wait until
+that time. A worker whose clock is ahead may claim a row with a live lease; the fencing token makes this harmless.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,9 +41,9 @@ Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 MAX_SECONDS = 15.0
 # The columns that release a lease, for a worker that writes its last observed state with them.
 RELEASED: dict[str, Any] = {"lease_owner": None, "lease_until": None}
-# Due rows of one owner that a sweep enqueues: the others' rows do not wait behind thousands of theirs.
+# The maximum number of one owner's due rows that a sweep enqueues: other owners' rows do not wait behind thousands.
 MAX_OF_OWNER = 50
-# `MAX_SECONDS`, and some seconds for clocks that differ a little.
+# `MAX_SECONDS`, plus some seconds for small differences between clocks.
 FARTHEST = timedelta(seconds=20)
 ON_NODE = col(Sandbox.node_id) == bind("node_id")
 IS_OBSERVED = col(Sandbox.generation) == col(Sandbox.observed_generation)
@@ -85,8 +85,8 @@ def claim_and_commit(
     """Lease a due row as `claim` does, and commit: one message to PostgreSQL.
 
     Args:
-        node_id: the worker's node. A sandbox that has moved to another one is left alone.
-        only_observed: leave a sandbox alone whose desired state is not observed.
+        node_id: the worker's node. A sandbox that has moved to another node is left alone.
+        only_observed: leave a sandbox alone whose current generation is not observed yet.
     """
     claimant = _claimant(row_id, owner, seconds)
     if table is not Sandbox:
@@ -168,9 +168,9 @@ def mark_due(session: Session, table: type[Row], row_id: str, at: datetime, **st
 def find_due(
     session: Session, table: type[Row], where: ColumnElement[bool], *, limit: int = 500, **values: Any
 ) -> list[str]:
-    """Return the ids of due rows without a live lease, oldest first, read without locks: a few of each owner.
+    """Return the ids of due rows without a live lease, oldest first, read without locks: `MAX_OF_OWNER` of each owner.
 
-    Two queries each read a partial index: SQLite would read the whole table for both in one query.
+    Two queries read one partial index each: SQLite would read the whole table if they were one query.
 
     Args:
         where: a condition on the rows. Pass the same object each time: it is the key of the prepared statement.
@@ -182,7 +182,7 @@ def find_due(
 
 
 def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, again_at: datetime) -> Sequence[str]:
-    """Take those of the rows that are still due and without a live lease, so that only this caller enqueues them.
+    """Take the rows that are still due and have no live lease, so that only this caller enqueues them.
 
     Their `due_at` moves to `again_at`, when the sweep enqueues them a second time unless a worker has claimed them. A
     row that another transaction has locked is left to the next sweep.
@@ -235,13 +235,13 @@ def _is_past(column: Any) -> ColumnElement[bool]:
 
 def _is_waiting(table: type[Row]) -> ColumnElement[bool]:
     """Due, without a lease."""
-    # In the same words as the index: SQLite does not use it for a comparison alone.
+    # The condition of the index is repeated: SQLite does not use the index for a comparison alone.
     due = col(table.due_at)
     return and_(due.is_not(None), _is_past(due), col(table.lease_until).is_(None))
 
 
 def _is_abandoned(table: type[Row]) -> ColumnElement[bool]:
-    """Its lease has expired, and it was not enqueued since."""
+    """Its lease has expired, and it has not been enqueued since."""
     due, until = col(table.due_at), col(table.lease_until)
     return and_(until.is_not(None), _is_past(until), or_(due.is_(None), _is_past(due)))
 

@@ -1,4 +1,4 @@
-"""All leases of a process at a time: their renewal by one UPDATE, so that no row delays the others, and their end."""
+"""All leases of a process together: their renewal by one UPDATE, so that no row delays the others, and their expiry."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -25,8 +25,8 @@ from shared.sql.statements import (
 )
 from shared.states import Desired
 
-# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
-# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
+# An engine completes requests of clients that have died, and a stop takes long enough to overlap with a later start.
+# Only a sandbox that was ready before is ever stopped. Such a sandbox is left alone until its lease expires.
 HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 

@@ -57,8 +57,8 @@ def read_sandbox(database: Database, sandbox_id: str) -> Sandbox | None:
     """Return the sandbox of a waiter, detached from its session.
 
     A waiter whose sandbox does not run waits until `enqueue_waiters` marks it due. A transaction that is writing the
-    status RUNNING may have called that before the waiter was committed. So a sandbox that does not run is read again
-    under a lock, after that transaction.
+    status RUNNING may have called `enqueue_waiters` before the waiter was committed. So a sandbox that does not run is
+    read a second time under a lock, after that transaction.
     """
     with database.reading() as session:
         sandbox = session.get(Sandbox, sandbox_id)
@@ -72,8 +72,8 @@ def find_due(session: Session, node_id: str, *, without_container: bool = False)
     """Return the due waiters of a node's sandboxes, read without locks.
 
     Args:
-        without_container: also the waiters of all sandboxes without a node, and of all deleted ones: any worker serves
-            them, because the worker of a deleted sandbox's node may never come back.
+        without_container: also return the waiters of all sandboxes without a node, and of all deleted ones: any worker
+            processes them, because the worker of a deleted sandbox's node may never come back.
     """
     where = ON_NODE_OR_NONE if without_container else leases.ON_NODE
     tables: tuple[Any, ...] = (StartTask, Conversation)
@@ -93,7 +93,7 @@ def find_starts_of_deleted(session: Session, node_id: str) -> Sequence[str]:
 
 
 def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:
-    """Take those that are still due, as `leases.dequeue_due` does."""
+    """Take the waiters that are still due, as `leases.dequeue_due` does."""
     starts = leases.dequeue_due(session, StartTask, due.starts, again_at=again_at)
     return Waiters(starts, leases.dequeue_due(session, Conversation, due.conversations, again_at=again_at))
 
@@ -113,7 +113,7 @@ def _waiting(name: str, table: Any, *conditions: Any) -> Any:
     return select(literal(name).label("table"), table.id).where(table.sandbox_id == bind("sandbox_id"), *conditions)
 
 
-# One message for both: it is sent for every sandbox that reaches its desired state.
+# One statement for both tables, because it is sent for every sandbox that reaches its desired state.
 WAITING = union_all(
     _waiting(START, StartTask, *UNFINISHED), _waiting(CONVERSATION, Conversation, col(Conversation.awaits_sandbox))
 )

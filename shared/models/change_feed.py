@@ -8,7 +8,7 @@ from sqlmodel import Field, SQLModel
 from shared.clock import now
 from shared.models.columns import UtcDateTime
 
-# In place of an owner: the version of what all lists depend on, the deadlines of the specs.
+# Stored in place of an owner's id: the version of what the lists of all owners depend on, the deadlines of the specs.
 ALL_OWNERS = "*"
 # No table here has a foreign key to the user: its check would lock the user's row after a sandbox's row, against the
 # lock order (`shared.sql.locks`).

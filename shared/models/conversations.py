@@ -14,7 +14,7 @@ from shared.states import FINAL_STAGES, Stage
 
 IS_UNFINISHED = " AND ".join(f"stage != '{stage}'" for stage in sorted(FINAL_STAGES))
 IS_FAILED = f"stage = '{Stage.ERROR}'"
-# Queries have the same words: otherwise SQLite does not use the index.
+# Queries repeat this text word for word: otherwise SQLite does not use the index.
 HAS_FAILED_AT = f"{IS_FAILED} AND updated_at IS NOT NULL"
 
 
@@ -83,7 +83,7 @@ class Conversation(Leased, table=True):
     execution_reason: str | None = Field(default=None, max_length=64)
     execution_detail: str | None = None
     metrics: dict[str, Any] | None = Field(default=None, sa_type=Json)
-    # In the metrics' currency. A worker interrupts the agent when it is used up.
+    # In the metrics' currency. A worker interrupts the agent when the budget is used up.
     max_budget: float | None = None
     tags: dict[str, str] = Field(default_factory=dict, sa_type=Json)
     working_dir: str | None = Field(default=None, max_length=1024)
@@ -100,8 +100,8 @@ class StartTask(Leased, table=True):
         Index("ix_start_task_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_start_task_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
         partial_index("ix_start_task_unfinished", "owner_id", "conversation_id", where=IS_UNFINISHED),
-        # Failed ones: for the end of their retention, and of each owner for their number. The second condition of the
-        # first is always true. It keeps the index from other queries, which have better ones.
+        # Failed start tasks: the first index is for their retention, the second for the number of each owner's. The
+        # second condition of the first is always true: it keeps other queries, with better indexes, from using it.
         partial_index("ix_start_task_failed_at", "updated_at", where=HAS_FAILED_AT),
         partial_index("ix_start_task_owner_id_failed_at", "owner_id", "updated_at", "id", where=IS_FAILED),
         *leased_indexes("start_task"),
@@ -118,7 +118,7 @@ class StartTask(Leased, table=True):
     cancelled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
-    # The request as shown, without secrets, and `conversation_starts.OWN_FOLDER`; and its secrets, encrypted.
+    # The request as shown, without secrets, with markers such as `start.OWN_FOLDER`; and its secrets, encrypted.
     request: dict[str, Any] = Field(sa_type=Json)
     secrets: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
@@ -157,14 +157,14 @@ class PendingMessage(SQLModel, table=True):
         Index("ix_pending_message_conversation_id_seq", "conversation_id", "seq"),
     )
 
-    # The order in which they are delivered.
+    # The order of delivery.
     seq: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
     id: str = Field(default_factory=new_id, max_length=32)
     # No foreign key: during its start, the conversation has no row.
     conversation_id: str = Field(max_length=32)
     content: list[dict[str, Any]] = Field(sa_type=Json)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # The first attempt to deliver it; and the event that was the user's newest message before.
+    # The time of the first attempt to deliver the message, and the id of the user's newest message before that attempt.
     attempted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     newest_before: str | None = Field(default=None, max_length=64)
     # Why the agent server rejected it.

@@ -41,9 +41,9 @@ class Node(SQLModel, table=True):
     closed_reason: str | None = None
     # What does not work on the node, although it takes new sandboxes.
     impaired_reason: str | None = None
-    # What its new sandboxes have their files on; empty before the first heartbeat.
+    # The kind of disk that holds the files of its new sandboxes; empty before the first heartbeat.
     disk_kind: str | None = Field(default=None, max_length=16)
-    # The runtimes of its engine that its specs may use; empty before the first heartbeat.
+    # The runtimes of its engine that specs may use; empty before the first heartbeat.
     runtimes: list[str] | None = Field(default=None, sa_type=Json)
     heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     # When an operator gave it up. Its next heartbeat clears this.
@@ -87,7 +87,7 @@ class NodeSpecBackoff(SQLModel, table=True):
     detail: str | None = None
     # Backoff: no new sandboxes of the spec until then.
     backoff_until: datetime | None = Field(default=None, sa_type=UtcDateTime, sa_column_kwargs=BACKOFF_UNTIL)
-    # One more sandbox was placed as a test.
+    # One more sandbox was placed to test the engine.
     is_half_open: bool = Field(default=False, sa_column_kwargs=IS_HALF_OPEN)
 
 

@@ -12,14 +12,14 @@ from shared.models.columns import Json, UtcDateTime, one_of, partial_index
 from shared.models.lease import Leased, leased_indexes
 from shared.states import DeadlineAction, Desired, Status
 
-# Of counts. The second condition is always true. It keeps the index from other queries, which have better ones.
+# For counts. The second condition is always true: it keeps other queries, which have better indexes, from using this.
 IS_COUNTED = "status != 'DELETED' AND coalesce(node_id, '') >= ''"
-# A warm sandbox, without the removed ones.
+# Warm sandboxes that are not to be deleted.
 IS_WARM = "owner_id IS NULL AND desired != 'DELETED'"
 # Its desired state is not reached yet.
 IS_UNRECONCILED = "generation != observed_generation AND status != 'DELETED'"
-# Columns with another name in the database: code of the version before, which runs beside this one during an update,
-# reads and writes them by that name (decision 77).
+# Columns with another name in the database: the previous version, which runs beside this one during an update, reads
+# and writes them by that name (decision 77).
 DESIRED_REASON = {"key": "desired_reason", "name": "wish_reason"}
 LOST_GENERATION = {"key": "lost_generation", "name": "told_generation"}
 STATUS_CHANGED_AT = {"key": "status_changed_at", "name": "settled_at"}
@@ -38,8 +38,8 @@ class Sandbox(Leased, table=True):
         # Lists contain no deleted sandboxes, whose number always grows.
         partial_index("ix_sandbox_listed", "owner_id", "created_at", "id", where="desired != 'DELETED'"),
         partial_index("ix_sandbox_member", "spec_id", "status_changed_at", "id", where=IS_WARM),
-        # The operator's lists: those that are there by age, the others by when they failed or went. The condition on
-        # `settled_at` is always true. It keeps these indexes from other queries, which have better ones.
+        # For operators' lists: existing sandboxes by age, failed and deleted ones by the time of that change. The
+        # condition on `settled_at` is always true: it keeps other queries, which have better indexes, from using these.
         partial_index("ix_sandbox_by_age", "created_at", "id", where="status != 'DELETED' AND settled_at IS NOT NULL"),
         *(
             partial_index(name, "status_changed_at", "id", where=f"status = '{status}' AND settled_at IS NOT NULL")
@@ -104,7 +104,7 @@ class Sandbox(Leased, table=True):
 
 
 class StaleContainer(SQLModel, table=True):
-    """A node that a sandbox was moved away from. Containers of the sandbox there, also late ones, must be removed."""
+    """A node that a sandbox was moved away from. The sandbox's containers there must be removed, even late ones."""
 
     __tablename__ = "sandbox_leftover"
 
@@ -126,7 +126,7 @@ class SandboxTransition(SQLModel, table=True):
     to_status: str = Field(max_length=16)
     pause_kind: str | None = Field(default=None, max_length=16)
     reason: str | None = Field(default=None, max_length=64)
-    # Of a start or resume: the seconds of its phases in the run that ended it, in their order.
+    # For a start or a resume: the seconds of each phase, in order, in the run that completed it.
     phases: dict[str, float] | None = Field(default=None, sa_type=Json)
     at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
 
@@ -142,9 +142,9 @@ class SandboxLog(SQLModel, table=True):
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     sandbox_id: str = Field(foreign_key="sandbox.id", max_length=32)
-    # The sandbox's owner, by whom logs are counted.
+    # The sandbox's owner, for the limit of logs per owner.
     owner_id: str = Field(max_length=32)
-    # The engine's; empty: at that time there was no container to read.
+    # The engine's id; empty: at that time there was no container to read.
     container_id: str = Field(max_length=64)
     # Why the log was kept (`LogCause`). Empty: the container ran.
     cause: str | None = Field(default=None, max_length=16)

@@ -27,13 +27,13 @@ class User(SQLModel, table=True):
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     name: str = Field(unique=True, max_length=100)
-    # One of `Role`. Without a CHECK: SQLite would rebuild the table for it.
+    # One of `Role`. It has no CHECK, because SQLite would rebuild the table to add one.
     role: str = Field(default=Role.USER, max_length=16)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
 
 
 class AuditEntry(SQLModel, table=True):
-    """One thing that an operator did. `shared.users.audit` removes old ones."""
+    """One action of an operator. `shared.users.audit` removes old entries."""
 
     __tablename__ = "audit_entry"
 
@@ -49,7 +49,7 @@ class AuditEntry(SQLModel, table=True):
 
 
 class StoredUsage(SQLModel, table=True):
-    """How much is stored for a user. Each transaction that changes it writes it, as its last lock but the change feed.
+    """How much is stored for a user. Each transaction that changes it locks this row last, except for the change feed.
 
     No foreign key to the user: its check would lock the user's row after a conversation's row, against the lock order
     (`shared.sql.locks`).
@@ -58,9 +58,9 @@ class StoredUsage(SQLModel, table=True):
     __tablename__ = "stored_usage"
 
     owner_id: str = Field(primary_key=True, max_length=32)
-    # Those that are not deleted.
+    # Conversations that are not deleted.
     conversations: int = Field(default=0, sa_type=BigInteger)
-    # Of all conversations, until they are removed.
+    # Events of all conversations, until the events are removed.
     events: int = Field(default=0, sa_type=BigInteger)
     event_bytes: int = Field(default=0, sa_type=BigInteger)
 
@@ -129,7 +129,7 @@ class WebSession(SQLModel, table=True):
     __tablename__ = "web_session"
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
-    # It grants the access of this key, and none after the key is revoked or expired.
+    # The session grants the access of this key, and none after the key is revoked or expired.
     key_id: str = Field(foreign_key="api_key.id", index=True, max_length=32)
     digest: str = Field(unique=True, max_length=64)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
@@ -155,9 +155,9 @@ class DeviceAuthorization(SQLModel, table=True):
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     device_code_digest: str = Field(unique=True, max_length=64)
     user_code_digest: str = Field(unique=True, max_length=64)
-    # The name that the device sends; empty without one.
+    # The name that the device sends; empty if it sends none.
     client: str = Field(max_length=100)
-    # What it sends as its program, and the address that it sends from; empty without one. Shown to the user.
+    # The user agent that the device sends, and the address that it sends from; empty if none. Shown to the user.
     user_agent: str = Field(default="", max_length=200)
     address: str = Field(default="", max_length=64)
     status: str = Field(default=DeviceStatus.PENDING, max_length=16)

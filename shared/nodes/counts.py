@@ -54,7 +54,7 @@ def count_unreconciled(session: Session) -> Unreconciled:
 
 
 def read_nodes(session: Session) -> list[CountedNode]:
-    """Return all nodes."""
+    """Return all nodes that are not abandoned."""
     nodes = session.exec(select(Node).where(col(Node.forgotten_at).is_(None)))
     return [
         CountedNode(node.id, node.status, node.capacity, bool(node.closed_reason), bool(node.impaired_reason))

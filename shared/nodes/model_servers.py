@@ -31,7 +31,7 @@ def normalize(text: str) -> str:
 
 
 def allow(session: Session, text: str) -> str:
-    """Let sandboxes reach a server whose owners' settings name it. Safe to repeat.
+    """Let the sandboxes whose owners' settings name a server reach it. Safe to repeat.
 
     Raises:
         Invalid: see `normalize`.
@@ -58,7 +58,7 @@ def refuse(session: Session, text: str) -> str:
 
 
 def list_allowed(session: Session) -> list[ModelServer]:
-    """Return the servers that `allow` added, by address."""
+    """Return the servers that `allow` added, ordered by address."""
     return list(session.exec(select(ModelServer).order_by(col(ModelServer.address))).all())
 
 

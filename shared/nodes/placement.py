@@ -25,7 +25,7 @@ from shared.states import Desired, NodeStatus
 HEARTBEAT_LIMIT = timedelta(seconds=20)
 # A half-open breaker without a result for this time lets another sandbox through.
 MAX_HALF_OPEN = timedelta(minutes=2)
-# The failures in a row that open the breaker. Each time the backoff doubles.
+# The number of failures in a row that opens the breaker. The backoff doubles with each further failure.
 MAX_FAILURES = 3
 FIRST_BACKOFF = timedelta(seconds=30)
 MAX_BACKOFF = timedelta(minutes=15)
@@ -36,7 +36,7 @@ def place(
 ) -> str | None:
     """Choose the READY node with the max number of free slots that takes sandboxes of the spec.
 
-    The nodes stay locked until the caller commits: two concurrent placements would both take the last slot.
+    The nodes stay locked until the caller commits: otherwise two concurrent placements could both take the last slot.
 
     Args:
         excluded: the nodes that must not be chosen.
@@ -54,7 +54,7 @@ def place(
 
 def is_there() -> ColumnElement[bool]:
     """Build the condition for a sandbox that has or may get a container, volume or network."""
-    # In the same words as the index: with a parameter the database could not use it.
+    # Spelled as in the index's condition: with a parameter, the database could not use the index.
     return col(Sandbox.status) != literal_column("'DELETED'")
 
 
@@ -122,8 +122,8 @@ def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = Fal
 def find_waiting(session: Session, limit: int = 100) -> list[str]:
     """Return the ids of the sandboxes that can be placed now, read without locks.
 
-    Those to be deleted come first: they need no room. Then come those of specs with room, oldest first: a spec without
-    room keeps out no other.
+    Sandboxes to be deleted come first: they need no room. Then come those of specs with room, oldest first: a spec
+    without room does not delay the others.
     """
     kinds = session.execute(select(Sandbox.spec_id, Sandbox.desired).where(*_waits()).distinct()).all()
     if not kinds:

@@ -45,7 +45,7 @@ def record_heartbeat(
     engine_id: str | None = None,
     reaped: Collection[str] = frozenset(),
 ) -> str | None:
-    """Record a worker's heartbeat, and the state of its engine. A node with a problem gets no heartbeat.
+    """Record a worker's heartbeat, and the state of its engine. With a problem, the heartbeat's time is not updated.
 
     Args:
         capacity: the number of slots.
@@ -53,10 +53,10 @@ def record_heartbeat(
         closed_reason: why the node takes no new sandboxes; None if it takes them.
         impaired_reason: what does not work on the node, although it takes new sandboxes.
         disk_kind: what new sandboxes have their files on; None if the engine does not respond.
-        runtimes: those of the engine; None if it does not respond.
+        runtimes: the runtimes of the engine; None if the engine does not respond.
         engine_id: the id of the engine; None if the engine does not respond.
-        reaped: the sandboxes that moved away until the worker last removed their containers. A lost node stays LOST
-            until all of them are in it: a sandbox would run twice.
+        reaped: the sandboxes that had moved away when the worker last removed their containers. A lost node stays LOST
+            until all that have moved away are among them: otherwise a sandbox would run twice.
 
     Returns:
         The id of the node's previous engine, if it was replaced.

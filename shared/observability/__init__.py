@@ -1,1 +1,1 @@
-"""Logs, metrics and failpoints."""
+"""Logs, metrics, traces and failpoints."""

@@ -1,6 +1,6 @@
 """What connects the work of one request in all processes: its id in logs and messages, and its trace if there is one.
 
-`configure_traces` sets `tracer` if traces are configured. Without them, this service imports no SDK of OpenTelemetry.
+`configure_traces` sets `tracer` if traces are configured. Without traces, OpenTelemetry's SDK is not imported.
 """
 
 import re
@@ -13,7 +13,7 @@ from shared import reasons
 from shared.crypto import KEY_PREFIX
 
 REQUEST_ID_HEADER = "X-Request-ID"
-# Of a job's message: the id of the request that caused it, and when it was published, in seconds since 1970.
+# Headers of a job message: the id of the request that caused it, and when it was published, in seconds since 1970.
 REQUEST_ID, PUBLISHED_AT = "request_id", "published_at"
 # Printable in a log line, a header and a command line.
 WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -23,12 +23,12 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class Tracer(Protocol):
-    """Makes the spans of this process."""
+    """Creates the spans of this process."""
 
     def span(
         self, name: str, kind: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]
     ) -> AbstractContextManager[Any]:
-        """Return a block that is one span: below the span of the context, or below the one that `parent` names."""
+        """Return a block that is one span, a child of the context's span or of the one that `parent` names."""
 
     def carrier(self) -> dict[str, str]:
         """Return the headers that name the span of the context (W3C Trace Context)."""
@@ -61,7 +61,7 @@ def span(
 
 
 def outgoing_headers() -> dict[str, str]:
-    """Return the headers by which a sandbox's server recognizes the request that this one is for."""
+    """Return the headers by which an agent server relates a request to the one that caused it."""
     found = request_id.get()
     headers = {REQUEST_ID_HEADER: found} if found else {}
     return headers if tracer is None else headers | tracer.carrier()

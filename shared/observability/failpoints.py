@@ -9,39 +9,39 @@ from typing import Literal
 
 Event = Literal["begin", "before", "after"]
 
-# Tests set it, to be called with the name of the operation or write; it may block, or kill the process.
+# Set by tests, and called with the name of the operation or write. It may block, or kill the process.
 observer: Callable[[Event, str], None] | None = None
 
 
 def begin(operation: str) -> None:
-    """Begin an operation in this thread or asyncio task."""
+    """Report that an operation begins in this thread or asyncio task."""
     if observer is not None:
         observer("begin", operation)
 
 
 def before(write: str) -> None:
-    """Reach the point before a write."""
+    """Report the point before a write."""
     if observer is not None:
         observer("before", write)
 
 
 def after(write: str) -> None:
-    """Reach the point after a write."""
+    """Report the point after a write."""
     if observer is not None:
         observer("after", write)
 
 
 class around(ContextDecorator):  # noqa: N801 - used like those of contextlib
-    """A point before the block or function and, if it succeeds, one after it."""
+    """Report the points before the block or function and, if it succeeds, after it."""
 
     def __init__(self, write: str) -> None:
         self._write = write
 
     def __enter__(self) -> None:
-        """Reach the point before."""
+        """Report the point before."""
         before(self._write)
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Reach the point after, unless the block failed."""
+        """Report the point after, unless the block failed."""
         if error is None:
             after(self._write)

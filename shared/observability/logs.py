@@ -50,7 +50,7 @@ def configure_logs(settings: Settings, process: str) -> None:
 
 
 def _has_no_key(record: logging.LogRecord) -> bool:
-    """Exclude uvicorn's lines about websockets, with their queries, and debug lines, with their headers."""
+    """Exclude uvicorn's lines about websockets, which contain queries, and debug lines, which contain headers."""
     return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 

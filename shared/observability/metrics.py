@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: in files that a host's processes share, or in memory until that is configured.
+"""Metrics for Prometheus, counted in files that a host's processes share, or in memory until those are configured.
 
-No label is an id of a row or a text of a user. Those without a fixed set of values are limited in number.
+No label is an id of a row or a text of a user. Labels without a fixed set of values are limited in number.
 """
 
 import os
@@ -36,7 +36,7 @@ class StartSource(StrEnum):
 
     POOL = "pool"
     BOOT = "boot"
-    # Of a warm sandbox, which boots without an owner.
+    # The boot of a warm sandbox, which has no owner.
     REFILL = "refill"
 
 
@@ -158,7 +158,7 @@ def observe_stage(stage: str, took: timedelta) -> None:
 
 
 def observe_job(job: str, published_at: float | None) -> None:
-    """Record how long a job's message was in the queue, by two clocks; a message of an older release has no time."""
+    """Record how long a job's message was in the queue. The times come from two clocks; older releases send none."""
     if published_at is not None:
         with suppress(Exception):
             _JOB_WAIT.labels(job).observe(max(0.0, now().timestamp() - published_at))

@@ -23,7 +23,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OpenTelemetryTracer:
-    """Makes spans, and sends them to a processor."""
+    """Creates spans, and sends them to a processor."""
 
     def __init__(self, service: str, processor: SpanProcessor) -> None:
         provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
@@ -59,7 +59,7 @@ class OpenTelemetryTracer:
 
 
 class _OwnDecision(Sampler):
-    """Samples by a rule for traces that begin here: whether its requests are sampled is not a client's choice."""
+    """Applies a rule as if each trace began here: a client must not choose whether its requests are sampled."""
 
     def __init__(self, rule: Sampler) -> None:
         self._rule = rule
@@ -67,7 +67,7 @@ class _OwnDecision(Sampler):
     def should_sample(
         self, parent_context: Context | None, trace_id: int, *arguments: Any, **options: Any
     ) -> SamplingResult:
-        """Decide as the rule does, but without a parent in another process, whose flags the client may have chosen."""
+        """Apply the rule, but ignore a parent in another process, whose flags the client may have chosen."""
         is_remote = trace.get_current_span(parent_context).get_span_context().is_remote
         return self._rule.should_sample(Context() if is_remote else parent_context, trace_id, *arguments, **options)
 

@@ -17,7 +17,7 @@ MAX_SOCKET_PATH_LENGTH = 107
 
 
 def become_server(settings: Settings) -> NoReturn:
-    """Replace this process by the broker, so that signals sent to the process reach the broker. It gets no settings.
+    """Replace this process by the broker, so that signals to this process reach it. The broker gets no `AW_` variables.
 
     Raises:
         Invalid: the configuration names another broker, or the var directory's path is too long for a socket.
@@ -26,7 +26,7 @@ def become_server(settings: Settings) -> NoReturn:
     """
     if settings.redis_url:
         raise Invalid("AW_REDIS_URL is set: an external broker is configured, and the embedded one is not needed")
-    # A link to where the broker's own user may create it.
+    # The path may be a link to a folder in which the broker's own user may create the socket.
     socket, directory = settings.broker_socket.resolve(), settings.var_dir.absolute() / "broker"
     if len(os.fsencode(socket)) > MAX_SOCKET_PATH_LENGTH:
         hint = more("the-path-is-too-long-for-a-socket")
@@ -40,7 +40,7 @@ def become_server(settings: Settings) -> NoReturn:
 
 
 def _lock(directory: Path) -> None:
-    # The lock survives exec: a second server would take the socket and the files from the first.
+    # The lock survives exec. Without it, a second server would take the socket and the files from the first.
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +50,7 @@ def _lock(directory: Path) -> None:
 
 
 def server_command(socket: Path, directory: Path) -> list[str]:
-    """Build the command of a server that loses at most its last second, even when it is killed.
+    """Build the command of a server that loses at most the last second of writes, even when it is killed.
 
     Args:
         socket: the unix socket on which the server listens; it has no port.
@@ -62,7 +62,7 @@ def server_command(socket: Path, directory: Path) -> list[str]:
     options = {
         "--port": "0",
         "--unixsocket": str(socket),
-        # For the group, if it may enter the directory.
+        # The group may connect if it may enter the directory.
         "--unixsocketperm": "770" if socket.parent.stat().st_mode & stat.S_IXGRP else "700",
         "--dir": str(directory),
         "--appendonly": "yes",

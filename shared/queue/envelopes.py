@@ -1,4 +1,4 @@
-"""What Kombu can read of a queue. Anything else must not reach it: its error would end the process."""
+"""Which items of a queue Kombu can read. Others must not reach it, because its error would end the process."""
 
 from base64 import b64decode
 

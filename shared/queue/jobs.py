@@ -60,7 +60,7 @@ class CheckSandbox(Job):
 
 
 class ReadLog(Job):
-    """Read the log of a sandbox's container for a request that waits for it. If the message is lost, so is the wait."""
+    """Read the log of a sandbox's container for a request that waits for it. A lost message is not sent again."""
 
     task = "sandboxes.read_log"
 

@@ -1,11 +1,11 @@
-"""Patches of kombu 5.7.0 for lost broker connections, and for what is no message in a queue.
+"""Patches of kombu 5.7.0 for lost broker connections, and for items of a queue that are not messages.
 
 kombu restores and acknowledges the messages of a connection even after the connection is lost. Both then fail on
 missing objects, and that ends the worker (docs/decisions/0003). Dropping these messages loses nothing: a message is
 redelivered after its visibility timeout and finds its row completed, or the sweep enqueues the row before that.
 
-Any program with access to the broker can put anything into a queue. kombu raises what its parsers raise, and that ends
-the worker, too. Such an item is dropped before kombu reads it.
+Any program with access to the broker can put anything into a queue. kombu does not catch the errors of its parsers, and
+they end the worker, too. So an item that kombu cannot read is dropped first.
 """
 
 from functools import partial
@@ -61,7 +61,7 @@ def install_channels() -> None:
 
 
 class NotAnEnvelope(Exception):
-    """Raised while an item is read from a queue that kombu can't read."""
+    """Raised when an item is read from a queue, and kombu cannot read it."""
 
 
 class CheckingClient(PrefixedStrictRedis):
@@ -71,7 +71,7 @@ class CheckingClient(PrefixedStrictRedis):
         """Return the response to a command.
 
         Raises:
-            NotAnEnvelope: it is an item of a queue that kombu can't read. The item is no longer in the queue.
+            NotAnEnvelope: it is an item of a queue, and kombu cannot read it. The item is no longer in the queue.
         """
         response: Any = super().parse_response(connection, command_name, **options)
         if command_name == "BRPOP" and response and not is_envelope(response[1]):

@@ -111,10 +111,10 @@ def find_by_session_keys(database: Database, vault: Vault, keys: Sequence[str]) 
 def find_by_api_keys(
     database: Database, vault: Vault, wanted: Sequence[tuple[str, str]]
 ) -> list[tuple[AuthenticatedKey, SandboxAccess | None] | None]:
-    """The holder of each API key, with the sandbox of that id if it is the holder's. One query finds all.
+    """The holder of each API key, with the sandbox of the given id if the holder owns it. One query finds all.
 
     Args:
-        wanted: ids of sandboxes with API keys.
+        wanted: pairs of a sandbox's id and an API key.
 
     Returns:
         None for a key that is unknown, revoked or expired.
@@ -161,7 +161,7 @@ def resume(
 
 
 def _read(sandbox_id: str, rows: Sequence[Sequence[Any]]) -> tuple[AuthenticatedKey, SandboxAccess | None]:
-    """The holder of a key from its rows, each of which has another of the holder's sandboxes, or none."""
+    """The holder of a key, and the sandbox with that id. Each row has a different sandbox of the holder, or none."""
     width = len(AuthenticatedKey._fields)
     sandboxes = (SandboxAccess(*row[width:]) for row in rows)
     return AuthenticatedKey(*rows[0][:width]), next((each for each in sandboxes if each.id == sandbox_id), None)

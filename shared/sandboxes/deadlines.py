@@ -25,11 +25,11 @@ from shared.sql.statements import bind, bind_values, count_written, guarded_upda
 from shared.states import DeadlineAction, Desired, PauseKind, Status
 
 FIELDS = ("freeze_after_seconds", "stop_after_seconds", "delete_after_seconds", "max_age_seconds")
-# In a sandbox's own columns, where NULL means the spec's value.
+# The value that means never in a sandbox's own columns, where NULL means the spec's value.
 NEVER = 0
-# How stale `last_active_at` may be: every batch of events is activity.
+# How stale `last_active_at` may be, because every batch of events is activity.
 LAST_ACTIVITY_RESOLUTION = timedelta(seconds=10)
-# A tenth of the idle time, for a sandbox that is paused after seconds.
+# For a sandbox that is frozen after seconds, `last_active_at` may be stale by a tenth of that time.
 LAST_ACTIVITY_FRACTION = 10
 # Derived from the other columns and from the spec's.
 DERIVED = ("deadline_at", "deadline_does", "expires_at")
@@ -147,7 +147,8 @@ def set_own(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int 
 def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     """Recompute the deadline columns from a row as its UPDATE returned it.
 
-    The spec is read after that UPDATE: a change of the spec writes the row too, before this one or after its commit.
+    The spec is read after that UPDATE: a change of the spec writes the row too, either before this transaction does or
+    after it has committed.
 
     Returns:
         The deadline columns.

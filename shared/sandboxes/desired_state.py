@@ -107,7 +107,7 @@ def new_generation(
     Args:
         desired: the new desired state. None keeps the current one and its reason; `where` excludes DELETED then.
         where: a condition on the sandboxes.
-        due_at: a time, or a bind parameter of a prepared statement; so are the others.
+        due_at: a time, or a bind parameter of a prepared statement; `at` and `reason` may be bind parameters too.
         at: the current time.
         reason: why, if the owner did not request it.
     """

@@ -16,11 +16,11 @@ from shared.states import Desired, PauseKind, Status
 class Drained:
     """The progress of a drain, as the ids of the node's sandboxes."""
 
-    # The stop or deletion is not reconciled yet.
+    # Sandboxes whose stop or deletion is not reconciled yet.
     awaited: list[str] = field(default_factory=list)
-    # To be stopped, or resumed since the drain stopped them.
+    # Sandboxes that must be stopped, or were resumed since the drain stopped them.
     running: list[str] = field(default_factory=list)
-    # Without processes: stopped, or in ERROR.
+    # Sandboxes without processes: stopped, or in ERROR.
     resting: list[str] = field(default_factory=list)
 
 
@@ -30,7 +30,7 @@ def concerned(session: Session, node_id: str) -> list[Sandbox]:
 
 
 def stop(session: Session, node_id: str, sandbox_id: str) -> None:
-    """Set a sandbox's desired state to STOPPED if it still runs. The sweep of its worker finds it."""
+    """Set a sandbox's desired state to STOPPED if it still runs. The sweep of its node's worker enqueues it."""
     sandbox = get_locked(session, Sandbox, sandbox_id)
     if sandbox is not None and sandbox.node_id == node_id and _must_stop(sandbox):
         desired_state.set_desired(session, sandbox, Desired.STOPPED, due_at=now())

@@ -23,7 +23,7 @@ UNCHANGED = ("node_id", "generation", *DERIVED)
 
 @dataclass(frozen=True)
 class DueDeadline:
-    """A deadline that has passed, with the columns it was read with. A change since then wins."""
+    """A deadline that has passed, with the row's columns as read. If a column has changed since, it is not applied."""
 
     sandbox_id: str
     node_id: str | None
@@ -42,8 +42,8 @@ class DueDeadline:
 def overdue(session: Session, node_id: str, limit: int = 100) -> Sequence[DueDeadline]:
     """Return the deadlines that have passed, oldest first, for a worker of that node.
 
-    Pauses and stops are left to the sandbox's own node, unless that is lost. A delete is applied by any worker: the
-    node may be lost, or there may be none yet. The owner stops listing the sandbox immediately.
+    Only workers of the sandbox's own node pause and stop it, and not while that node is lost. Any worker applies a
+    delete: the node may be lost, or there may be none yet. The sandbox leaves its owner's lists immediately.
     """
     lost = select(Node.id).where(Node.id == Sandbox.node_id, Node.status == NodeStatus.LOST)
     local = and_(col(Sandbox.node_id) == node_id, ~lost.exists())

@@ -18,13 +18,14 @@ HINT = "use none, or open, or IPv4 networks such as 203.0.113.0/24 and host name
 
 @dataclass(frozen=True)
 class Egress:
-    """The egress of a spec, as rules and the proxy need it."""
+    """The egress of a spec, in the form that the network rules and the egress proxy need."""
 
-    # Public addresses are reachable, and resolvers.
+    # Whether public addresses and resolvers are reachable.
     is_open: bool = False
-    # Reachable, private or not. They do not overlap.
+    # Networks that are reachable, private or not. They do not overlap.
     networks: tuple[IPv4Network, ...] = ()
-    # Reachable by the node's proxy: `name`, `*.name` for all names below it, each perhaps with `:port`.
+    # Hosts that are reachable through the node's proxy: `name`, or `*.name` for all names below it, with or without
+    # `:port`.
     names: tuple[str, ...] = ()
 
 
@@ -59,7 +60,7 @@ def normalize(text: str) -> str:
 
 
 def _is_named(text: str) -> bool:
-    """Whether it is meant as a name: it has a letter or an asterisk, and is no IPv6 address."""
+    """Whether an item is meant as a name: it has a letter or an asterisk, and is no IPv6 address."""
     return "." in text and any(each.isalpha() or each == "*" for each in text)
 
 

@@ -111,7 +111,8 @@ def _action_for(sandbox: Sandbox, node_id: str, is_abandoned: bool) -> FailoverA
         return None
     if sandbox.desired == Desired.DELETED:
         return FailoverAction.TOMBSTONE if is_abandoned else None
-    # A desired state from before the loss was marked is reconciled when the node is back. A later one is a decision.
+    # A desired state that was set before the loss was marked is reconciled when the node is back. A later one is a
+    # decision of the owner, who knew of the loss.
     is_new = sandbox.generation not in (sandbox.observed_generation, sandbox.lost_generation)
     is_marked = (sandbox.status, sandbox.reason) == (Status.ERROR, Reason.NODE_LOST)
     if is_marked and is_new and sandbox.desired == Desired.RUNNING:
@@ -134,7 +135,7 @@ def _tombstone(session: Session, sandbox: Sandbox) -> FailedOver:
 
 
 def _mark_lost(session: Session, sandbox: Sandbox, problem: str, *, is_abandoned: bool) -> FailedOver:
-    # Before a move the owner must know that the files can't be moved.
+    # The owner must know before a move that the files can't be moved.
     outlook = "It is not expected back" if is_abandoned else WHEN_BACK
     detail = (
         f"the node {sandbox.node_id} is lost: {problem}. {outlook}; a resume before that recreates the sandbox on "

@@ -51,7 +51,7 @@ _LIST = TextList(
     columns=(*(getattr(Sandbox, name) for name in SHOWN), *(getattr(SandboxSpec, name) for name in FIELDS)),
     model=Sandbox,
     shown_from=join(Sandbox, SandboxSpec, col(SandboxSpec.id) == col(Sandbox.spec_id)),
-    # In the same words as the index: with a parameter the database could not use it.
+    # Spelled as in the index's condition: with a parameter, the database could not use the index.
     always=(col(Sandbox.owner_id) == bindparam("owner_id"), col(Sandbox.desired) != literal_column("'DELETED'")),
     filters={"status": col(Sandbox.status) == bindparam("status")},
 )

@@ -76,7 +76,7 @@ def _version(changed_at: datetime) -> str:
 
 # --- prepared statement -----------------------------------------------------------------------------------------------
 
-# A row for each model server, or one without any.
+# It returns a row for each model server, or a single row if there is no model server.
 READ = (
     sql_select(
         col(Sandbox.id),

@@ -1,4 +1,4 @@
-"""Quarantine of containers and volumes unknown to the store: removed late, and never many (decision 47)."""
+"""Quarantine of containers and volumes unknown to the store: removed late, many only if approved (decision 47)."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta

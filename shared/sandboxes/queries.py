@@ -36,7 +36,7 @@ class ResyncRow(NamedTuple):
 
 
 class ObservedGeneration(NamedTuple):
-    """The newest generation of a sandbox's desired state that a worker has reconciled, and the desired state by now."""
+    """The newest generation of a sandbox's desired state that a worker has reconciled, and its desired state now."""
 
     generation: int
     desired: str
@@ -60,7 +60,7 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
 
 
 def lock(session: Session, sandbox_id: str) -> Sandbox:
-    """Return a sandbox of any owner, locked until the transaction ends. Others can't refer to it meanwhile."""
+    """Return a sandbox of any owner, locked until the transaction ends. No other one can refer to it meanwhile."""
     sandbox: Sandbox = session.scalars(LOCK, bind_values(sandbox_id=sandbox_id)).one()
     return sandbox
 
@@ -129,7 +129,7 @@ def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
     """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
     is_idle = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    # The index of `is_there` serves it: SQLite does not derive that condition from the status.
+    # With `is_there` the query uses its index: SQLite does not derive that condition from the status.
     in_share = and_(col(Sandbox.node_id) == node_id, placement.is_there(), col(Sandbox.id).startswith(digit))
     return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
 

@@ -1,4 +1,4 @@
-"""Quotas, checked in the transaction of the request under the user's lock, so the last place is taken by one only."""
+"""Quotas, checked in the request's transaction under the user's lock, so that only one request takes the last place."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ CREATES = "new sandboxes in a minute (AW_QUOTA_CREATES_PER_MINUTE)"
 
 
 def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quotas) -> None:
-    """Lock the sandbox to be resumed and all that `admit_resume` may pause for it. The user is locked."""
+    """Lock the sandbox to be resumed and all that `admit_resume` may pause for it. The caller has locked the user."""
     if quotas.policy != QuotaPolicy.REJECT and _is_full(session, owner_id, quotas):
         _lock_running(session, owner_id, sandbox_id)
 
@@ -53,7 +53,7 @@ def admit_create(
 
 
 def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
-    """Check that the owner may resume a sandbox, as `admit_create` does. One that is to run already counts already.
+    """Check that the owner may resume a sandbox, as `admit_create` does. One that is to run is counted already.
 
     The caller has locked the user, and called `lock_resumed`.
     """
@@ -67,7 +67,7 @@ def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: 
 def check_rate(session: Session, owner_id: str, quotas: Quotas) -> None:
     """Check that the owner may create one more sandbox now, as far as the rate is concerned.
 
-    Starts that failed at once, for want of a model, count as creates. The caller has locked the user.
+    Starts that failed immediately because no model is configured count as creates. The caller has locked the user.
 
     Raises:
         QuotaExceeded: too many were created within the last minute.
@@ -76,7 +76,7 @@ def check_rate(session: Session, owner_id: str, quotas: Quotas) -> None:
         return
     failed = (col(StartTask.reason) == Reason.LLM_KEY_MISSING, col(StartTask.made_sandbox).is_(False))
     times = [*_newest(session, Sandbox, owner_id, limit), *_newest(session, StartTask, owner_id, limit, *failed)]
-    # The newest `limit` fill the minute: the next create is admitted when the oldest of them is a minute old.
+    # The newest `limit` creates fill the minute: the next one is admitted when the oldest of them is a minute old.
     for oldest in sorted(times, reverse=True)[limit - 1 : limit]:
         wait = max(1, math.ceil((oldest + MINUTE - now()).total_seconds()))
         raise QuotaExceeded(CREATES, limit, f"retry in {wait} s", wait)
@@ -84,7 +84,7 @@ def check_rate(session: Session, owner_id: str, quotas: Quotas) -> None:
 
 def _newest(session: Session, table: Any, owner_id: str, limit: int, *where: Any) -> Sequence[datetime]:
     """The times of the owner's rows of the last minute, newest first."""
-    # Later times were written before the database's clock was set back: they would fill the minute until it is there.
+    # Later times were written before the database's clock was set back: they would count until the clock reaches them.
     is_recent = col(table.created_at).between(now() - MINUTE, now() + MAX_ERROR)
     recent = select(table.created_at).where(table.owner_id == owner_id, is_recent, *where)
     found: Sequence[datetime] = session.exec(recent.order_by(col(table.created_at).desc()).limit(limit)).all()

@@ -53,7 +53,7 @@ def relocate(session: Session, sandbox: Sandbox, node_id: str, detail: str, stal
     session.execute(delete(StaleContainer).where(*on_new_node))
     session.merge(stale)
     sandbox_status.set_status(session, sandbox, ObservedState(Status.STARTING, detail=detail))
-    # Not ready there yet: a failed boot leaves nothing worth keeping.
+    # The sandbox was never ready on the new node: a failed boot there leaves nothing worth keeping.
     leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None)
 
 

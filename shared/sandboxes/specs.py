@@ -16,8 +16,8 @@ from shared.sql.pagination import Order, Page, read_page
 from shared.sql.statements import all_columns, bind, bind_values, locked, make_row
 from shared.states import Desired
 
-# Prefixes of the columns that don't affect a container: a change of these keeps the revision. Of the egress host names
-# do, because programs find the proxy by variables.
+# Prefixes of the columns that don't affect a container: a change of these keeps the revision. Only whether the egress
+# has host names affects it, because programs find the proxy by environment variables.
 UNREVISIONED = ("warm_", "wake_", "egress")
 READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == bind("spec_id"))
 

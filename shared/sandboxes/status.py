@@ -36,7 +36,7 @@ class ObservedState:
     detail: str | None = None
     pause_kind: PauseKind | None = None
     exposed_urls: list[dict[str, Any]] | None = None
-    # Seconds of the phases that led to it, for its history.
+    # The seconds of each phase that led to this state, for the sandbox's history.
     phases: dict[str, float] | None = field(default=None, compare=False)
 
 
@@ -129,7 +129,7 @@ def record_claim(session: Session, sandbox_id: str) -> None:
 
 
 def insert_claim(claimed: CTE) -> Insert:
-    """Build the statement that does as `record_claim` for the row of a CTE."""
+    """Build the statement that does for the row of a CTE what `record_claim` does."""
     values = {
         TRANSITION.c.sandbox_id: claimed.c.id,
         TRANSITION.c.from_status: literal(Status.RUNNING.value),

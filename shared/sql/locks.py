@@ -11,7 +11,7 @@ no other transaction sees that row before the commit. A foreign key locks its ta
 with FOR UPDATE. So rows that others refer to are locked FOR NO KEY UPDATE (`key_share=True`), unless new references
 must wait too.
 
-A row is read again when it is locked (`shared.sql.statements`): another transaction may have changed it until then.
+A row is read again when it is locked (`shared.sql.statements`): another transaction may have changed it before that.
 
 SQLite has one lock for everything, which every transaction takes first.
 """
@@ -57,6 +57,6 @@ def try_lock_pool(session: Session, spec_id: str) -> bool:
 
 
 def lock_installation(session: Session) -> None:
-    """Lock the installation's row until the end of the transaction, also while there is none."""
+    """Lock the installation's row until the end of the transaction, even if the row does not exist yet."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(INSTALLATION, 0)))

@@ -11,7 +11,7 @@ FOREIGN_PAGE = "page_id does not belong to this list"
 
 
 def encode(list_id: Sequence[Any], *position: Any) -> str:
-    """Return the page id of a position, which JSON can represent."""
+    """Return the page id of a position, whose values JSON can represent."""
     text = json.dumps([*list_id, *position], separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

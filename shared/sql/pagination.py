@@ -54,7 +54,7 @@ class Order:
 
     def beyond(self, value: Any, tie: Any) -> ColumnElement[bool]:
         """Build the condition for the rows after one with these values, or with those of these bind parameters."""
-        # Compared as one: an OR would be tried on every row of the pages before.
+        # Compared as a tuple: the database would evaluate an OR on every row of the previous pages.
         key, last = tuple_(self.column, self.tie), tuple_(value, tie)
         return key < last if self.descending else key > last
 
@@ -97,7 +97,7 @@ def check_batch(sizes: Sequence[int], what: str) -> None:
 
 
 def measure(session: Session, column: Any) -> Any:
-    """The size of a stored document in bytes. It is ASCII; counting characters would make PostgreSQL read the text."""
+    """The size of a stored document in bytes. It is ASCII, but counting characters makes PostgreSQL read it."""
     return (func.octet_length if session.get_bind().dialect.name == "postgresql" else func.length)(column)
 
 

@@ -1,13 +1,13 @@
-"""Prepared statements, compiled one time and executed with bind parameters; guarded updates (law 3); locking reads.
+"""Prepared statements, compiled once and executed with bind parameters; guarded updates (law 3); locking reads.
 
-To build a statement and have SQLAlchemy compile it takes a multiple of the time needed to send it and read the result
+Building a statement and compiling it in SQLAlchemy takes several times as long as sending it and reading the result
 (docs/reports/bench.md). So the statements of the hot paths are module constants, or cached by what they are built
 from. All other statements are written where they are used.
 
 A guarded update writes a row only if the row is still as its writer knows it. The writer names what must not have
 changed: a fencing token, a generation, a state. One round trip checks that and writes.
 
-A locking read returns rows as they are once it has their locks, although the session has read them before.
+A locking read returns rows as they are once it holds their locks, even if the session has read them before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ def locked(found: Any, **how: Any) -> Any:
 def delete_unlocked(session: Session, model: Any, found: Any) -> None:
     """Delete the rows whose ids a query finds, except those that another transaction has locked.
 
-    Several workers and requests delete old rows at a time, and none waits for another.
+    Several workers and requests delete old rows at the same time, and none waits for another.
     """
     if ids := session.exec(locked(found, skip_locked=True)).all():
         session.execute(delete(model).where(model.id.in_(ids)))
@@ -138,7 +138,7 @@ def bind_list(name: str, number: int) -> list[BindParameter[Any]]:
 
 
 def bind_list_values(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """The values of one execution, padded to `rounded` many by repeating them."""
+    """The values of one execution, repeated until their number is a power of two (`rounded`)."""
     return bind_values(**{f"{name}_{place}": values[place % len(values)] for place in range(rounded(len(values)))})
 
 
@@ -204,7 +204,7 @@ def count_written(session: Session, statement: Update) -> int:
 
 
 def _readers(statement: Any, dialect: Dialect) -> dict[int, Convert]:
-    """Conversions by column. Numbers stay as the driver returns them: SQLAlchemy's depend on the cursor."""
+    """Conversions by column. Numbers stay as the driver returns them: SQLAlchemy's conversions depend on the cursor."""
     returned = enumerate(getattr(statement, "exported_columns", ()))
     types = {place: column.type.dialect_impl(dialect) for place, column in returned}
     own = {place: type_ for place, type_ in types.items() if not isinstance(type_, (Float, Numeric))}

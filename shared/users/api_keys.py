@@ -22,10 +22,10 @@ from shared.sql.statements import bind, bind_list, bind_list_values, bind_values
 
 PREFIX_LENGTH = 11
 MAX_KEYS = 100
-# How long a key is kept after its end, and how many ended ones a user has at most: the newest.
+# How long a key is kept after its end, and how many ended keys of a user are kept: the newest ones.
 RETENTION = timedelta(days=30)
 MAX_ENDED = 100
-# Ended keys that one new key deletes.
+# The maximum number of ended keys that the creation of a key deletes.
 MAX_DELETED = 20
 # The maximum age of `last_used_at`: updating it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
@@ -157,7 +157,7 @@ def find_by_keys(
     Args:
         select_of: returns the query for a number of digests, which are its parameters `digest`. Its first column is the
             digest; it is removed from the rows.
-        values: those of the query's other parameters.
+        values: the values of the query's other parameters.
     """
     digests = [vault.digests(key) for key in keys]
     wanted = sorted({digest for of_key in digests for digest in of_key})
@@ -191,7 +191,7 @@ def _require_in_force(session: Session, key_id: str) -> ApiKey:
 def _delete_ended(session: Session, user_id: str) -> None:
     """Delete the user's oldest revoked and expired keys beyond the limits, with their browser sessions.
 
-    A key that a device login names is left to a later call: such a row is deleted a day after it has expired.
+    A key that a device login refers to is left to a later call: the login's row is deleted a day after its expiry.
     """
     ended_at = func.coalesce(col(ApiKey.revoked_at), col(ApiKey.expires_at), type_=UtcDateTime())
     named = select(DeviceAuthorization.id).where(DeviceAuthorization.approved_with == ApiKey.id).exists()

@@ -11,7 +11,7 @@ from shared.sql.pagination import Order, Page, read_page
 from shared.sql.statements import delete_unlocked
 
 RETENTION = timedelta(days=400)
-# Expired entries that one new entry removes.
+# The maximum number of expired entries that one new entry removes.
 REMOVED = 100
 NEWEST_FIRST = Order(col(AuditEntry.at), col(AuditEntry.id), descending=True)
 
@@ -27,7 +27,7 @@ def record(session: Session, actor: Actor | None, action: str, subject: str) -> 
     """Record an action, and remove some expired entries.
 
     Args:
-        actor: None: the command line.
+        actor: who acts; None: the command line.
         subject: a sandbox's id, or the name of a node or of a user.
     """
     name, key_prefix = actor or (None, None)

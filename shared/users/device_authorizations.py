@@ -47,7 +47,7 @@ class PollError(StrEnum):
 
 @dataclass(frozen=True)
 class Requester:
-    """The device as it describes itself, and the address that it sends from: for its user, and not to be trusted."""
+    """The device's own description and its address: shown to the user who decides, and not trustworthy."""
 
     client: str = ""
     user_agent: str = ""

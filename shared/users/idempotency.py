@@ -13,7 +13,7 @@ from shared.sql.pagination import measure
 from shared.sql.statements import delete_unlocked
 
 RETENTION = timedelta(hours=24)
-# Stored responses of a user, the newest, and their bytes.
+# The maximum number and total bytes of a user's stored responses: the newest are kept.
 MAX_KEYS, MAX_BYTES = 1000, 16 * 1024 * 1024
 
 
@@ -34,7 +34,7 @@ def find(session: Session, owner_id: str, operation: str, key: str) -> Idempoten
 
 
 def keep(session: Session, row: IdempotencyKey) -> None:
-    """Store a response in the transaction in which `find` returned None, and delete the owner's beyond the limits."""
+    """Store a response if `find` returned None in this transaction, and delete the owner's oldest above the limits."""
     session.add(row)
     session.flush()
     sizes = select(IdempotencyKey.id, measure(session, col(IdempotencyKey.answer)))

@@ -25,7 +25,7 @@ SECRET_NAME = re.compile("auth|code|cred|jwt|key|pass|secret|session|sig|token",
 DELIMITER = re.compile("([&#;])")
 # Each list, the transport of its servers, and the default name.
 LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
-# What V0's list entries do not have: of every server, of one with a URL, and of a command. Timeouts are in seconds.
+# Fields that V0's entries do not have: of every server, of a server with a URL, and of a command. Timeouts: in seconds.
 OPTIONS = ("enabled", "description", "icon")
 REMOTE_OPTIONS = ("headers", "sse_read_timeout", "keep_alive", *OPTIONS)
 PROCESS_OPTIONS = ("cwd", "timeout", *OPTIONS)
@@ -160,7 +160,7 @@ def mask_url(url: str) -> str:
 def _split_parameters(url: str) -> Iterator[tuple[str, str | None]]:
     """The parts of a URL, each up to the value that may be a credential, and that value.
 
-    A sandbox chooses URLs, too: each character is looked at a few times, whatever stands around it.
+    Sandboxes choose URLs, too, so the cost must be linear: each character is examined only a few times.
     """
     for number, part in enumerate(DELIMITER.split(url)):
         yield _split_parameter(part, is_first=number == 0)
@@ -203,7 +203,7 @@ def _remote_list(server: Server) -> str:
 
 def _listed_remote(server: Server) -> Server:
     auth = read_auth(server.get("auth"))
-    # Null where the map has nothing: a map's server has what the map says, and inherits nothing.
+    # A field that the map does not have becomes null, so that a server from a map does not inherit a stored value.
     entry = _pick(server, "url", "timeout") | {name: server.get(name) for name in REMOTE_OPTIONS}
     return entry | ({"api_key": auth} if auth else {})
 

@@ -18,7 +18,7 @@ def grant_admin(session: Session, name: str, actor: Actor | None = None) -> bool
     """Make the user of that name an operator.
 
     Returns:
-        Whether the user was none before.
+        Whether the user was not an operator before.
 
     Raises:
         NotFound: no user has that name.
@@ -36,7 +36,7 @@ def take_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
         NotFound: no user has that name.
         Conflict: the user is the last operator.
     """
-    # All are locked, in the order of their ids: of two concurrent calls, the second sees what the first has taken.
+    # All operators are locked, in the order of their ids: of two concurrent calls, the second sees the first's change.
     admins = select(User).where(User.role == Role.ADMIN).order_by(col(User.id))
     names = [user.name for user in session.exec(locked(admins, key_share=True)).all()]
     if names == [name]:

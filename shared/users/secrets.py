@@ -20,7 +20,7 @@ from shared.sql.locks import lock_user
 from shared.sql.pagination import Order, Page, read_page
 from shared.users.mcp_config import MASK
 
-# Secrets of one start request, and stored secrets of a user.
+# The maximum number of secrets in one start request, and of a user's stored secrets.
 MAX_REQUESTED, MAX_SECRETS = 50, 200
 MAX_VALUE_BYTES = 64 * 1024
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")

@@ -21,7 +21,7 @@ class Provider(StrEnum):
     ENTERPRISE_SSO = "enterprise_sso"
 
 
-# Of providers that have a public one.
+# The default hosts of providers that have a public host.
 DEFAULT_HOSTS = {
     "azure_devops": "dev.azure.com",
     "bitbucket": "bitbucket.org",
@@ -48,7 +48,7 @@ class OpenSettings(BaseModel):
     llm_base_url: str | None = None
     remote_runtime_resource_factor: int | None = None
     enable_default_condenser: bool = True
-    # In events.
+    # The number of events.
     condenser_max_size: int | None = None
     enable_sound_notifications: bool = False
     enable_proactive_conversation_starters: bool = True

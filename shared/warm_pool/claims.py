@@ -78,7 +78,7 @@ def read_claim(row: Sequence[Any]) -> tuple[Sandbox, SandboxSpec]:
 
 def is_warm() -> ColumnElement[bool]:
     """Build the condition for a warm sandbox, ready or not, that is not being deleted."""
-    # In the same words as the index: with a parameter the database could not use it.
+    # Spelled as in the index's condition: with a parameter, the database could not use the index.
     return and_(SANDBOX.c.owner_id.is_(None), SANDBOX.c.desired != literal_column("'DELETED'"))
 
 
@@ -150,7 +150,7 @@ def _preferred() -> ColumnElement[Any]:
 
 
 def _names_with_escapes() -> ColumnElement[bool]:
-    """Whether the owner's settings name a spec whose id JSON writes with escapes. `claim` can read these."""
+    """Whether the owner's settings name a spec whose id JSON writes with escapes. Such a claim is left to `start`."""
     value = func.split_part(func.split_part(SETTINGS.c.document, NAMES_SPEC, 2), '"', 1)
     escaped = func.strpos(value, "\\", type_=Integer()) > 0
     return select(literal(1)).where(SETTINGS.c.user_id == _parameter("owner_id"), escaped).correlate(None).exists()

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from shared.clock import now
 
-# After the first failure, and the max. It doubles in between.
+# The backoff after the first failure, and its maximum. It doubles with each failure.
 FIRST_BACKOFF = timedelta(seconds=5)
 MAX_BACKOFF = timedelta(minutes=10)
 # A warm sandbox of this age is replaced: agent servers are not built to idle indefinitely.
@@ -64,7 +64,7 @@ def backoff_until(failures: int, failed_at: datetime | None) -> datetime | None:
 def _surplus(
     useful: Sequence[WarmSandbox], young: Sequence[WarmSandbox], *, target: int, max_size: int
 ) -> list[WarmSandbox]:
-    """Old ones when enough others are ready, or when the pool is full; then the latest above the target."""
+    """Old ones when enough others are ready, or when the pool is full; then young ones above the target."""
     old = [sandbox for sandbox in useful if sandbox.is_old]
     ready = [sandbox for sandbox in young if sandbox.is_ready]
     replaced = old[: max(0, len(ready) + len(old) - target)]

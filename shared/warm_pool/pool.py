@@ -57,7 +57,7 @@ def start_warm_sandbox(
 ) -> SandboxStart | None:
     """Start one missing warm sandbox of a spec.
 
-    One transaction starts one: other transactions place sandboxes in between.
+    Each transaction starts one sandbox only, so that other transactions can place sandboxes in between.
 
     Args:
         boots: the max number of warm sandboxes that boot on a node at a time, of all specs together.
@@ -123,8 +123,8 @@ class _PoolRow(NamedTuple):
 class _PoolState:
     """A spec's pool as read, and the plan for it.
 
-    Sandboxes that are away can't be claimed: they are not counted. Nor are they removed, because most return soon: the
-    engine was late one time, or the database was unavailable. Those that a lost node keeps are in ERROR soon.
+    Sandboxes that are away can't be claimed, so they are not counted. Nor are they removed, because most return soon:
+    an engine responded late once, or the database was unavailable. Those on a node that stays lost are soon in ERROR.
     """
 
     def __init__(self, spec: SandboxSpec, rows: Sequence[_PoolRow]) -> None:
@@ -139,7 +139,7 @@ class _PoolState:
 def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
     is_cordoned = col(Node.status) == NodeStatus.CORDONED
     is_away = and_(~is_cordoned, ~and_(*placement.takes_sandboxes()))
-    # A sandbox without a node is neither.
+    # A sandbox without a node is neither on a cordoned node nor away.
     flags = (func.coalesce(condition, False) for condition in (is_cordoned, is_away))
     statement = select(Sandbox, *flags).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
     in_pool = statement.where(pool_claims.is_warm(), Sandbox.spec_id == spec.id)
@@ -162,7 +162,7 @@ def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> No
     if failed:
         specs.lock(session, spec)
         spec.warm_failures += 1
-        # The lines after the first one are its log.
+        # The lines after the first one are the container's log.
         summary = (failed[-1].detail or "").partition("\n")[0]
         spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {summary}"
     elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in pool.rows):
@@ -187,5 +187,6 @@ def _nodes_with_claims() -> Any:
     claimed = and_(col(Sandbox.owner_id).is_not(None), col(Sandbox.boot_key).is_not(None))
     young = and_(col(Sandbox.ready_at).is_(None), col(Sandbox.created_at) > now() - CLAIM_GRACE)
     waiting = select(Sandbox.node_id).where(Sandbox.status == Status.STARTING, claimed, young)
-    # A row that a worker is to run is due or leased. Each has an index, which SQLite uses in separate queries only.
+    # A row that a worker must process is due or leased. Each column has an index, which SQLite uses in separate queries
+    # only.
     return waiting.where(col(Sandbox.due_at).is_not(None)).union(waiting.where(col(Sandbox.lease_until).is_not(None)))

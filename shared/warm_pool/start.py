@@ -84,7 +84,7 @@ def start_in_one_statement(
     due_at: datetime,
     own_deadlines: Mapping[str, int | None],
 ) -> SandboxStart | None:
-    """Claim a warm sandbox with its history and change entry, and commit: one message to PostgreSQL, not ten.
+    """Claim a warm sandbox with its history and change entry, and commit: one message to PostgreSQL instead of ten.
 
     Rare cases are left to `start`, such as quotas, and a max age, which needs a deadline. SQLite has no such statement,
     and needs none: it runs in this process.

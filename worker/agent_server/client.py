@@ -36,20 +36,20 @@ CREATE_SECONDS = 120.0
 # Added to a command's own timeout: the server needs 2 s to terminate a command.
 COMMAND_GRACE_SECONDS = 15.0
 
-# One document is parsed at a time: the limits bound the memory for one hostile document.
+# Only one document is parsed at a time, because the limits bound the memory of one hostile document, not of several.
 _parsing = threading.Lock()
 
 
 class AgentServer:
     """Client for one sandbox's agent server.
 
-    All methods raise `shared.agent_server.errors`. Ids may have dashes or not.
+    All methods raise the errors of `shared.agent_server.errors`. Ids are accepted with and without dashes.
 
     Args:
         base_url: URL of the server's port 8000, without a path.
         session_key: the sandbox's key.
         client: a client of `open_client`.
-        redact: removes secrets from an error response's text; by default all of it. The session key is always removed.
+        redact: removes secrets from an error response's text, by default all text. The session key is always removed.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class AgentServer:
         self._client, self._redact = client, redact
 
     def is_ready(self) -> bool:
-        """Whether the server accepts this sandbox's key and requires it. False: not yet or no longer.
+        """Whether the server accepts this sandbox's key and requires it. False: it does not respond yet, or no longer.
 
         The second probe finds a server that lost its configuration: without keys it admits every caller.
 

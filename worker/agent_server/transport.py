@@ -34,15 +34,15 @@ from shared.observability import correlation
 LOOK_SECONDS = 1.0
 Check = Callable[[], None]
 
-# Timeout of a request without one: a socket's timeout has a max.
+# Timeout of a request that sets none. It is finite, because a socket's timeout has a maximum.
 UNLIMITED_SECONDS = 86_400.0
 # Bytes sent between two checks of the timeout.
 WRITE_BYTES = 64 * 1024
 # Timeout of an exchange that does not name one.
 CONTROL_SECONDS = 20.0
-# Timeout of a response's content after its header: a server sends the header when it has the result of its work.
+# Timeout of a response's content after its header. It is short, because a server sends the header after its work.
 CONTENT_SECONDS = 10.0
-# Timeout of a check of a door, and the time for which its last own response counts as a successful check.
+# Timeout of a door check, and the time for which the door's own last response counts as a successful check.
 DOOR_SECONDS = 3.0
 DOOR_SEEN_SECONDS = 1.0
 CLIENT_ERROR = 400
@@ -129,7 +129,7 @@ def check_door(send: Callable[[httpx.Request], httpx.Response], url: httpx.URL) 
     Raises:
         DoorUnavailable: there is no response within `DOOR_SECONDS`, or another server responds.
     """
-    token = _ends_at.set(time.monotonic() + DOOR_SECONDS)  # the timeout of a request before may be over
+    token = _ends_at.set(time.monotonic() + DOOR_SECONDS)  # the timeout of the surrounding block may be over
     try:
         response = send(httpx.Request("GET", url))
         response.close()
@@ -155,7 +155,7 @@ def cancellable(check: Check) -> Iterator[None]:
 def timeout(seconds: float) -> Iterator[None]:
     """Set a total timeout of `seconds` for all requests of this thread in the block.
 
-    Of nested blocks the earlier end applies.
+    In nested blocks, the earliest end applies.
     """
     token = _ends_at.set(min(_ends_at.get(), time.monotonic() + seconds))
     try:
@@ -170,7 +170,7 @@ def _check_if_due() -> None:
 
 
 def _left(ends_at: float, error: type[Exception]) -> float:
-    """Seconds until `ends_at` or until the timeout of the block, the earlier one."""
+    """Seconds until `ends_at` or until the timeout of the block, whichever is earlier."""
     left = min(ends_at, _ends_at.get()) - time.monotonic()
     if left <= 0:
         raise error("timed out")
@@ -193,7 +193,7 @@ class CancellableTransport(httpx.HTTPTransport):
         tls = door.tls()
         super().__init__(verify=tls, trust_env=False)
         self._door = door
-        # By host and port: when the door has last responded itself, by the monotonic clock.
+        # By host and port: when the door itself last responded, by the monotonic clock.
         self._seen_at: dict[bytes, float] = {}
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
@@ -211,7 +211,7 @@ class CancellableTransport(httpx.HTTPTransport):
 
         Raises:
             DoorUnavailable: the door does not respond, or rejects the request, or another server responds in its place.
-            httpx.TransportError: there is no response of the agent server.
+            httpx.TransportError: the agent server sends no response.
         """
         request.headers.update(self._door.headers)
         with limited_header(), correlation.span(f"agent server {request.method}", "client", path=request.url.path):
@@ -265,7 +265,7 @@ class _CancellableBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(_ends(timeout), httpcore.PoolTimeout)  # no time left to connect: no fault of the door
+        left = _left(_ends(timeout), httpcore.PoolTimeout)  # if no time is left, the door is not at fault
         seconds = min(left, CONNECT_SECONDS)
         return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 

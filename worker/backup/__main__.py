@@ -1,4 +1,4 @@
-"""`agent-workspace nodes backup | restore FOLDER`: the files of this node's sandboxes. It runs as root beside them."""
+"""`agent-workspace nodes backup | restore FOLDER`, for the files of this node's sandboxes. Runs as root on the node."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from worker.settings import WorkerSettings
 
 MANIFEST = "files.json"
 DONE = {"backup": "saved", "restore": "restored"}
-# Sandboxes whose processes do not run, and that have been used.
+# Statuses of used sandboxes whose processes do not run.
 AT_REST = (Status.PAUSED, Status.ERROR)
 UNIX = "unix://"
 
@@ -45,7 +45,7 @@ class NodeBackup:
     def save(self, folder: Path) -> dict[str, Exception]:
         """Write the archives of all sandboxes at rest into a new folder, the smallest first.
 
-        So one with huge files takes no disk that the others need.
+        The order keeps a sandbox with huge files from taking the disk space that the others need.
 
         Returns:
             The sandboxes that are left out, and why.
@@ -63,7 +63,7 @@ class NodeBackup:
         return left_out
 
     def restore(self, folder: Path) -> dict[str, Exception]:
-        """Restore the files of all sandboxes of a backup that are on this node and have none.
+        """Restore the files of all sandboxes in a backup that are placed on this node and have no files here.
 
         Returns:
             The sandboxes that are left out, and why.
@@ -188,7 +188,7 @@ def main(action: str, folder: str) -> int:
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
-    """Run one action as a program. An error is one line, as of all commands."""
+    """Run one action as a program. Like all commands, it reports an error in one line."""
     try:
         sys.exit(main(*arguments))
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
-"""Archives of sandboxes' files: GNU tar, streamed, with holes kept as holes. They are not compressed.
+"""Archives of sandboxes' files: streamed GNU tar archives, not compressed, which keep the holes of sparse files.
 
-A sandbox chooses what is in its files: an archive ends before it fills the disk that it is written to.
+A sandbox decides how large its files are, so an archive is aborted before it fills the disk that it is written to.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from threading import Timer
 from typing import IO
 
 CHUNK = 1024 * 1024
-# The deadline of one sandbox: the time for about 1 TB.
+# Timeout of tar for one sandbox: enough for about 1 TB.
 SECONDS = 4 * 3600
-# The end of tar's output that an error quotes: bytes.
+# Number of the last bytes of tar's output that an error quotes.
 TAIL = 300
-# Owners by number, and what an ACL or a capability says: programs of a sandbox see the same as before.
+# Keep owners by number, ACLs and capabilities, so that a sandbox's programs see the same files after a restore.
 KEEP = ("--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls")
 
 
@@ -45,16 +45,16 @@ class Archive:
 class Limits:
     """Limits that keep one sandbox from filling the disk of a backup."""
 
-    # Bytes of the archives' disk that stay free.
+    # Bytes that stay free on the disk of the archives.
     free_bytes: int = 0
     # The size of one archive; 0: no limit.
     archive_bytes: int = 0
 
     def check(self, size: int, chunk: bytes, folder: Path) -> None:
-        """Check that an archive of a size in that folder may grow by a chunk.
+        """Check that an archive of this size in this folder may grow by a chunk.
 
         Raises:
-            ArchiveError: it may not.
+            ArchiveError: it would exceed a limit.
         """
         if self.archive_bytes and size + len(chunk) > self.archive_bytes:
             raise ArchiveError(f"its archive has more than AW_BACKUP_SANDBOX_BYTES, {self.archive_bytes} bytes")
@@ -66,8 +66,8 @@ def pack(folder: Path, member: str, path: Path, limits: Limits) -> Archive:
     """Write a file or a folder into an archive.
 
     Args:
-        member: its name; `.` for all that the folder has.
-        path: the archive. It appears when it is complete.
+        member: its name in `folder`; `.` for everything in `folder`.
+        path: the archive, which appears only when it is complete.
 
     Raises:
         ArchiveError: the archive would be too large, the disk would be full, or tar failed. No archive is left.
@@ -97,12 +97,12 @@ def unpack(path: Path, folder: Path) -> None:
 
 @contextmanager
 def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run tar until the block has ended and tar has, too.
+    """Run tar for the length of the block, then wait for its end.
 
-    Its messages go to a file: a sandbox chooses how many there are, and a full pipe would stop tar.
+    Its messages go to a file, because a sandbox can cause any number of them, and a full pipe would block tar.
 
     Raises:
-        ArchiveError: it failed, or did not end in time.
+        ArchiveError: tar failed, or did not end in time.
     """
     command = ["tar", "--warning=no-file-ignored", *arguments]
     with (
@@ -126,7 +126,7 @@ def _tail(said: IO[bytes]) -> str:
 
 
 def _copy(tar: "subprocess.Popen[bytes]", draft: Path, limits: Limits) -> tuple[int, str]:
-    """Copy tar's output, as far as the limits allow."""
+    """Copy tar's output to the draft, within the limits; return its size and its digest."""
     size, digest = 0, hashlib.sha256()
     output = tar.stdout
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:

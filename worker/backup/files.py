@@ -15,16 +15,16 @@ from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.protocol import ContainerState, DiskKind
 
-# The timeout of requests to the engine that copy nothing: seconds.
+# Timeout of `sync`, in seconds.
 SYNC_SECONDS = 60
-# Millions of small files: seconds.
+# Timeout of counting the sizes of a sandbox's files, in seconds: there may be millions of small ones.
 COUNT_SECONDS = 600
 # Bytes of a block in `st_blocks`.
 BLOCK = 512
 
 
 class NodeFiles:
-    """The files of this node's sandboxes. Only root beside the engine can use it."""
+    """Access to the files of this node's sandboxes, which needs root's rights on the engine's machine."""
 
     def __init__(self, engine: DiskEngine, installation: str) -> None:
         self._engine = engine
@@ -42,7 +42,7 @@ class NodeFiles:
         return folder is not None and not _is_empty(folder)
 
     def size(self, name: str) -> int:
-        """The size of the sandbox's files in bytes; 0: it has none here. If counting fails: more than all others."""
+        """The size of the sandbox's files in bytes; 0: it has none here; `sys.maxsize`: they could not be counted."""
         if self._images.exists(name):
             return self._images.path(name).stat().st_blocks * BLOCK
         folder = self._engine.find_folder(name)
@@ -52,7 +52,7 @@ class NodeFiles:
         """Write an archive of a sandbox's files.
 
         Raises:
-            ArchiveError: it has no files here, or only a part of them, or they can't be written.
+            ArchiveError: the sandbox has no files here, or only a part of them, or the archive can't be written.
         """
         folder = self._engine.find_folder(name)
         if folder is not None and not self.exist(name):
@@ -67,11 +67,11 @@ class NodeFiles:
         return DiskKind.PLAIN, archives.pack(folder, ".", target / f"{name}.folder.tar", limits)
 
     def restore(self, name: str, kind: DiskKind, archive: Path, labels: Mapping[str, str]) -> None:
-        """Restore the files of an archive for a sandbox that has none here. It gets all of them at one moment.
+        """Restore the files of an archive for a sandbox that has none here. They appear all at once.
 
         Raises:
-            ArchiveError: the archive can't be unpacked, and the sandbox has no files then; or it has files here, which
-                are not touched.
+            ArchiveError: the archive can't be unpacked, which leaves the sandbox without files; or the sandbox already
+                has files here, which are not touched.
         """
         if kind == DiskKind.IMAGE:
             self._restore_image(name, archive)
@@ -85,7 +85,7 @@ class NodeFiles:
                 archives.unpack(archive, draft)
                 _flush(draft)
                 self._require_none(name)
-                # A folder replaces an empty one only: not the files of a container that was created meanwhile.
+                # A rename replaces only an empty folder, not the files of a container that was created meanwhile.
                 draft.rename(folder)
                 sync_folder(folder.parent)
         except BaseException:
@@ -106,7 +106,7 @@ class NodeFiles:
             sync_folder(self._images.folder)
 
     def _require_none(self, name: str) -> None:
-        """Check again: unpacking takes long, and a worker may have been started too early."""
+        """Check again that there are no files: unpacking takes long, and a worker may have been started too early."""
         if self.exist(name):
             raise ArchiveError("it has files here already, which were not touched")
 
@@ -122,7 +122,7 @@ class NodeFiles:
 
 
 def _draft(folder: Path) -> Path:
-    """Where the files of a volume are unpacked: beside them, on the same disk, where the engine mounts nothing."""
+    """Where a volume's files are unpacked: beside its own folder, on the same disk, where the engine mounts nothing."""
     return folder.with_name(".restoring")
 
 
@@ -132,7 +132,7 @@ def _is_empty(folder: Path) -> bool:
 
 @contextmanager
 def _drafted(draft: Path) -> Iterator[Path]:
-    """A new folder, removed at the end of the block if it is still there. A killed restore has left one, perhaps."""
+    """Create a folder, in place of that of a killed restore; remove it after the block if it still exists."""
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
     try:
@@ -142,7 +142,7 @@ def _drafted(draft: Path) -> Iterator[Path]:
 
 
 def _only_file(folder: Path, name: str) -> Path:
-    """The image that an archive has. A link would make the engine mount another file of this machine."""
+    """The image from an archive. A link is refused: it would make the engine mount another file of this machine."""
     path = folder / name
     if [found.name for found in folder.iterdir()] != [name] or not stat.S_ISREG(path.lstat().st_mode):
         raise ArchiveError(f"its archive is damaged: it has something other than {name}")
@@ -159,6 +159,6 @@ def _count(folder: Path) -> int:
 
 
 def _flush(folder: Path | None) -> None:
-    """Write what the kernel still holds of a mounted disk image into the image."""
+    """Write the kernel's cached data of a folder's file system, such as a mounted disk image, to the disk."""
     if folder is not None and folder.is_dir():
         subprocess.run(["sync", "--file-system", str(folder)], check=True, timeout=SYNC_SECONDS)  # noqa: S603, S607

@@ -2,8 +2,8 @@
 
 It uses `agent_settings`, from which the agent server builds the agent (wire contract 3.3). Three values are left out
 on purpose: the title (the server ignores it in this request, see `AgentServer.rename_conversation`), the parent (it
-would have to be in the same sandbox) and the budget (the server has none: the cost that its webhooks report is compared
-with it, and `AgentServer.interrupt` ends the work).
+would have to be in the same sandbox) and the budget (the server supports none: the worker compares it with the cost
+that webhooks report, and ends the work by `AgentServer.interrupt`).
 
 MCP servers come from the three lists of the settings, and become the agent server's map of name to server.
 """
@@ -27,12 +27,12 @@ Server = dict[str, Any]
 DEFAULT_MAX_ITERATIONS = 500
 # Switches that V1's clients store and the agent server refuses: `tools` replaced them.
 RETIRED_SWITCHES = ("enable_sub_agents", "enable_switch_llm_tool")
-# The agent server refuses other tags. These stay in the store, where clients read them.
+# The agent server refuses tags with other names or longer values. These stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_TAG_LENGTH = 256
 # The agent server's profile with the LLM that generates titles.
 TITLE_PROFILE = "aw-title"
-# The MCP server that `search_api_key` is the key of.
+# The MCP server to which `search_api_key` gives access.
 SEARCH_URL = "https://mcp.tavily.com/mcp/"
 
 
@@ -55,7 +55,7 @@ class AgentInputs:
     conversation_id: str
     working_dir: str
     settings: StoredSettings
-    # The LLM that generates the title, if not the agent's: stored as TITLE_PROFILE before.
+    # The LLM that generates the title, if it is not the agent's own; it is stored as TITLE_PROFILE before the request.
     title_llm: Mapping[str, Any] | None = field(default=None, repr=False)
     secrets: Mapping[str, CustomSecret] = field(default_factory=dict)
     provider_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -128,7 +128,7 @@ def check_secrets(secrets: Mapping[str, str]) -> None:
 def gather_secrets(
     tokens: Mapping[str, str], stored: Mapping[str, CustomSecret], requested: Mapping[str, str]
 ) -> dict[str, CustomSecret]:
-    """All secrets by name. Of two with one name the request's wins over the stored secret, and that over the token.
+    """All secrets by name. A requested secret overrides a stored one of the same name, and a stored one a token.
 
     Args:
         tokens: git provider tokens by provider; `github` becomes GITHUB_TOKEN.
@@ -164,7 +164,7 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
     servers = to_map(enabled_servers(mcp_config))
     if search_api_key:
         servers[free_name("tavily", set(servers))] = {"transport": "http", "url": SEARCH_URL, "auth": search_api_key}
-    # In a header: the agent server's state events quote a URL in clear text.
+    # The key is sent in a header, because the agent server's state events quote URLs in clear text.
     return {
         name: server | {"auth": {"strategy": "bearer", "value": server["auth"]}} if "auth" in server else server
         for name, server in servers.items()

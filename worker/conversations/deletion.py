@@ -61,7 +61,8 @@ def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -
         return True
     if sandbox.status != Status.RUNNING:
         return False
-    # No text of an error is shown: the secrets of its start request are deleted, and the server may still know them.
+    # No text of an error is shown: the secrets of the start request are deleted here, so they can't be removed from a
+    # text, and the server may still know them.
     server = context.agent_server(sandbox, redact=lambda _text: "")
     if server is None:
         return False
@@ -76,12 +77,12 @@ def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -
 
 
 def _require_no_late_create(context: WorkerContext, conversation: Conversation) -> None:
-    """Send the delete again, later: the server may execute the create of a start that timed out (decision 40).
+    """Have the delete sent again later: the server may still execute a create whose start timed out (decision 40).
 
-    The server was paused during that start. The last delete comes `first_message_timeout_seconds` after the first.
+    The server was paused during that start. The last delete is sent `first_message_timeout_seconds` after the first.
 
     Raises:
-        Retry: this was not the last one.
+        Retry: this was not the last delete.
     """
     with context.database.reading() as session:
         begun = start_tasks.find_for_conversation(session, conversation.id) is not None

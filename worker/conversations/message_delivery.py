@@ -22,7 +22,7 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-# Seconds in which the server may still take a message of a worker that died, or one sent before the sandbox was paused.
+# Time in which the server may still take a message that was sent by a dead worker, or before the sandbox was paused.
 LATE_SECONDS = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Detection of a model that does not respond: the conversation shows it, so that its user knows why it waits."""
+"""Detection of a model that does not respond. The conversation shows this, so that its user knows why it waits."""
 
 from datetime import datetime
 
@@ -16,15 +16,15 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-# With the delays before and after it, the user sees it within a minute.
+# Time without a response after which a model counts as silent. With all other delays, the user sees it within a minute.
 SILENT_SECONDS = 40.0
 
 
 def check_silence(context: WorkerContext, conversation: Conversation) -> float | None:
-    """Record in a conversation whose agent runs that its model is silent, if its timeout is over.
+    """Record that the model of a running agent is silent, if the model's timeout is over.
 
     Returns:
-        Seconds until the next check; None: the next event enqueues it.
+        Seconds until the next check; None: the next event enqueues the next check.
     """
     if conversation.execution_status != "running" or conversation.execution_reason == MODEL_SILENT:
         return None

@@ -1,4 +1,4 @@
-"""The work on a conversation that no webhook does: messages, title, a silent model, budget, deletion."""
+"""Work on a conversation besides its webhooks: messages, title, silent model, budget, deletion."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 # Seconds between two polls for the title. A separate model call generates it: it may come late, or never.
 TITLE_SECONDS = 2.0
-# The timeout of all requests of a run to an agent server: the conversation's deletion waits for the run.
+# Total timeout of a run's requests to an agent server, because a deletion of the conversation waits for the run.
 RUN_SECONDS = 60.0
 # The max wait for a title since the conversation's last change: a change starts the wait again.
 MAX_TITLE_WAIT = timedelta(seconds=60)
@@ -109,7 +109,7 @@ def _delete_messages(context: WorkerContext, conversation: Conversation) -> None
 
 
 def _reset_attempts(context: WorkerContext, conversation: Conversation) -> None:
-    """Reset the failed attempts after a run that succeeded: those of one failure do not count for the next one."""
+    """Reset the number of failed attempts after a successful run: attempts do not count towards a later failure."""
     if conversation.attempt > 0:
         with context.database.transaction() as session:
             leases.write(session, Conversation, conversation.id, conversation.fence, attempt=0)

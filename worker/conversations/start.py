@@ -1,7 +1,7 @@
 """Starting a conversation: the stages of a start task (wire contract 2.2).
 
-Each stage is written before it begins and is safe to repeat: after a worker that died during a stage, another worker
-begins the same stage. A stage without work is skipped; so is SETTING_UP_SKILLS, which the agent server does itself.
+Each stage is written before it begins and is safe to repeat: if a worker dies during a stage, another worker begins the
+same stage. A stage without work is skipped; so is SETTING_UP_SKILLS, which the agent server does itself.
 """
 
 import time
@@ -47,7 +47,7 @@ from worker.workspace.setup import (
 
 log = structlog.get_logger()
 
-# The timeout of all requests of a run to an agent server: more than a clone, a setup script and a create may take.
+# Total timeout of a run's requests to an agent server: more than a clone, a setup script and a create may take.
 RUN_SECONDS = 1200.0
 
 
@@ -60,7 +60,7 @@ class ConversationStart:
     """One worker's leased run on one start task."""
 
     def __init__(self, context: WorkerContext, task: StartTask) -> None:
-        """Take the row as claimed; its fencing token is shown with every write."""
+        """Take the row as claimed; every write checks its fencing token."""
         self._context = context
         self._task = task
         self._contents = ProjectContents()
@@ -224,21 +224,21 @@ class ConversationStart:
         with self._context.database.reading() as session:
             began = session.get_one(Conversation, self._task.conversation_id).created_at
         if began > now() + leases.FARTHEST:
-            return 0.0  # a wrong clock wrote the row: no wait until that time
+            return 0.0  # the row was written with a wrong clock: do not wait until that time
         return self._context.settings.first_message_timeout_seconds - max(0.0, (now() - began).total_seconds())
 
     def _enter(self, stage: Stage, inputs: StartInputs | None = None) -> None:
         log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)
         with self._context.database.transaction() as session:
             if stage == Stage.STARTING_CONVERSATION:
-                # Before the task, as a deletion does: the conversation's foreign key would lock it after the task.
+                # The sandbox first, as a deletion does: the conversation's foreign key would lock it after the task.
                 get_locked(session, Sandbox, self._task.sandbox_id, key_share=True)
             start_tasks.advance(session, self._task, stage)
             if inputs is not None and stage == Stage.STARTING_CONVERSATION:
                 self._add_conversation(session, inputs)
 
     def _add_conversation(self, session: Session, inputs: StartInputs) -> None:
-        """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner gets it when READY."""
+        """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner sees it when READY."""
         if conversation_queries.find(session, self._task.conversation_id) is None:
             session.add(inputs.conversation(self._task, self._contents.branch))
             change_recorder.record_usage(session, self._task.owner_id, Usage(conversations=1))
@@ -255,13 +255,13 @@ class ConversationStart:
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
 
     def _check_parent(self, session: Session) -> None:
-        """Fail if the parent is deleted: its deletion has missed a start that was accepted at that moment."""
+        """Fail if the parent is deleted: its deletion misses a start that was accepted at the same moment."""
         parent_id = self._task.request.get("parent_conversation_id")
         if parent_id is not None and start_tasks.is_parent_deleted(session, self._task, parent_id):
             raise Cancelled(f"the parent conversation {parent_id} is deleted")
 
     def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
-        """Retry: the sandbox may have a new URL, or another sandbox its old one. Retries for the door have no max."""
+        """Retry: the sandbox may have a new URL, or another sandbox its old URL. Retries for the door have no max."""
         if isinstance(error, DoorUnavailable):
             raise Retry(str(error), counts=False) from None
         if self._task.attempt + 1 < self._context.settings.max_attempts and time.monotonic() < self._ends_at:

@@ -74,7 +74,7 @@ def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
     if sandbox is None or sandbox.desired == Desired.DELETED:
         raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
     is_observed = sandbox.generation == sandbox.observed_generation
-    is_lost = sandbox.reason == Reason.NODE_LOST  # its return can't be awaited
+    is_lost = sandbox.reason == Reason.NODE_LOST  # a start does not wait for the node's return
     if (is_observed or is_lost) and sandbox.status == Status.ERROR:
         raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
     if sandbox.desired in PAUSING or (is_observed and sandbox.status == Status.PAUSED):

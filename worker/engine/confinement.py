@@ -1,4 +1,4 @@
-"""What a sandbox's container may do to the kernel and to its own root, in addition to its limits (decision 55).
+"""What a sandbox's container may do to the kernel and to its own root file system, besides its limits (decision 55).
 
 The seccomp profile `seccomp.json` lists what is allowed, and everything else fails with EPERM. It is this service's
 own: without io_uring, vsock, keyrings, BPF, performance events, namespaces, mounts, and 32-bit programs.
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# The profile in the fewest bytes: each inspection of a container contains it.
+# The profile as compact JSON, because each inspection of a container returns it.
 SECCOMP = json.dumps(json.loads(Path(__file__).with_name("seccomp.json").read_text()), separators=(",", ":"))
 
 # Labels by which an image says what it supports. Other images keep a writable root, and the engine's init.
@@ -18,12 +18,12 @@ INIT_LABEL = "agent-workspace.init"
 
 # Folders in memory on a read-only root, with their fractions of the memory limit. Their content counts as memory.
 FOLDERS = {"/tmp": 4, "/home/agent": 4, "/var/tmp": 16, "/run": 64}  # noqa: S108 (folders of a container)
-# A file in memory takes about a kilobyte of the kernel's. All of a folder's take at most an eighth of the limit.
+# A file in memory takes about 1 KB of kernel memory, so all files of a folder take at most an eighth of its size.
 BYTES_PER_INODE = 8 * 1024
 
-# Not more than engines have themselves: only some may raise their own limit.
+# At most the limit of the engines themselves, because only some engines may raise their own limit.
 OPEN_FILES = 16_384
-# Of 10 to 1000; other programs have 500. Engines that can't weigh input and output ignore it.
+# From 10 to 1000; other programs have 500. Engines that don't support I/O weights ignore it.
 IO_WEIGHT = 100
 
 

@@ -1,4 +1,4 @@
-"""The Docker Engine with a disk for each sandbox, where this worker can have disk images made."""
+"""The Docker Engine with a disk for each sandbox, if this worker can have disk images created."""
 
 import shutil
 from collections.abc import Mapping
@@ -66,10 +66,10 @@ class DiskEngine(DockerEngine):
         return replace(found, has_volume=is_on_disk or (found.has_volume and not self._needs_disk(name)))
 
     def _restore_name(self, name: str) -> bool:
-        """Rename the container back that something else has renamed: a second one would run on the same files.
+        """Undo the renaming of a container by something else: a second container would run on the same files.
 
         Returns:
-            Whether there is one.
+            Whether there was such a container.
         """
         wanted = [f"{INSTALLATION_LABEL}={self._installation}", f"{SANDBOX_LABEL}={name.partition('-')[2]}"]
         with self._clients.lend(READ_SECONDS) as api:
@@ -103,8 +103,8 @@ class DiskEngine(DockerEngine):
         try:
             super().remove(name)
         except EngineFailing as error:
-            # A failed mount after a reboot: Docker counts one unmount too many, and until it is restarted it removes
-            # the volume no more. The files are on the disk. The resync removes the record after the restart.
+            # After a failed mount (after a reboot), Docker counts one unmount too many, and can't remove the volume
+            # until it is restarted. The files are on the disk. After the restart, the resync removes the record.
             if MISCOUNTED not in str(error) or not self._needs_disk(name):
                 raise
             log.warning("volume_record_left", volume=name, cure="restart the Docker Engine")
@@ -113,7 +113,7 @@ class DiskEngine(DockerEngine):
                 self._disks.remove(name)
 
     def list_volumes(self, installation: str) -> list[str]:
-        """List the volumes of this installation, and the disks that are left without one."""
+        """List the volumes of this installation, and the disks without a volume."""
         found = super().list_volumes(installation)
         return sorted({*found, *self._disks.names()}) if installation == self._installation else found
 
@@ -124,13 +124,13 @@ class DiskEngine(DockerEngine):
         return Path(self.info["DockerRootDir"])
 
     def find_folder(self, name: str) -> Path | None:
-        """Where the engine has, or mounts, the files of a volume; None if there is no volume."""
+        """Return the folder where the engine keeps or mounts a volume's files; None if there is no volume."""
         with self._clients.lend(READ_SECONDS) as api:
             volume = find_volume(api, name)
         return None if volume is None else Path(volume["Mountpoint"])
 
     def make_folder(self, name: str, labels: Mapping[str, str]) -> Path:
-        """Make a volume without a limit, and return where the engine has its files."""
+        """Create a volume without a limit; return the folder where the engine keeps its files."""
         with self._clients.lend(ACT_SECONDS) as api, failpoints.around("engine.create_volume"):
             return Path(api.create_volume(name, labels=dict(labels))["Mountpoint"])
 

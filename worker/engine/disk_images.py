@@ -1,7 +1,8 @@
 """Disk images: each sandbox's files in a file system of their own, with a limit of bytes and of inodes (decision 55).
 
-A sparse file with ext4 on a loop device. The engine mounts it as the sandbox's volume, by a link in a folder that a
-reboot empties: no device that another file got meanwhile is mounted instead. Only root beside the engine can do this.
+An image is a sparse file with ext4 on a loop device. The engine mounts the device as the sandbox's volume, by a link in
+a folder that a reboot empties: so it can't mount a device that another file got meanwhile. This needs root on the
+engine's machine.
 """
 
 import fcntl
@@ -19,16 +20,16 @@ from worker.engine.protocol import DiskKind, EngineFailing
 DEVICES = Path("/run/agent-workspace/disks")
 LOOPS = Path("/sys/block")
 PROGRAMS = ("mke2fs", "debugfs", "losetup")
-# Suffixes of an image, and of one that is being made.
+# Suffixes of a complete image, and of an unfinished one.
 IMAGE, BEGUN = ".img", ".new"
 MIN_BYTES, MAX_BYTES = 16 * 1024**2, 16 * 1024**4
 BYTES_PER_INODE = 16 * 1024
-# A journal of 4 MB, the smallest: what a crash of the machine interrupts is consistent afterwards.
+# A journal of 4 MB, the smallest: it keeps the file system consistent when the machine crashes.
 JOURNAL = ("-J", "size=4")
-# Parts of the file are written when they are used, and not before. The reserve is root's: the engine can write a
-# sandbox's configuration on a full disk.
+# Blocks of the file are written when they are used, and not before. The reserved blocks are root's, so that the engine
+# can write a sandbox's configuration to a full disk.
 LAYOUT = ("-O", "^resize_inode", "-m", "0.1", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
-# `discard`: what the sandbox deletes is free again on the node.
+# `discard`: space that the sandbox frees is free on the node, too.
 MOUNT_OPTIONS = "discard,noinit_itable,nosuid,nodev"
 SECONDS = 30
 
@@ -54,7 +55,7 @@ def missing_for(root: Path) -> str:
 
 
 class DiskImages:
-    """The disk images of one installation on one engine. All methods are idempotent, and safe in several processes.
+    """The disk images of one installation on one engine. All methods are idempotent, and safe across processes.
 
     All methods raise EngineFailing.
     """
@@ -66,11 +67,11 @@ class DiskImages:
         self.folder = root / "agent-workspace" / installation
 
     def names(self) -> list[str]:
-        """The names of the sandboxes that have an image, or the beginning of one that a crash has left."""
+        """The names of the sandboxes that have an image, or an unfinished one that a crash has left."""
         return sorted({path.stem for path in self.folder.glob("*.*") if path.suffix in (IMAGE, BEGUN)})
 
     def exists(self, name: str) -> bool:
-        """Whether the sandbox has an image, or the beginning of one."""
+        """Whether the sandbox has an image, finished or not."""
         return self.path(name).exists() or self._begun(name).exists()
 
     def path(self, name: str) -> Path:
@@ -105,13 +106,13 @@ class DiskImages:
             self._unmount(name)
             (DEVICES / name).unlink(missing_ok=True)
             for device in _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split():
-                with suppress(EngineFailing):  # it went with its mount just now
+                with suppress(EngineFailing):  # the unmount has just detached it
                     _run("losetup", "--detach", device)
             image.unlink(missing_ok=True)
             self._begun(name).unlink(missing_ok=True)
 
     def _unmount(self, name: str) -> None:
-        """Unmount a disk that the engine has left mounted: one that has miscounted the mounts of its volume does."""
+        """Unmount a disk that the engine has left mounted, because it miscounted the mounts of the volume."""
         folder = self.folder.parent.parent / "volumes" / name / "_data"
         if folder.is_mount():
             with suppress(EngineFailing):
@@ -127,7 +128,7 @@ class DiskImages:
             with new.open("wb") as file:
                 file.truncate(size)
             _run("mke2fs", "-q", "-F", "-t", "ext4", *JOURNAL, *LAYOUT, "-i", str(BYTES_PER_INODE), str(new))
-            # The engine copies the image's folders only to a volume that is empty.
+            # The engine copies the folders of the container's image only to an empty volume.
             _run("debugfs", "-w", "-R", "rmdir lost+found", str(new))
         new.rename(self.path(name))
 

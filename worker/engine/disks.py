@@ -1,4 +1,4 @@
-"""A worker's access to disk images: by its own rights, by the engine filter, or none."""
+"""A worker's access to disk images: with its own rights, through the engine filter, or not at all."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,12 +63,12 @@ class NoDisks:
 
 
 class FilteredDisks:
-    """Disk images that the engine filter makes, which is root."""
+    """Disk images that the engine filter manages, which runs as root."""
 
     kind = DiskKind.IMAGE
 
     def __init__(self, clients: ClientPool) -> None:
-        """Reach the filter as the engine."""
+        """Reach the filter through the clients of the engine."""
         self._clients = clients
 
     def names(self) -> list[str]:
@@ -97,7 +97,7 @@ class FilteredDisks:
 
 
 def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str) -> Disks:
-    """The access to disk images that this worker has.
+    """Return this worker's access to disk images.
 
     Raises:
         EngineUnavailable: the engine does not respond, or fails: another attempt may succeed.
@@ -112,5 +112,5 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
         return FilteredDisks(clients)
     images = DiskImages(root, installation)
     if status == NOT_FOUND and (not missing_for(root) or images.names()):
-        return images  # an operation that needs what is missing fails: a sandbox with a disk gets no volume without one
+        return images  # operations that need what is missing fail, so that no sandbox with a disk gets a plain volume
     return NoDisks()

@@ -26,7 +26,7 @@ from worker.engine.protocol import (
 
 # Folder of the sandbox's files, which outlive the container.
 WORKSPACE = "/workspace"
-# The name server of a container that is to reach none: itself. Without one, the engine would give it the machine's.
+# The name server of a container that may reach none: itself. Otherwise the engine would give it those of the machine.
 NO_RESOLVER = ("127.0.0.1",)
 NOT_MODIFIED, BAD_REQUEST, CONFLICT = 304, 400, 409
 CHUNK_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ CONNECTION_ERRORS = (
 
 
 class TimedClient(APIClient):
-    """Docker's client whose timeout also holds for each line of pulls and events."""
+    """Docker's client, with a timeout that also applies to each line of pulls and events."""
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request, as one span of a trace."""
@@ -78,7 +78,7 @@ class ClientPool:
         """Connect lazily to `base_url`, with a timeout of `connect_seconds`."""
         self._base_url = base_url
         self._connect_seconds = connect_seconds
-        # Of the engine's interface, as its clients use it; None: the next client asks for it.
+        # Version of the engine's API that the clients use; None: the next client asks the engine for it.
         self.version: str | None = None
         self._idle: deque[TimedClient] = deque()
 
@@ -115,7 +115,7 @@ class ClientPool:
             client.close()
 
     def _forget_version(self) -> None:
-        """Let the next client ask the engine for its version: it was replaced by an engine of another one."""
+        """Make the next client ask for the API's version: the engine was replaced by one with another version."""
         self.version = None
         while self._idle:
             self._idle.pop().close()
@@ -172,7 +172,7 @@ def make_network(api: APIClient, request: NetworkRequest) -> None:
     """Create the network, unless it exists, and check it.
 
     Raises:
-        EngineRefused: what exists is not what was requested.
+        EngineRefused: the existing network is not as requested.
     """
     if (found := _find_network(api, request.name)) is None:
         _create_network(api, request)
@@ -245,7 +245,7 @@ def _translate(error: APIError) -> EngineError:
 
 
 def _is_of_version(error: APIError) -> bool:
-    """Whether the engine does not speak this client's version of its interface."""
+    """Whether the engine rejects the version of its API that the client uses."""
     return error.status_code == BAD_REQUEST and "client version" in _words(error)
 
 

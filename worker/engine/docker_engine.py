@@ -46,13 +46,13 @@ READ_SECONDS = 5
 LIST_SECONDS = 10
 # Timeout of each line of a pull's progress.
 PULL_SECONDS = 120
-# Timeout of the next event. Then the stream is opened again.
+# Timeout of the next event, after which the stream is reopened.
 FOLLOW_SECONDS = 60
 # Substrings of an engine's error texts, with any status, about an image that no later pull can fetch.
 NO_IMAGE = ("denied", "unauthorized", "manifest unknown", "not found", "no such host")
 
-# Container events that may change a sandbox's observed state. "oom" is not one, and a sandbox can cause any number: a
-# container that ends for its memory has a "die", too.
+# Container events that may change a sandbox's observed state. "oom" is left out, because a sandbox can cause any number
+# of them: a container that ends for its memory also has a "die".
 EVENTS = ["start", "die", "pause", "unpause", "destroy"]
 
 
@@ -123,7 +123,7 @@ class DockerEngine:
 
     @failpoints.around("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
-        # A read-only root takes a file only if the request names the volume.
+        # With a read-only root, the engine accepts a file only if the request names the volume.
         folder = WORKSPACE if path.startswith(f"{WORKSPACE}/") else "/"
         with self._clients.lend(ACT_SECONDS) as api:
             api.put_archive(name, folder, pack_file(path.removeprefix(folder).lstrip("/"), content))

@@ -1,7 +1,7 @@
 """Limits of this machine's kernel that all sandboxes share, raised so that a sandbox meets its own limits first.
 
-Some are for each user, and all sandboxes have the same user; the others are for the machine. Decision 82 says what each
-value costs, and what bounds a sandbox instead.
+Some limits apply to each user, and all sandboxes run as the same user; the others apply to the machine. Decision 82
+says what each value costs, and what bounds a sandbox instead.
 """
 
 import os
@@ -15,9 +15,9 @@ import structlog
 log = structlog.get_logger()
 
 ROOT = Path("/proc/sys")
-# It exists if control groups of version 2 limit the memory: only these count the memory of sockets.
+# This file exists if control groups of version 2 limit memory: only they count the memory of sockets.
 VERSION_2 = Path("/sys/fs/cgroup/cgroup.controllers")
-# What the limit counts is part of its container's memory, or its processes, which are limited.
+# For limits of resources that also count towards a container's own limits of memory or processes.
 UNLIMITED = 2**31 - 1
 AT_LEAST = {
     "fs.aio-max-nr": UNLIMITED,
@@ -26,16 +26,16 @@ AT_LEAST = {
     "fs.inotify.max_user_instances": UNLIMITED,
     "fs.inotify.max_user_watches": UNLIMITED,
     "fs.pipe-user-pages-soft": UNLIMITED,
-    # The kernel's own maximum: that of 2,000 sandboxes with the default limit of processes.
+    # The kernel's own maximum: enough for 2,000 sandboxes with the default limit of processes.
     "kernel.pid_max": 2**22,
-    # Twice the addresses of the largest network of sandboxes: one sandbox can look all of them up.
+    # Twice the number of addresses in the largest network of sandboxes: one sandbox can look all of them up.
     "net.ipv4.neigh.default.gc_thresh2": 2**16,
     "net.ipv4.neigh.default.gc_thresh3": 2**17,
 }
-# 0: there is no limit.
+# Limits for which 0 means that there is none.
 ZERO_IS_NONE = ("fs.pipe-user-pages-soft",)
-# Pages of the memory of sockets: from the first number on the kernel watches it, from the second it reduces buffers,
-# and beyond the third it refuses them. As parts of the machine's memory.
+# Limits of the memory of sockets, in pages: above the first number, the kernel watches it; above the second, it reduces
+# buffers; above the third, it refuses them. They are set as fractions of the machine's memory.
 OF_SOCKETS = ("net.ipv4.tcp_mem", "net.ipv4.udp_mem")
 PARTS_OF_MEMORY = (1 / 4, 3 / 8, 1 / 2)
 
@@ -55,7 +55,7 @@ class LowLimit:
 
 
 def find_low(root: Path = ROOT) -> list[LowLimit]:
-    """The limits that are too low. What this kernel does not have, or hides from a container, is none of them."""
+    """The limits that are too low. Limits that this kernel lacks, or hides from a container, are left out."""
     return [low for name, least in _needs() if (low := _compare(root, name, least)) is not None]
 
 
@@ -70,7 +70,7 @@ def raise_low(root: Path = ROOT) -> None:
 
 
 def advice(low: Sequence[LowLimit]) -> str:
-    """The command that raises them."""
+    """The command that raises these limits."""
     return f"as root of the machine: sysctl -w {' '.join(shlex.quote(str(each)) for each in low)}"
 
 

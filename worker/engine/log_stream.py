@@ -1,7 +1,7 @@
-"""Reads a container's log from the engine's response: hostile bytes, bounded in time, size and shape.
+"""Reads a container's log from the engine's response: possibly hostile bytes, bounded in time, size and shape.
 
-Without a terminal the engine sends frames: which stream, how many bytes, a time, and a line or a part of one. With a
-terminal it sends the same without frames.
+For a container without a terminal, the engine sends frames: a header with the stream and the number of bytes, then a
+time, and a line or a part of one. For a container with a terminal, it sends the same without headers.
 """
 
 import re
@@ -13,12 +13,13 @@ from typing import NamedTuple
 from shared.container_logs.limits import MAX_LINES
 from shared.container_logs.printed_text import PrintedLine, PrintedLog
 
-# The entries that are requested: a line, or 16 KiB of a longer one.
+# Max entries that are requested; an entry is a line, or 16 KiB of a longer one.
 MAX_ENTRIES = MAX_LINES
-# The last bytes that are kept in memory. More than is stored: what is hidden in them gets shorter.
+# The number of last bytes that are kept in memory: more than are stored, because hiding secrets shortens the text.
 MAX_KEPT_BYTES = 256 * 1024
 MAX_ENTRY_BYTES = 1024 * 1024
-# The timeout of the whole response, and of each part of it: no caller depends on a log. The lines until then are used.
+# Timeout of the whole response, and of each part of it. It is short, because no caller depends on a log. The lines that
+# arrive until then are used.
 MAX_SECONDS = 2
 HEADER_BYTES = 8
 STREAMS = range(3)
@@ -28,7 +29,7 @@ NO_TIME = "0001-01-01T00:00:00.000000000Z"
 
 
 class Entry(NamedTuple):
-    """A line of one stream, or a part of it. `line_ends`: it is the last part."""
+    """A line of one stream, or a part of it. `line_ends`: whether it is the last part."""
 
     stream: int
     at: str
@@ -40,7 +41,7 @@ def read_log(chunks: Iterable[bytes]) -> PrintedLog:
     """The last lines of a log, in the order of their ends.
 
     Args:
-        chunks: the response to a request with times, and for up to `MAX_ENTRIES`.
+        chunks: the response to a request for up to `MAX_ENTRIES` entries, with times.
     """
     kept, size, dropped = deque[Entry](), 0, 0
     for entry in _entries(_until(chunks, time.monotonic() + MAX_SECONDS)):

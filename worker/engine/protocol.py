@@ -31,7 +31,7 @@ class ContainerState(StrEnum):
 
 
 class DiskKind(StrEnum):
-    """What a node's sandboxes have their files on."""
+    """What a node's sandboxes store their files on."""
 
     # A file system of its own for each sandbox, with a limit of bytes and inodes.
     IMAGE = "image"
@@ -56,14 +56,14 @@ class ContainerStatus:
     labels: dict[str, str] = field(default_factory=dict)
     # Names of its networks, and its address in each; empty if it does not run.
     networks: dict[str, str] = field(default_factory=dict)
-    # The engine's id of the container: the next one under its name has another.
+    # The engine's id of the container. The next container with its name has another id.
     container_id: str = ""
     # Whether its last start failed because the engine has removed its network, and perhaps made another of that name.
     has_lost_network: bool = False
 
     @property
     def text(self) -> str:
-        """What is there, in words."""
+        """The observed state in words."""
         return f"the container is {self.state}" + (", and its volume is there" if self.has_volume else "")
 
 
@@ -110,7 +110,7 @@ class ContainerRequest:
     runtime: str | None
     # Whether the volume may contain files of the owner: true if the sandbox was ever ready.
     has_files: bool = True
-    # None: the engine's own bridge, with whatever it has.
+    # None: the engine's own bridge, with its defaults.
     network: NetworkPlace | None = None
     # Size of the disk of its files; 0: no limit. A node without disk images has no limit either.
     disk_bytes: int = 0
@@ -166,7 +166,7 @@ class Engine(Protocol):
         """Return the names of the container runtimes that the engine has."""
 
     def disk_kind(self) -> DiskKind:
-        """Return what new sandboxes have their files on if a size is requested."""
+        """Return what new sandboxes store their files on if a disk size is requested."""
 
     def free_bytes(self) -> int | None:
         """Return the free space of the disk with the engine's data; None if this machine does not have that disk."""

@@ -24,19 +24,19 @@ class NodeFailureDetector:
 
     Clocks of machines differ, and after a database outage every heartbeat is old. The detector therefore compares
     heartbeats with its own earlier checks, not with the time. A restarted worker counts from zero, which only delays
-    the detection. While this worker's own heartbeats cannot be stored, nothing counts: those of others can't either.
+    the detection. While this worker's heartbeats can't be stored, nothing is counted: those of others can't either.
     """
 
     def __init__(self, context: WorkerContext, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
         self._clock = clock
         self._checked_at: float | None = None
-        # When the store last took a heartbeat of this worker, whether or not its engine responded.
+        # When a heartbeat of this worker was last stored, whether or not its engine responded.
         self._stored_at = clock()
         self._silence: dict[tuple[str, datetime], float] = {}
 
     def note_stored(self) -> None:
-        """Record that the store has just taken a heartbeat of this worker."""
+        """Record that a heartbeat of this worker was stored just now."""
         self._stored_at = self._clock()
 
     def check(self) -> None:
@@ -49,7 +49,7 @@ class NodeFailureDetector:
 
     def _find_lost(self, heartbeats: Mapping[str, datetime]) -> list[Lost]:
         limit, at = self._context.settings.node_lost_seconds, self._clock()
-        # A long pause of this worker is not silence of the others.
+        # A long pause of this worker does not count as silence of the other nodes.
         passed = 0.0 if self._checked_at is None else min(at - self._checked_at, limit / 4)
         if at - self._stored_at > max(limit / 3, 1.25 * self._context.settings.heartbeat_seconds):
             passed = 0.0

@@ -32,7 +32,7 @@ CUT_OFF = (
 
 
 def open_monitor(context: WorkerContext) -> "LivenessMonitor":
-    """Create a monitor with its own threads: for probes as many as a node has sandboxes, created when needed."""
+    """Create a monitor with its own threads: for probes, as many as a node may have sandboxes, created when needed."""
     return LivenessMonitor(
         context,
         probes=ThreadPoolExecutor(context.settings.node_capacity, thread_name_prefix="health"),
@@ -45,8 +45,8 @@ class LivenessMonitor:
 
     The counts are in memory: a restarted worker counts from zero, and each worker of a node counts for itself. Both
     only delay the detection. Probes are counted, not seconds: a time without probes is not a failure. Neither is a
-    probe that the node's door does not pass on, nor one while no sandbox's address responds (decision 79). The monitor
-    never waits for responses: a slow server does not delay the probes of others.
+    probe that the node's door does not forward, nor one while no sandbox's address responds (decision 79). The monitor
+    never waits for responses: a slow server does not delay the probes of other servers.
     """
 
     def __init__(self, context: WorkerContext, *, probes: Executor, checks: Executor) -> None:
@@ -55,7 +55,7 @@ class LivenessMonitor:
         self._shards = cycle(SHARDS)
         # Failed probes by sandbox id and `updated_at`: a write to the row resets the count.
         self._failures: dict[tuple[str, datetime], int] = {}
-        # When a sandbox, or at least the kernel at its address, last responded, and when none did: monotonic times.
+        # Monotonic times: when a sandbox, or at least the kernel at its address, last responded, and when none did.
         self._heard_at = self._cut_off_at = 0.0
         self._probes, self._checks = probes, checks
         # Ids of sandboxes with a pending probe or check: at most one of each per sandbox.
@@ -111,7 +111,7 @@ class LivenessMonitor:
         return self._context.network.find_route_problem() or self._find_silence(sandbox)
 
     def _find_silence(self, sandbox: Sandbox) -> str | None:
-        """Why none responds: neither this sandbox's address, nor another sandbox since the last probe of this one."""
+        """Return `CUT_OFF` if neither this sandbox's address nor, since its last probe, another sandbox responded."""
         place = PLACE.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
         if place is None or self._context.network.reaches(place[1]):
             self._heard_at = monotonic()

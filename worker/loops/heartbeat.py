@@ -16,9 +16,9 @@ def send_heartbeat(context: WorkerContext) -> None:
     """Send one heartbeat. A node without its engine is LOST: its sandboxes wait, and nothing new is placed on it.
 
     A node that was lost removes the containers of sandboxes that failed over before it is READY again. A container that
-    the engine does not remove keeps no node lost: all sandboxes of the node would be in ERROR because of it.
+    the engine does not remove does not keep the node lost: all of the node's sandboxes would be in ERROR because of it.
 
-    A worker whose clock is wrong sends no heartbeat: it reports the clock.
+    A worker whose clock is wrong sends no heartbeat, but reports the clock.
 
     Raises:
         Conflict: this worker's engine does not belong to its node's name; the worker must not run.
@@ -73,7 +73,7 @@ def _report_clock(context: WorkerContext, problem: str) -> None:
 def _reap_if_lost(context: WorkerContext, engine_id: str) -> set[str]:
     """Reap the stale containers if this node is lost. Returns the ids of the sandboxes that moved away until then.
 
-    Otherwise the resync does it: a slow list must not delay a heartbeat.
+    If the node is not lost, the resync reaps them: a slow list must not delay a heartbeat.
     """
     with context.database.reading() as session:
         # A container that is stale on this node's engine may be in use on another engine.

@@ -36,9 +36,9 @@ def quarantine_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSu
 
 
 def pause_running(context: WorkerContext, found: Iterable[ContainerSummary | None]) -> None:
-    """Pause the containers of no row of this node: no user can stop their agents.
+    """Pause the running ones of these containers, which no row of this node explains: no user can stop their agents.
 
-    A paused one loses nothing if its row returns.
+    A paused container loses nothing if its row returns.
     """
     for item in found:
         if item is not None and item.state == ContainerState.RUNNING:

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 # A status check is a few queries and one or two calls to the engine. One that takes long continues in another thread.
 THREADS = 4
-# For requests of a status check to an agent server: a newer desired state waits for the lease meanwhile.
+# Timeout of a status check's requests to an agent server: a newer desired state waits for the lease meanwhile.
 CHECK_SECONDS = 5.0
 
 
@@ -31,8 +31,8 @@ def open_threads() -> ThreadPoolExecutor:
 def recheck(context: WorkerContext, sandbox_id: str) -> None:
     """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check.
 
-    A check that still waits for a thread sees this change, too: the sandbox gets no second one. Its row is marked even
-    so, because a job may have checked it meanwhile.
+    A check that still waits for a thread will see this change, too, so no second check is started. The row is marked
+    even then, because a job may have checked it meanwhile.
     """
     _mark_due(context, sandbox_id)
     if sandbox_id not in context.waiting_checks:

@@ -52,7 +52,7 @@ def resync(context: WorkerContext) -> None:
             recheck(context, row.id)
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
-    # Each time: a worker that stalled during an action may create such a container later.
+    # In each resync, because a worker that stalled during an action may create such a container later.
     moved = set(map(container_name, reap_stale(context, {*listed, *volumes, *unlabelled} - owned)))
     unowned = {name for name in {*listed, *volumes} - owned - moved if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
@@ -69,7 +69,7 @@ def _runs(row: ResyncRow) -> bool:
 
 def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool) -> bool:
     if row.reason == Reason.NODE_LOST:
-        return True  # its node is back: this is it
+        return True  # this is its node, which is back
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
         # A container paused with memory kept may have only its files left, for example after a reboot.
@@ -93,7 +93,7 @@ def _handle_unowned(context: WorkerContext, found: Mapping[str, ContainerSummary
 
 
 def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
-    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows, and statuses."""
+    """Remove the containers of deleted sandboxes. Returns the stored status of each known sandbox, by these names."""
     with context.database.reading() as session:
         statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
@@ -103,7 +103,7 @@ def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
 
 
 def _remove(context: WorkerContext, sandbox_id: str) -> None:
-    """Remove a container. One that the engine can't remove delays neither others nor the events."""
+    """Remove a container. If the engine can't, this delays neither the removal of other containers nor the events."""
     log.warning("reaping", sandbox=sandbox_id)
     try:
         context.engine.remove(container_name(sandbox_id))

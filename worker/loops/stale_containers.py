@@ -33,7 +33,7 @@ def reap_stale(context: WorkerContext, listed: Collection[str]) -> set[str]:
         stale = node_registry.stale_containers(session, context.settings.node)
     found = {sandbox_id for sandbox_id in stale if container_name(sandbox_id) in listed}
     context.unreaped.intersection_update(found)
-    # Those that failed before come last: a removal without a response ends this run.
+    # Those whose removal failed before come last: a removal without a response ends this run.
     for sandbox_id in sorted(found, key=lambda found_id: (found_id in context.unreaped, found_id)):
         if not _reap(context, sandbox_id):
             break

@@ -30,7 +30,7 @@ class Access:
 
 
 class AccessReader:
-    """Reads what sandboxes may reach. The URLs in a user's settings are decrypted again when these change."""
+    """Reads what sandboxes may reach. The URLs in a user's settings are decrypted again only after a change."""
 
     def __init__(self, shared: Settings, vault: Vault, proxy: tuple[str, int]) -> None:
         self._node_address = shared.sandbox_gateway
@@ -48,7 +48,7 @@ class AccessReader:
         Args:
             session: reads the database.
             rows: sandboxes by their addresses.
-            users_of_proxy: the addresses of those whose programs have the variables that name the proxy.
+            users_of_proxy: the addresses of the sandboxes whose environment names the proxy.
         """
         servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
         owners = {row.owner_id for row in rows.values() if row.owner_id}
@@ -56,7 +56,7 @@ class AccessReader:
         return self._make(rows, servers, self._read_named(versions, lambda: nullcontext(session)), users_of_proxy)
 
     def read_one(self, database: Database, sandbox_id: str, address: str, *, uses_proxy: bool) -> Access:
-        """What the sandbox at this address may reach, by one message to the database unless settings have changed."""
+        """What the sandbox at this address may reach, with one query to the database unless settings have changed."""
         if (found := network_access.read_one(database, sandbox_id)) is None:
             return Access()
         servers = self._listed | found.model_servers
@@ -86,7 +86,7 @@ class AccessReader:
     def _read_named(
         self, versions: Mapping[str, str], open_session: Callable[[], AbstractContextManager[Session]]
     ) -> dict[str, frozenset[str]]:
-        """The servers that users' settings name, by owner: from memory, or read again if the version is another one."""
+        """The servers that users' settings name, by owner: cached, or read again if the settings' version changed."""
         if len(self._named) > MAX_CACHED:
             self._named.clear()
         known = {owner_id: self._named.get(owner_id) for owner_id in versions}
@@ -103,7 +103,7 @@ class AccessReader:
         """The servers that a user's settings name; None: they can't be read now, and are read again the next time."""
         try:
             urls = network_access.model_urls(session, self._vault, owner_id)
-        except ValueError as error:  # the text of the error may have parts of the settings
+        except ValueError as error:  # the text of the error may quote parts of the settings
             log.warning("settings_unreadable", owner=owner_id, error=type(error).__name__)
             return None
         return frozenset(filter(None, (model_servers.named_by(url, self._node_address) for url in urls)))

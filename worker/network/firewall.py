@@ -30,7 +30,7 @@ SECONDS = 10
 # The route of the engine filter (deploy/engine_filter/network.py).
 ROUTE = "/agent-workspace/network"
 UNIX = "unix://"
-# A filter of ss has 64 KB at most.
+# Max elements in one filter of ss, which may have 64 KB.
 MAX_FILTERED = 200
 
 
@@ -51,14 +51,14 @@ class Firewall(Protocol):
         """Add and remove elements in one transaction. Safe to repeat."""
 
     def disconnect(self, models: Collection[str]) -> None:
-        """Close the connections that these elements of `models` have allowed, with servers of this machine."""
+        """Close the connections to servers of this machine that these elements of `models` have allowed."""
 
     def remove(self) -> None:
         """Remove all rules."""
 
 
 class LocalFirewall:
-    """The firewall of this network namespace, which root changes."""
+    """The firewall of this network namespace, for a process that runs as root."""
 
     def __init__(self, place: Place, prefix: Sequence[str] = ()) -> None:
         """Use the tables of this place; `prefix` is a command that runs `nft` elsewhere."""
@@ -92,7 +92,7 @@ class LocalFirewall:
                 self._run("-f", "-", text=changed(self._place, change))
 
     def disconnect(self, models: Collection[str]) -> None:
-        """Let the kernel close them, at both ends."""
+        """Have the kernel close the connections, at both ends."""
         for some in _parts(sorted(models)):
             with failpoints.around("firewall.disconnect"):
                 self._run_program("ss", "iproute2", "-Ktn", " or ".join(map(_sockets, some)))
@@ -138,7 +138,7 @@ class FilteredFirewall:
     """The firewall through the engine filter, which runs as root: this process has no rights to change it."""
 
     def __init__(self, docker_host: str) -> None:
-        """Use the filter's socket, which this worker has as its engine's."""
+        """Use the filter's socket, which this worker also uses as its engine's socket."""
         self._path = docker_host.removeprefix(UNIX) if docker_host.startswith(UNIX) else None
 
     def read(self) -> Allowed | None:
@@ -158,7 +158,7 @@ class FilteredFirewall:
                 self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
 
     def disconnect(self, models: Collection[str]) -> None:
-        """Let the filter close them."""
+        """Let the filter close the connections."""
         if models:
             with failpoints.around("firewall.disconnect"):
                 self._request("PUT", {"disconnect": document(Allowed(models=frozenset(models)))})

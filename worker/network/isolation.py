@@ -70,7 +70,7 @@ def network_request(place: Place, installation: str) -> NetworkRequest:
 
 
 class Located(NamedTuple):
-    """Where a sandbox is, and whether its programs have the variables that name the proxy."""
+    """The address of a sandbox, and whether its environment names the proxy."""
 
     address: str
     uses_proxy: bool
@@ -83,15 +83,15 @@ class NetworkIsolation:
         self._parts = parts
         self._access = AccessReader(parts.shared, parts.vault, parts.proxy.endpoint)
         self._problem: str | None = "the network rules are not written yet"
-        # Whether a heartbeat has read the problem: a node whose rules were missing is closed for one at least.
+        # Whether a heartbeat has read the problem: a node whose rules were missing is closed for at least one.
         self._reported = True
-        # The rules were there at the last resync, or were written by it.
+        # The rules were intact at the last resync, or were written by it.
         self._intact = False
         # This process has written the rules before: if they are missing, something else removed them.
         self._written = False
-        # The rules as last read, with this process's changes since. Only a shortcut: each resync reads them again.
+        # The rules as last read, with this process's changes since. This is a cache: each resync reads the rules again.
         self._known = Allowed()
-        # Addresses that were changed while a resync was deriving the rules: it leaves them to the next one.
+        # Addresses that were changed while a resync was deriving the rules: that resync leaves them to the next one.
         self._touched: set[str] = set()
         # By sandbox; written under the lock.
         self._located: dict[str, Located] = {}
@@ -110,7 +110,7 @@ class NetworkIsolation:
 
     @property
     def impairment(self) -> str | None:
-        """Why host names are not reached."""
+        """Why sandboxes can't reach host names; None: they can."""
         return self._parts.proxy.problem
 
     def find_route_problem(self) -> str | None:
@@ -127,20 +127,20 @@ class NetworkIsolation:
         return self._problem
 
     def require_rules(self, sandbox: Sandbox) -> None:
-        """Check that the rules were there at the last resync, or are written since, and the proxy if it is needed."""
+        """Check that the rules are intact, as of the last resync, and that the proxy listens if it is needed."""
         if not self._intact:
             raise FirewallError(self._problem or "the network rules are missing")
         if (problem := self._parts.proxy.problem) is not None and self._has_names(sandbox):
             raise FirewallError(problem)
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Write the elements of one sandbox, unless they are known to be there."""
+        """Write the elements of one sandbox, unless they are known to exist."""
         if address := observed.networks.get(self._parts.network.name):
             found = Located(address, PROXY_LABEL in observed.labels)
             self._allow(sandbox, found, is_new=self._locate(sandbox.id, found))
 
     def _locate(self, sandbox_id: str, found: Located) -> bool:
-        """Record where a sandbox is, which a resync whose list is older leaves as it is. Returns whether it is new."""
+        """Record where a sandbox is; a resync with an older list does not overwrite it. Returns whether it is new."""
         with self._lock:
             if self._located.get(sandbox_id) == found:
                 return False
@@ -191,7 +191,7 @@ class NetworkIsolation:
         return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
-        """Compare and correct; a problem closes the node. If the engine is down, the node is lost anyway.
+        """Compare and correct network and rules; a problem closes the node. Without an engine the node is lost anyway.
 
         Returns:
             Whether the result of `check` has changed.
@@ -220,7 +220,7 @@ class NetworkIsolation:
             )
 
     def _compare(self) -> None:
-        # The firewall is read first: what jobs add meanwhile is then neither known nor removed.
+        # The firewall is read first, so that elements that jobs add meanwhile are neither seen nor removed.
         with self._lock:
             self._touched.clear()
         found = self._parts.firewall.read()
@@ -263,7 +263,7 @@ class NetworkIsolation:
         return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
 
     def _relocate(self, listed: dict[str, Located]) -> None:
-        """Replace where sandboxes are by what was listed, except at addresses that were changed since."""
+        """Replace the known addresses of sandboxes by the listed ones, except addresses that were changed since."""
         with self._lock:
             now = {sandbox: each for sandbox, each in listed.items() if each.address not in self._touched}
             kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}

@@ -11,7 +11,7 @@ class Isolation(Protocol):
 
     @property
     def place(self) -> NetworkPlace | None:
-        """Where new containers are; None: on the engine's own bridge."""
+        """The network of new containers; None: the engine's own bridge."""
 
     @property
     def impairment(self) -> str | None:
@@ -41,14 +41,14 @@ class Isolation(Protocol):
         """
 
     def renew(self, sandbox: Sandbox) -> None:
-        """Do the same for a sandbox that was admitted before: its owner's settings may have changed just now.
+        """Admit a sandbox again that was admitted before, because its owner's settings may have changed just now.
 
         Raises:
             FirewallError: the rules can't be written.
         """
 
     def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Allow nothing more to the address of a container that was stopped or removed.
+        """Revoke what the address of a stopped or removed container was allowed.
 
         Raises:
             FirewallError: the rules can't be written.

@@ -21,15 +21,16 @@ from worker.network.rules import element
 
 log = structlog.get_logger()
 
-# Of containers whose environment names the proxy.
+# Label of containers whose environment names the proxy.
 PROXY_LABEL = "agent-workspace.egress-proxy"
-# Each line is one; so is each address of a network in the list, for programs that ask the proxy for it.
+# Targets of a sandbox: host names and networks, one for each line of its file. A network stands for each of its
+# addresses, for programs that request an address from the proxy.
 Targets = tuple[str, ...]
 # Everything that is public.
 ANYTHING = "*"
 DRAFT = "."
 CONNECT_SECONDS = 1.0
-# Comparisons in a row that find no proxy before that is a problem: a proxy starts when it is first needed.
+# Consecutive comparisons without a proxy until that is a problem: a proxy starts when it is first needed.
 MAX_SILENT = 2
 
 
@@ -38,8 +39,8 @@ def targets(egress: Egress, *, uses_proxy: bool) -> Targets:
 
     Args:
         egress: of its spec.
-        uses_proxy: its programs have the variables that name the proxy. What they reach without it, they then reach by
-            it, too.
+        uses_proxy: whether its environment names the proxy. What its programs may reach without the proxy, they then
+            may reach by it, too.
     """
     if not (egress.names or uses_proxy):
         return ()
@@ -53,7 +54,7 @@ def environment(url: str, direct: Iterable[str]) -> dict[str, str]:
 
 
 class EgressProxy:
-    """The folder, and whether the proxy listens."""
+    """The node's egress proxy: the folder of its rules, and whether it listens."""
 
     def __init__(self, folder: Path, address: str, port: int, firewall: Firewall) -> None:
         self._folder = folder
@@ -64,7 +65,7 @@ class EgressProxy:
 
     @property
     def problem(self) -> str | None:
-        """Why host names are not reached, as of the last comparisons."""
+        """Why sandboxes can't reach host names, as of the last comparisons; None: they can."""
         if self._silent < MAX_SILENT:
             return None
         place = "{}:{}".format(*self.endpoint)
@@ -107,7 +108,7 @@ class EgressProxy:
             raise FirewallError(f"egress to host names: {self._folder} can't be written ({error.strerror})") from None
 
     def _listed(self) -> set[str]:
-        """The addresses that have a file. What is neither that nor a draft is removed."""
+        """The addresses that have a file. Files that are neither an address's nor drafts are removed."""
         files = list(self._folder.iterdir()) if self._folder.is_dir() else []
         files = [file for file in files if not file.name.startswith(DRAFT)]
         for stray in (file for file in files if not _is_address(file.name)):
@@ -147,7 +148,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_less(found: Targets, former: Targets | None) -> bool:
-    """Whether open connections may lead to what is no longer reached."""
+    """Whether open connections may lead to targets that are no longer allowed."""
     if former is None:
         return False
     return not former or (ANYTHING not in found and not set(former) <= set(found))

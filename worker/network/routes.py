@@ -11,9 +11,9 @@ from worker.network.rules import Place
 ROUTES = Path("/proc/net/route")
 # A route of a wider network is a default route, or part of one.
 SHORTEST_PREFIX = 8
-# Nothing is sent to it.
+# No packet is sent to this port.
 ANY_PORT = 9
-# Enough for a second attempt of the kernel, which follows after a second.
+# Enough for the kernel's second attempt to connect, which follows after a second.
 REACH_SECONDS = 1.5
 # Linux's option for the origin of errors (`ip(7)`). Python has no name for it.
 IP_RECVERR = 11

@@ -1,7 +1,7 @@
-"""The firewall rules of a node's sandboxes, as text of nft. Pure functions.
+"""The firewall rules of a node's sandboxes, as text for nft. Pure functions.
 
-What may pass is in sets, by the address of a sandbox: a change for one sandbox changes a few elements, however many
-sandboxes there are. Whatever no set allows is refused.
+What may pass is listed in sets, by the address of a sandbox: a change for one sandbox changes a few elements, however
+many sandboxes there are. Everything else is refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ OF_SANDBOXES = ("sandboxes", "open", "networks", "models")
 INTERVALS = ("networks",)
 # Sets that packets fill, by the address of a sandbox.
 COUNTED = ("flows", "starts")
-# Flows of one sandbox in the machine's table of connections, and new ones of it: decision 81.
+# Max flows of one sandbox in the machine's table of connections, and max new flows per second (decision 81).
 MAX_FLOWS, FLOWS_PER_SECOND = 4096, 200
 
 
@@ -36,7 +36,7 @@ class Place:
 
     bridge: str
     network: IPv4Network
-    # The egress proxy's; None: it has no user of its own.
+    # Number of the egress proxy's user; None: it has no user of its own.
     proxy_user: int | None = None
 
     @property
@@ -71,7 +71,7 @@ class Allowed:
         return Allowed(**{name: mine - getattr(other, name) for name, mine in self.sets()})
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether anything is allowed."""
         return any(elements for _, elements in self.sets())
 
     def sets(self) -> Iterator[tuple[str, frozenset[str]]]:
@@ -108,7 +108,7 @@ def element(*parts: object) -> str:
 
 
 def ruleset(place: Place, allowed: Allowed) -> str:
-    """Both tables, in one transaction that replaces those that are there."""
+    """The text that replaces both tables in one transaction, whether or not they exist."""
     sets = "".join(_set(name, elements) for name, elements in allowed.sets())
     local, denied = ", ".join(map(str, LISTED_ONLY)), ", ".join(map(str, NEVER))
     proxy, jump = ("", "") if place.proxy_user is None else (OF_PROXY, FROM_PROXY)
@@ -121,13 +121,13 @@ def ruleset(place: Place, allowed: Allowed) -> str:
 
 
 def removal(place: Place) -> str:
-    """Both tables removed, if they are there."""
+    """The text that removes both tables, if they exist."""
     lines = [f"add table {family} {place.bridge}\ndelete table {family} {place.bridge}\n" for family in FAMILIES]
     return "".join(lines)
 
 
 def changed(place: Place, change: RulesChange) -> str:
-    """The elements of a change. Elements that are there already, or are gone already, are no error."""
+    """The text that changes elements. An element that exists already, or is removed already, is no error."""
     lines = [_elements("add", place, name, elements) for name, elements in change.remove.sets() if elements]
     lines += [_elements("delete", place, name, elements) for name, elements in change.remove.sets() if elements]
     lines += [_elements("add", place, name, elements) for name, elements in change.add.sets() if elements]
@@ -174,14 +174,15 @@ def _read_part(found: Any) -> str:
 FAMILIES = ("inet", "bridge")
 # Each packet of a sandbox or to it is checked, not only the first of a connection: closed egress ends open
 # connections, and no server can continue to send datagrams. Replies to the node's own connections pass. Model servers
-# are named by the address that the sandbox sent to: the node may forward it to a container. `arp` and `ip` in the
-# bridge's table: not every kernel can match a bridge's name there.
+# are named by the address that the sandbox sent to: the node may forward it to a container. The bridge's table matches
+# `arp` and `ip`, because not every kernel can match a bridge's name there.
 #
-# Without the bridge, packets to sandboxes would take the default route, with the sandboxes' keys: they are rejected, by
-# ICMP, which `routes.is_reachable` tells from a response. A reset would end connections that could wait for the bridge.
+# Without the bridge, packets to sandboxes, and the sandboxes' keys in them, would take the default route. So they are
+# rejected by ICMP, which `routes.is_reachable` distinguishes from a response. A TCP reset would end connections that
+# could wait for the bridge.
 #
-# The kernel does not count TCP connections that are closed and stay in the table for two minutes, so their rate is
-# limited, too. The sets hold an element for each address of the largest network.
+# The kernel does not count closed TCP connections, which stay in the table for two minutes, so the rate of new ones is
+# limited, too. The sets have room for an element for each address of the largest network.
 TABLES = """
 table inet BRIDGE {
   SETS
@@ -251,8 +252,8 @@ table bridge BRIDGE {
   }
 }
 """
-# Whatever the proxy is made to do, it reaches public addresses of others only, and name servers, which may be private
-# or this machine's.
+# Whatever the proxy is made to do, it reaches only public addresses of other machines, and name servers, which may be
+# private or this machine's.
 OF_PROXY = """\
   chain from_proxy {
     ct direction reply accept

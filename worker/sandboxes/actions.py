@@ -31,7 +31,7 @@ from worker.sandboxes.status_writer import StatusWriter
 log = structlog.get_logger()
 
 MAX_CREATE_SECONDS = 40
-# Waits of one run, and their length in seconds, for the engine to remove a container. Later runs wait further.
+# Max waits of one run for the engine to remove a container, and their length in seconds. Later runs continue to wait.
 MAX_REMOVAL_WAITS, REMOVAL_SECONDS = 100, 0.1
 # Actions that bring the container to the desired state, from any former one.
 APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
@@ -61,7 +61,7 @@ class SandboxActions:
         self._has_started = False
         # This run has sent the init request; before that, a claimed warm sandbox is assumed to await it.
         self._init_requested = False
-        # In this run the agent server took its keys or was unpaused with them, and has not booted since.
+        # In this run, the agent server accepted its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
         # The observation for which the sandbox's network rules were written last.
         self._admitted: ContainerStatus | None = None
@@ -94,10 +94,10 @@ class SandboxActions:
         return observed
 
     def await_removal(self) -> None:
-        """Give the engine time for a removal.
+        """Wait for the engine to remove the container.
 
         Raises:
-            EngineUnavailable: it takes too long for this run.
+            EngineUnavailable: the removal takes too long for this run.
         """
         self._removal_waits += 1
         if self._removal_waits > MAX_REMOVAL_WAITS:
@@ -131,7 +131,7 @@ class SandboxActions:
         return health
 
     def _require_route(self) -> None:
-        """Check, before a response or its lack counts, that the sandbox's address leads to this machine's bridge."""
+        """Check, before a response or its absence counts, that the sandbox's address leads to this machine's bridge."""
         if (problem := self._context.network.find_route_problem()) is not None:
             raise EngineUnavailable(problem)
 
@@ -210,8 +210,8 @@ class SandboxActions:
         except (AgentServerUnreachable, WrongServer):
             if requested_before:
                 raise
-            # The server was assumed to await its init request, unprobed. It may be booting; or a worker that died
-            # has initialized it, and its init key is no longer valid. The next probe shows which.
+            # The server was assumed, without a probe, to await its init request. It may still be booting; or a worker
+            # that died has initialized it, and its init key is no longer valid. The next probe shows which.
 
     def _create(self) -> None:
         request = container_request(

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 # The timeout of all interrupts together: a pause, a stop or a delete waits for them.
 INTERRUPT_SECONDS = 5.0
-# Seconds between two probes of a booting server: the first and the longest pause, and the factor between two.
+# Pauses between probes of a booting server, in seconds: the first, the longest, and the factor between two pauses.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.25, 1.5
 
 

@@ -1,7 +1,7 @@
 """The logs of sandboxes' containers: kept before a container is removed, and read while it exists.
 
-No action depends on a log. So an error while a log is read is only logged here, in bounded time. It never fails or
-repeats an action on the sandbox.
+No action depends on a log. So the time to read one is bounded, and an error while it is read is only logged. It never
+makes an action on the sandbox fail or repeat.
 """
 
 from datetime import datetime
@@ -26,16 +26,16 @@ log = structlog.get_logger()
 
 # Containers in other states have printed nothing, or no longer exist.
 PRINTING = (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.EXITED, ContainerState.DEAD)
-# A reading of at most this age serves another request as well. The API accepts one second, and the clocks of its
-# machine and of this one may differ: a request that waits must get a reading.
+# A reading of at most this age serves another request as well. The API accepts readings of up to one second, and the
+# clocks of its machine and of this one may differ: a request that waits must get a reading.
 FRESH_SECONDS = 0.25
 # How long the log of an existing container is stored if no logs are to be kept.
 MIN_KEPT_SECONDS = 60.0
 DAY_SECONDS = 24 * 60 * 60
-# Lines and characters that explain a failure in its detail.
+# Max lines and characters of a log in the detail of a failure.
 LAST_LINES, LAST_CHARACTERS = 30, 8_000
 NOTHING = StoredText()
-# Readings for requests at a time. Their engine may hang, and other jobs need threads, too.
+# Max concurrent readings for requests: their engine may hang, and other jobs need threads, too.
 _places = BoundedSemaphore(8)
 
 

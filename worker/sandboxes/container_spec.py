@@ -19,10 +19,11 @@ from worker.network import proxy
 from worker.network.proxy import PROXY_LABEL
 
 NAME_PREFIX = "aw-"
-# Of the networks of isolated sandboxes.
+# Prefix of the names of isolated sandboxes' networks.
 NETWORK_PREFIX = "agent-workspace-"
-# The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
-# On the volume, as the root may be read-only. The default image's server removes its content when it has read it.
+# The configuration file that the agent server reads at boot. Keys are in this file, and not in the environment, which
+# `docker inspect` shows. It is on the volume, because the root may be read-only. The default image's server removes its
+# content after reading it.
 CONFIG_PATH = "/workspace/.agent-server.json"
 # The path in containers without the label, which earlier versions created.
 FORMER_CONFIG_PATH = "/etc/agent-workspace/server.json"
@@ -78,7 +79,7 @@ def container_request(
     """The request that creates the sandbox's container.
 
     Args:
-        network: where it is; None: on the engine's own bridge.
+        network: the container's network; None: the engine's own bridge.
         disk_bytes: the size of its disk if the spec has none; 0: no limit.
     """
     proxied = _proxy_variables(spec, network)
@@ -135,7 +136,7 @@ def init_config(session_key: str, *, node_id: str, webhook_url: str) -> dict[str
 
     Args:
         session_key: the sandbox's.
-        node_id: the node of the container. With each webhook the agent server names it.
+        node_id: the node of the container, which the agent server names in each webhook.
         webhook_url: the URL that webhooks are sent to.
     """
     return {

@@ -20,7 +20,7 @@ def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: Conta
     """
     match observed.state:
         case ContainerState.ABSENT:
-            # A volume alone does not show if it was used. A claim gets a container, which shows it before it starts.
+            # A volume alone does not show whether it was used. A claimed sandbox's container shows it before it starts.
             return is_pools_volume(observed) and sandbox.owner_id is None and sandbox.ready_at is not None
         case ContainerState.CREATED:
             return sandbox.owner_id is not None and _has_new_files(context, sandbox)
@@ -56,7 +56,7 @@ def _ask_server(server: AgentServer) -> bool | None:
 
 
 def _takes_row_key(server: AgentServer) -> bool:
-    """Whether a worker has sent it the row's key, and died before it could write that."""
+    """Whether the server accepts the row's key: a worker may have sent it, and died before it could record that."""
     try:
         return server.answers()
     except WrongServer:

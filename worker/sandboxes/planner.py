@@ -1,4 +1,4 @@
-"""The planner: a pure function from the desired state and the engine as it is now to the next action (law 2)."""
+"""The planner: a pure function from the desired state and the observed state to the next action (law 2)."""
 
 from enum import StrEnum, auto
 
@@ -48,7 +48,7 @@ class Health(StrEnum):
 REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
 # Actions that another node's engine may execute where this one refuses.
 RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
-# Actions that boot a sandbox or wait for its boot: an owner has few at a time.
+# Actions that boot a sandbox or wait for its boot, of which an owner may have only a few at a time.
 BOOTING = frozenset({Action.CREATE, Action.START, Action.AWAIT_HEALTH})
 # Actions that pause, stop or remove a sandbox: without them, it would keep costing money after its owner ended it.
 ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})

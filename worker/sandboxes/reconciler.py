@@ -1,6 +1,6 @@
 """The reconcile loop: observe the container, plan, execute one action, and repeat until the desired state is reached.
 
-Where it can't be reached, the loop ends with the status ERROR and a reason.
+If it can't be reached, the loop ends with the status ERROR and a reason.
 """
 
 import time
@@ -39,7 +39,7 @@ ACTION_REASONS = {
     Action.START: Reason.START_FAILED,
     Action.INITIALIZE: Reason.INITIALIZE_FAILED,
 }
-AWAITED = {DoorUnavailable: Reason.DOOR_UNAVAILABLE, MissingKey: Reason.SECRET_KEY_MISSING}  # without a max
+AWAITED = {DoorUnavailable: Reason.DOOR_UNAVAILABLE, MissingKey: Reason.SECRET_KEY_MISSING}  # retried without a max
 
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
@@ -48,7 +48,7 @@ def reconcile(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> bool:
-    """Write the observed state of a sandbox whose desired state was observed: no action is executed, no wait is made.
+    """Write the observed state of a sandbox whose desired state was observed, without executing an action or waiting.
 
     Args:
         silent_seconds: for how long its agent server is known not to have responded.
@@ -69,7 +69,7 @@ class SandboxReconciler:
     def __init__(
         self, context: WorkerContext, sandbox: Sandbox, *, status_only: bool = False, silent_seconds: float = 0.0
     ) -> None:
-        """Take the row as claimed; its fencing token is shown with every write."""
+        """Take the row as claimed; every write checks its fencing token."""
         self._context = context
         self._sandbox = sandbox
         self._status_writer = StatusWriter(context, sandbox)
@@ -157,7 +157,7 @@ class SandboxReconciler:
         raise Retry("a pause, a stop or a delete never gives up")
 
     def _write_reached(self, action: Action, observed: ContainerStatus) -> bool:
-        """Write the reached state with the generation it is for: that spares the check before. False: overtaken."""
+        """Write the reached state with its generation, which makes a check beforehand unnecessary. False: overtaken."""
         try:
             self._status_writer.write_final(action, observed, has_executed=self._actions.has_executed)
         except LeaseLost:
@@ -167,7 +167,7 @@ class SandboxReconciler:
         return True
 
     def _may_probe_again(self) -> bool:
-        """Whether to observe and probe again: another container may have got the observed port meanwhile."""
+        """Whether to observe and probe again: another container may have got the observed address meanwhile."""
         self._wrong_server_count += 1
         if self._wrong_server_count >= MAX_WRONG_SERVERS:
             return False
@@ -189,7 +189,7 @@ class SandboxReconciler:
         return self._execute(Action.STOP, observed) and (not is_wanted or self._execute(Action.START, observed))
 
     def _is_overtaken(self) -> bool:
-        """Read the desired state before acting: a delete overtakes a start, and a lost lease ends everything."""
+        """Read the desired state before acting: a delete overtakes a start, and a lost lease ends the run."""
         newer = self._actions.find_newer()
         self._executed_since_fence_check = False
         if newer is not None:

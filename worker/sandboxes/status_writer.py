@@ -84,7 +84,7 @@ class StatusWriter:
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
             case Action.WRITE_DELETED:
-                self._context.network.withdraw(self._sandbox, observed)  # may have failed after the removal
+                self._context.network.withdraw(self._sandbox, observed)  # this may have failed after the removal
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:
@@ -160,7 +160,7 @@ class StatusWriter:
         return Reason(self._sandbox.desired_reason) if self._sandbox.desired_reason else None
 
     def _is_in_use(self, observed: ContainerStatus) -> bool:
-        """Whether a container runs or is paused whose row is to be deleted because it was stopped for too long."""
+        """Whether the container runs or is paused, although its row is to be deleted for being stopped for too long."""
         row, alive = self._sandbox, [ContainerState.RUNNING]
         if row.status != Status.ERROR:
             alive.append(ContainerState.PAUSED)
@@ -180,7 +180,7 @@ class StatusWriter:
 
     def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
         """Write ERROR for a container that has exited or vanished without an action of this service."""
-        is_lost = self._sandbox.reason == Reason.NODE_LOST  # another node wrote it, unseen
+        is_lost = self._sandbox.reason == Reason.NODE_LOST  # written by another node, which has not seen the container
         if self._sandbox.status == Status.ERROR and not has_executed and not is_lost:
             if not self.disown(observed):
                 self._clean_up(observed)  # ERROR is written already; its first reason is the true one
@@ -216,8 +216,8 @@ class StatusWriter:
         """Write an observed state, and enqueue the jobs of its waiters.
 
         Args:
-            reached: the work on the desired state ends with it, so that its generation is observed.
-            releases_lease: nothing follows in this run.
+            reached: whether the work on the desired state ends with this write, which marks its generation as observed.
+            releases_lease: whether to release the lease, because nothing follows in this run.
         """
         generation = self._sandbox.generation if reached else None
         if reached and self._is_written(state):
@@ -241,7 +241,7 @@ class StatusWriter:
         self._context.publisher.publish(*waiting)
 
     def _measure_start(self) -> None:
-        """Measure a start: as a whole, and by phase if this run had all of it."""
+        """Measure a start: as a whole, and by phase if this run executed all of it."""
         row, total = self._sandbox, now() - self._sandbox.created_at
         source = StartSource.REFILL if row.owner_id is None else StartSource.POOL if row.boot_key else StartSource.BOOT
         phases = {"total": total.total_seconds()}

@@ -20,7 +20,7 @@ class Shell(Protocol):
 
 
 def with_variables(script: str, **variables: str) -> str:
-    """The script after the assignments of its variables."""
+    """The script, preceded by the assignments of its variables."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()) + script
 
 

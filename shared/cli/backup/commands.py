@@ -61,7 +61,7 @@ def _operations() -> "BackupOperations":
 
 
 def _run_beside_engine(action: str, folder: Path) -> None:
-    # A process of its own: only the worker's code knows the engine. -P: root runs no module of the current folder.
+    # In a separate process: only the worker's code knows the engine. -P: root must run no module of the current folder.
     command = [sys.executable, "-P", "-m", "worker.backup", action, str(folder)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
 

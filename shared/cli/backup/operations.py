@@ -9,12 +9,12 @@ from shared.cli.local.installation import LocalInstallation
 from shared.db import unfinished_restore
 from shared.users import api_keys
 
-# Sandboxes in one transaction, which takes less than 100 ms.
+# Sandboxes per transaction, which then takes less than 100 ms.
 BATCH = 50
 
 
 class BackupOperations(LocalInstallation):
-    """Backup and restore. `shared.backup.store` says which errors they raise."""
+    """Backup and restore. `shared.backup.store` documents the errors that they raise."""
 
     def back_up(self, folder: Path, passphrase: str | None) -> Manifest:
         """Write a backup into a new folder."""
@@ -40,7 +40,7 @@ class BackupOperations(LocalInstallation):
         return made, len(ids)
 
     def _keep_unknown_key(self) -> None:
-        """Rename the file of a first user's key that the database does not know: the service would print the key."""
+        """Rename the first user's key file if the database does not know the key, which a starting service prints."""
         file = self._settings.admin_key_file
         if not file.exists():
             return

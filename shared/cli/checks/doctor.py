@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shared.cli.checks.finding import Finding
 
 doctor = typer.Typer(add_completion=False)
-# Not imported by name: shared code knows neither side.
+# Imported by this name at run time, because shared code depends on neither the API nor the worker.
 MACHINE = "worker.machine"
 PARTS = ("all", "installation", "engine")
 

@@ -113,7 +113,7 @@ def _major(version: str) -> int:
 
 
 def _check_port(name: str, host: str, port: int, variable: str) -> Finding:
-    """Check that no other program than this service listens on a port."""
+    """Check that no program other than this service listens on a port."""
     try:
         with socket.create_connection((ANY_ADDRESS.get(host, host), port), timeout=SECONDS) as connection:
             connection.settimeout(SECONDS)

@@ -1,1 +1,1 @@
-"""Commands that open the database of this machine: an operator's."""
+"""Commands for operators, which open the database that this machine's settings name."""

@@ -1,4 +1,4 @@
-"""The installation that the environment names. What opens a database is slow to import, so commands do it."""
+"""The installation that the environment names. Its modules are slow to import: a command imports them when it runs."""
 
 from typing import TYPE_CHECKING
 

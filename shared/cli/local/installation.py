@@ -1,4 +1,4 @@
-"""One installation: its database, secret keys and first user. The commands of `shared.cli.app` call these classes."""
+"""One installation: its database, secret keys and first user. The commands of `shared.cli.app` use this class."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ class LocalInstallation:
         self.prepare()
 
     def prepare(self) -> None:
-        """Do the same for a database that is being restored.
+        """Do what `migrate` does, but without waiting, and even if a restore of the database is not finished.
 
         Raises:
             Conflict: see `migrate`.

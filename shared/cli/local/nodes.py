@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shared.sandboxes.drain import Drained
 
 POLL_SECONDS = 0.5
-# What new sandboxes have their files on.
+# The kinds of disk that nodes have for the files of new sandboxes, as tables show them.
 DISKS = {"image": "limited", "plain": "no limit"}
 HEADER = ("id", "status", "used", "capacity", "disks", "heartbeat", "detail")
 FIELDS = ("id", "status", "used", "capacity", "disks", "heartbeat_at", "detail")

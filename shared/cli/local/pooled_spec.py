@@ -23,7 +23,7 @@ class PooledSpec:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The texts by the names of columns."""
+        """The values for people, by column name."""
         spec = self.spec
         return {
             "image": spec.id,

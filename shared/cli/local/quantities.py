@@ -1,4 +1,4 @@
-"""Times and sizes as options write them, and as tables show them."""
+"""Durations and sizes: parsed from options, and formatted for tables."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The configuration in force, and what `make run` does before and beside the service's processes."""
+"""Commands that show the configuration in force, and those that `make run` calls before and beside its processes."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ from shared.cli.output import NAME, print_table, showing
 from shared.settings import Settings
 from shared.users.mcp_config import MASK, mask_url
 
-# Of a URL. Drivers take any character in a password, which the standard would have escaped.
+# The credentials in a URL. Drivers accept any character in a password, even those that must be escaped in a URL.
 CREDENTIALS = re.compile(r"(?<=://)\S+(?=@)")
 configuration = typer.Typer(help="Show the configuration.")
 first_user = typer.Typer(add_completion=False)

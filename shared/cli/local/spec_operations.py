@@ -65,7 +65,7 @@ def change_spec(
 
 
 class _WouldDelete(Exception):
-    """Roll the change back: it would delete `sandboxes` sandboxes."""
+    """Raised to roll back a change that would delete `sandboxes` sandboxes."""
 
     def __init__(self, sandboxes: int) -> None:
         super().__init__(sandboxes)

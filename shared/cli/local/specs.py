@@ -16,7 +16,7 @@ from shared.errors import Invalid
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-# More than any machine has. Linux has no more processes.
+# More than any machine has. The last one is the max number of processes on Linux.
 MAX_MEMORY_MB, MAX_CPUS, MAX_PIDS = 16 * 1024**2, 4096, 4 * 1024**2
 Default = Annotated[bool, typer.Option("--default", help="Make this spec the default.")]
 FreezeAfter = Annotated[

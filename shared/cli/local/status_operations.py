@@ -28,7 +28,7 @@ class ServiceStatus:
 
     Args:
         nodes: each with the number of its sandboxes.
-        sandboxes: their number by status, those that are deleted left out.
+        sandboxes: the number of sandboxes by status, without deleted ones.
         pools: the numbers of ready and of booting warm sandboxes by spec.
         backlogs: the rows that no worker has claimed yet, by kind.
     """
@@ -60,7 +60,7 @@ class ServiceStatus:
 
 
 def read_status(session: Session) -> ServiceStatus:
-    """The state as of now."""
+    """Read the current state."""
     used = node_registry.used_slots(session)
     return ServiceStatus(
         read_schema(session.connection()),
@@ -84,7 +84,7 @@ def read_logs(session: Session, sandbox_id: str, tail: int) -> dict[str, Any]:
 
 
 def due_seconds(backlog: Backlog) -> float:
-    """For how long the first overdue row has been due; 0: none is."""
+    """How long the oldest overdue row has been due, in seconds; 0: no row is overdue."""
     return max(0.0, (now() - backlog.oldest_due_at).total_seconds()) if backlog.oldest_due_at else 0.0
 
 

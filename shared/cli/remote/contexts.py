@@ -1,4 +1,4 @@
-"""Contexts: the services that this machine's user is logged in to, in a file that only they can read."""
+"""Contexts: the services that this machine's user is logged in to, in a file that only that user can read."""
 
 import json
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ class Contexts:
         return replace(self, current=name)
 
     def put(self, name: str, context: ServiceContext) -> "Contexts":
-        """These contexts and that one, which is in use then."""
+        """These contexts with that one added, and in use."""
         return Contexts(self.by_name | {name: context}, name)
 
     def remove(self, name: str) -> "Contexts":

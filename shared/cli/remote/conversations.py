@@ -35,10 +35,10 @@ DETAILS = (
 TASK = ("status", "reason", "detail", "sandbox_id")
 FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
 SECONDS = 600.0
-# The service responds as soon as a worker has ended the start.
+# Max time of a cancel request. The service responds as soon as a worker has ended the start.
 CANCEL_SECONDS = 30
 FOLLOW_SECONDS = 1.0
-# An agent that was just sent a message still shows how it ended before.
+# Polls without events before a final status counts: after a new message, the agent still has its previous status.
 QUIET_POLLS = 4
 Id = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 
@@ -199,14 +199,14 @@ def _find_task(service: RemoteService, conversation_id: str) -> dict[str, Any]:
 
 
 def _follow(service: RemoteService, hex_id: str, past: list[dict[str, Any]]) -> str:
-    """Print new events until the agent has ended; its execution status then."""
+    """Print new events until the agent has ended, and return its execution status."""
     seen, quiet = past, 0
     while True:
-        # Before the events: what the agent did until it ended is among them.
+        # Read before the events, so that these include everything that the agent did until it ended.
         status = service.get(f"{PATH}/{hex_id}")["execution_status"]
         quiet += 1
         since = find_cursor(seen)
-        # All that the next request finds again.
+        # The events that the next request returns again.
         seen = [event for event in seen if since is None or time_of(event) >= since]
         for event in _newer(service, hex_id, seen, since):
             _print_event(event)

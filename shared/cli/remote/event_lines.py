@@ -13,7 +13,7 @@ SILENT = (
     "ConversationStateUpdateEvent",
 )
 FAILURES = {"AgentErrorEvent": "error", "ConversationErrorEvent": "detail", "ServerErrorEvent": "detail"}
-# Of an action, the first of these is what the agent does.
+# Fields of an action. The first one that is present describes what the agent does.
 SUBJECTS = ("command", "path", "message", "query", "url", "thought")
 MAX_LENGTH = 2000
 

@@ -1,4 +1,4 @@
-"""The times of events, which agent servers state: they may be in any year, and in any form of ISO 8601."""
+"""The times of events as agent servers report them: in any year, and in any form of ISO 8601."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.clock import now
 
-# Reports of events overtake each other: the last ones are requested again.
+# How many of the last events are requested again, because reports of events may overtake each other.
 OVERLAP = 20
 LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -14,7 +14,7 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 def find_cursor(seen: Iterable[Mapping[str, Any]]) -> datetime | None:
     """The time from which to request events; None: from the first one.
 
-    Events that state a time in the future do not count: the service files them under the time of their reception.
+    Events with a time in the future are ignored: the service stores them under the time at which it received them.
     """
     current = now()
     past = sorted(time for event in seen if (time := time_of(event)) <= current)
@@ -22,7 +22,7 @@ def find_cursor(seen: Iterable[Mapping[str, Any]]) -> datetime | None:
 
 
 def time_of(event: Mapping[str, Any]) -> datetime:
-    """The time that an event states, or the latest possible one if that is out of range. Without a zone it is UTC."""
+    """The time of an event, or the latest possible one if it is invalid or out of range. Without a zone, it is UTC."""
     try:
         time = datetime.fromisoformat(event["timestamp"])
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""`agent-workspace login` and `logout`: a key by the device flow (RFC 8628), kept in a context."""
+"""`agent-workspace login` and `logout`: a key from the device flow (RFC 8628), stored in a context."""
 
 import socket
 import sys

@@ -20,10 +20,10 @@ ON_TERMINAL = ("id", "status", "reason", "last active")
 COLUMNS = ("id", "status", "reason", "sandbox_spec_id", "created_at", "last_active_at")
 DETAILS = (*COLUMNS, "pause_kind", "desired_status", "expires_at", "detail")
 HISTORY = ("at", "to_status", "reason", "pause_kind")
-# An agent server's exit code of a command that has timed out or was never started.
+# The exit code that an agent server reports for a command that has timed out or was never started.
 NO_EXIT_CODE = -1
 SECONDS = 180.0
-# What the response of a command takes longer than the command.
+# How much longer the response to a command may take than the command.
 ANSWER_SECONDS = 30.0
 Id = Annotated[str, typer.Argument(metavar="ID", help="The sandbox's id.")]
 
@@ -180,7 +180,7 @@ def await_status(service: RemoteService, sandbox_id: str, status: Awaited, secon
 
 
 def _printable(output: str | None, stream: TextIO) -> str:
-    """What a command has written: unchanged for a program, and without what controls a terminal for a person."""
+    """The output of a command: unchanged for a program; for a person, without characters that control a terminal."""
     text = output or ""
     return cell_text(text.replace("\r\n", "\n").expandtabs()) if stream.isatty() else text
 

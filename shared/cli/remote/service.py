@@ -43,7 +43,7 @@ STATUSES[TimedOut] = TIMEOUT
 
 
 class RemoteService:
-    """A service, used as the user of one key."""
+    """A service, used with one user's key."""
 
     def __init__(self, http: "httpx.Client") -> None:
         self._http = http
@@ -52,7 +52,7 @@ class RemoteService:
         """The response to a GET.
 
         Raises:
-            WorkspaceError: the service cannot be reached, or responds with an error. So do the other methods.
+            WorkspaceError: the service cannot be reached, or responds with an error. The other methods raise it, too.
         """
         return self.request("GET", path, query=query)
 
@@ -103,7 +103,7 @@ class RemoteService:
         """Send a command that completes later, wait for it for at most a minute, and return the response.
 
         Raises:
-            WorkspaceError: another state is desired by now.
+            WorkspaceError: another request has changed the desired state meanwhile.
         """
         wait = int(min(seconds, MAX_WAIT_SECONDS))
         with self.stream(method, path, query=query | {"wait": wait}, headers=headers) as response:
@@ -136,7 +136,7 @@ class RemoteService:
             raise Unavailable(f"cannot reach {self._http.base_url}: {text}") from None
 
     def list_all(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
-        """The items of a list, page by page, until there are `limit`."""
+        """At most `limit` items of a list, read page by page."""
         items: list[dict[str, Any]] = []
         page_id = None
         while len(items) < limit:
@@ -247,7 +247,7 @@ def read_id(text: str) -> str:
 
 
 def without_key(shown: dict[str, Any]) -> dict[str, Any]:
-    """A sandbox or a conversation as it is printed."""
+    """A sandbox or a conversation as it is printed: without its session key."""
     return {name: value for name, value in shown.items() if name != "session_api_key"}
 
 

@@ -16,7 +16,7 @@ from shared.cli.service.processes import run_processes
 from shared.errors import Conflict, Invalid, Unavailable
 from shared.settings import Settings
 
-# What the settings of all machines have in common, and what each invitation has.
+# The settings that all machines of a service share, and the variables that each invitation contains.
 SHARED = (
     "database_url",
     "redis_url",
@@ -29,7 +29,7 @@ SHARED = (
 REQUIRED = ("AW_DATABASE_URL", "AW_REDIS_URL", "AW_SECRET_KEYS", "AW_SANDBOX_API_URL")
 NAMES = {*REQUIRED, *(f"AW_{name.upper()}" for name in SHARED)}
 ENVIRONMENT = Path("var/env")
-# What a node runs: a worker, its door, and the filter before its engine.
+# A node runs neither the API nor Flower, but a worker, its door, and the engine filter.
 NODE_ONLY = ("web=0", "flower=0")
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 CONNECT_SECONDS = 5

@@ -1,4 +1,4 @@
-"""Commands that become a process of the service. They start it by its module's name: `shared` imports neither side."""
+"""Commands that become a process of the service. They start it by name: `shared` imports neither API nor worker."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def run_processes(counts: tuple[str, ...] | list[str]) -> NoReturn:
 
 
 def _become(module: str) -> NoReturn:
-    # -P: a folder of that name in the current one must not be taken for the service's.
+    # -P: a folder of the module's name in the current folder must not be run in place of the service's.
     os.execv(sys.executable, [sys.executable, "-P", "-m", module])  # noqa: S606
 
 
