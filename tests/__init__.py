@@ -1,1 +1,1 @@
-"""The tests, in the shape of the tree; what they share lies beside this file and in `services`."""
+"""The tests, in folders like those of the code. Shared code is in this folder, `fakes`, `fixtures` and `services`."""

@@ -37,7 +37,7 @@ pytest_plugins = [
 ]
 
 
-# Imports and test collection create a million permanent objects, and nothing else.
+# No garbage collection during imports and test collection, which create a million objects, all of them permanent.
 gc.disable()
 
 
@@ -118,7 +118,7 @@ def settings(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @cache
 def _test_settings() -> Settings:
-    # Reading what the environment does not have takes 2.5 ms each time.
+    # Reading the environment, which has none of these variables, takes 2.5 ms each time.
     return Settings(secret_keys=SecretStr(SECRET_KEY), client_port=0)
 
 

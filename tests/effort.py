@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Effort(StrEnum):
-    """For whom tests run."""
+    """The effort of a test run: for `make unit`, for a change, or at night."""
 
     QUICK = "quick"
     CHANGE = "change"
@@ -28,18 +28,18 @@ _seed = 0
 
 
 def set_effort(effort: Effort, seed: int) -> None:
-    """Decide what `choose` and `first_seed` answer in this process."""
+    """Set the effort and the first seed of this process."""
     global _effort, _seed
     _effort, _seed = effort, seed
 
 
 def choose(*, quick: Value, change: Value, thorough: Value) -> Value:
-    """The one of these that is asked for: in `make unit`, for a change, at night."""
+    """The value for the effort of this process: in `make unit`, for a change, or at night."""
     return {Effort.QUICK: quick, Effort.CHANGE: change, Effort.THOROUGH: thorough}[_effort]
 
 
 def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """All combinations of these values at night; else so few that each value is in one at least."""
+    """All combinations of these values at night; otherwise the fewest in which each value occurs."""
     if is_thorough():
         return list(product(*axes))
     return [tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))]
@@ -51,12 +51,12 @@ def is_thorough() -> bool:
 
 
 def first_seed() -> int:
-    """Where a test that counts through seeds begins: at 0, and at night at the number that pytest's header names."""
+    """The first seed of tests that iterate over seeds: 0, or at night the number in pytest's header."""
     return _seed
 
 
 def new_seed() -> int:
-    """A seed that no run has had."""
+    """A random seed, different from those of earlier runs."""
     return random.SystemRandom().randrange(1, 10**9)
 
 

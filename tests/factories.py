@@ -44,7 +44,7 @@ class Person:
         return {"Authorization": f"Bearer {self.key}"}
 
 
-# Whether a row of that id is there.
+# Queries for a row with a given id.
 _ID_OF = {table: select(col(table.id)).where(col(table.id) == bindparam("id")) for table in (SandboxSpec, Node)}
 
 
@@ -100,7 +100,7 @@ def session_key_of(sandbox: Sandbox) -> str:
 
 
 def fill_columns(table: type[SQLModel], **columns: Any) -> Columns:
-    """A value for each column that may be empty; columns that are not of a plain type stay empty."""
+    """A value for each nullable column; columns that are not of a plain type stay null."""
     kinds = {name: set(get_args(field.annotation)) for name, field in table.model_fields.items()}
     found = {name: next(iter(kind - {NoneType})) for name, kind in kinds.items() if NoneType in kind}
     return {name: VALUES.get(kind) for name, kind in found.items()} | columns
@@ -175,7 +175,7 @@ def _settled(status: Status) -> Columns:
 
 
 def _add(database: Database, row: Row) -> Row:
-    """Insert the row; it is then as after a commit. A session would take three times as long for it."""
+    """Insert the row, and leave it as after a commit. A session would take three times as long."""
     with database._writing.begin() as connection:
         _insert(connection, row)
     return row
@@ -191,7 +191,7 @@ def _get_or_add(database: Database, row: Named) -> Named:
 
 
 def _insert_missing(connection: Connection, *rows: SandboxSpec | Node) -> bool:
-    """Insert those whose ids are not there; whether it did so with all."""
+    """Insert the rows whose ids do not exist; return whether none existed."""
     missing = [row for row in rows if not connection.execute(_ID_OF[type(row)], {"id": row.id}).all()]
     for row in missing:
         _insert(connection, row)

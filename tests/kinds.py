@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-# The values of every fixture's parameter that decides about the database.
+# The values of the fixture parameters that select a database.
 DATABASES = ("sqlite", "postgresql")
 DATABASE_PARAMETER = re.compile(rf"(?<=[\[-])({'|'.join(DATABASES)})(?=[\]-])")
 KINDS = {
@@ -36,7 +36,7 @@ REAL_FOLDERS = (
     "tests/worker/engine/test_disks.py",
 )
 REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
-# Fixtures that return what is defined there need an engine, whatever their names are.
+# Fixtures that return a type from one of these modules need an engine, whatever their names are.
 REAL_HOMES = (
     *(f"tests.services.{name}." for name in ("agent_servers", "client", "deployment", "engine", "engine_proxy")),
     *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry")),
@@ -46,11 +46,11 @@ REAL_HOMES = (
     "tests.isolation.network.",
     "worker.engine.",
 )
-# They listen where sandboxes reach them, for a fake that does not ask them, too.
+# Fixtures that listen on the bridge, where sandboxes reach them, even for a fake that sends them no requests.
 ON_THE_BRIDGE = {"contract_model", "receiver"}
-# Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
+# Prefixes of parameters that need an engine: of fixtures like `params=["fake", "docker"]`, or the names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
-# One agent server of each image is for all tests that ask for one of these, or for what is defined there.
+# All tests with one of these fixtures, or with a fixture of a type from this module, share one agent server per image.
 AGENT_SERVERS = {"sandbox_url", "tiny_url"} | ON_THE_BRIDGE
 AGENT_SERVERS_HOME = "tests.services.agent_servers."
 NO_RERUN = (
@@ -80,7 +80,7 @@ NO_RERUN = (
     "tests/worker/sandboxes/test_plan_walk.py",
     "tests/worker/conversations/test_start_interruptions.py",
 )
-# It is asked for several times, of ten thousand tests.
+# Caches the kind of a test, which is needed several times for each of ten thousand tests.
 _KIND = pytest.StashKey[str]()
 
 
@@ -107,7 +107,7 @@ def _find_kind(item: pytest.Item) -> str:
 
 
 def group_of(item: pytest.Item) -> str:
-    """The tests that share an engine, a service or an agent server that takes long to start; empty: it shares none."""
+    """The group of tests that share an engine, service or agent server that takes long to start; empty: none."""
     if kind_of(item) == "unit":
         return ""
     if any(name in AGENT_SERVERS or _returns(fixture.func, AGENT_SERVERS_HOME) for name, fixture in _fixtures(item)):
@@ -118,7 +118,7 @@ def group_of(item: pytest.Item) -> str:
 
 
 def parameters_of(item: pytest.Item) -> set[str]:
-    """The words among the values that a test, or one of its fixtures, is given."""
+    """The strings among the parameters of a test and of its fixtures."""
     callspec = getattr(item, "callspec", None)
     return {value for value in callspec.params.values() if isinstance(value, str)} if callspec else set()
 
@@ -134,7 +134,7 @@ def _is_real(name: str, fixture: pytest.FixtureDef[Any]) -> bool:
 
 @cache
 def _returns(fixture: Any, *wanted: str) -> bool:
-    """Whether a fixture says that it returns or yields something that is defined in one of these modules."""
+    """Whether a fixture is annotated to return or yield a type that is defined in one of these modules."""
     returned = getattr(fixture, "__annotations__", {}).get("return")
     return any(f"{home}.".startswith(wanted) for home in _homes_of(returned))
 

@@ -1,7 +1,7 @@
-"""Test selection: a pytest plugin that marks each test by its needs, and its options.
+"""Test selection: a pytest plugin with options, which marks each test by its needs.
 
 `unit` tests need no Docker Engine. `real` tests start engines, sandboxes or the service's processes. `drill` and
-`chaos` tests break these on purpose. A test has one of these marks, by its fixtures and its folder, and none by hand.
+`chaos` tests break these on purpose. Each test gets one of these marks by its fixtures and its folder, never by hand.
 """
 
 import zlib
@@ -30,8 +30,9 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 
 # --- what is left out ------------------------------------------------------------------------------------------------
 
-# Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; those
-# that wait for timeouts of what stalls or is hostile; filled stores and recordings; and sweeps over all operations.
+# Left out of `make unit`: tests of tests, of deployment, of servers and of a real broker, which start processes; tests
+# that wait for the timeouts of stalled or hostile peers; tests with filled databases or recordings; and tests of all
+# operations.
 NOT_IN_THE_INNER_LOOP = (
     "tests/api/agent_server/test_hostile_operations.py",
     "tests/api/lists/test_conditional.py",
@@ -78,7 +79,7 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/worker/test_traces.py",
     "tests/worker/workspace/setup/test_clones.py",
 )
-# Rooms without a test of another kind: `-m real` does not even import them.
+# Folders that contain only unit tests: `-m real` does not even import them.
 UNIT_FOLDERS = (
     "tests/api/",
     *(f"tests/contract/{room}/" for room in ("defects", "surface")),
@@ -90,15 +91,15 @@ UNIT_FOLDERS = (
     *(f"tests/worker/{room}/" for room in ("conversations", "leasing", "locks", "loops", "sandboxes", "workspace")),
 )
 ONLY_POSTGRESQL = "only-postgresql"
-# For a change: on one database, operations are recorded and installations made once for all drills; chaos has another.
+# For a change, drills run on one database: operations are recorded and installations made once; chaos has the other.
 ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
-# PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
+# PostgreSQL's types reject more values: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
 _FOLDERS = pytest.StashKey[dict[tuple[pytest.Collector, Path], pytest.Collector | None]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What a developer or a stage can choose."""
+    """Add the options that a developer or a stage can choose."""
     group = parser.getgroup("selection")
     group.addoption(
         "--database",
@@ -125,7 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """What decides which tests run, and how they can be run again."""
+    """Show the options that decide which tests run, and with which they can be run again."""
     header = [f"selection: --database {config.option.database} --seed {config.option.seed}"]
     if config.option.database != "sqlite" and not has_room(MEMORY):
         header.append("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, which takes much longer")
@@ -133,7 +134,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what the inner loop leaves out, or what has no real test where only these are asked for."""
+    """Do not even import what the inner loop leaves out, or files without real tests if only these are selected."""
     if not collection_path.is_relative_to(config.rootpath):
         return None
     name = str(collection_path.relative_to(config.rootpath)) + "/" * collection_path.is_dir()
@@ -147,8 +148,9 @@ def pytest_collect_directory(
 ) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
     """Keep one node per folder.
 
-    For a file among its arguments pytest collects the folder above it once more, with new nodes for the folders below
-    it. The fixtures of a `conftest.py` belong to the first node only: tests below another had a plugin's instead.
+    For a file among its arguments, pytest collects the file's folder once more, with new nodes for the folders in it.
+    The fixtures of a `conftest.py` belong to the first node only: tests below another node would get a plugin's
+    instead.
     """
     folders = parent.session.stash.setdefault(_FOLDERS, {})
     found = yield
@@ -157,7 +159,7 @@ def pytest_collect_directory(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test, and leave out those of databases, and of nights, that are not asked for."""
+    """Mark every test, and deselect those for databases or for nights that are not selected."""
     for item in items:
         item.add_marker(kind_of(item))
         if item.nodeid.startswith(NO_RERUN):
@@ -179,7 +181,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def put_longest_first(items: list[pytest.Item]) -> None:
-    """Sort by what the tests took before; a group is as long as its tests together, and stays together."""
+    """Sort tests by their durations in earlier runs; a group counts as long as all its tests, and stays together."""
     durations = read_durations()
     marks = {item: item.get_closest_marker("xdist_group") for item in items}
     groups = {item: str(mark.args[0]) if mark else "" for item, mark in marks.items()}
@@ -188,7 +190,7 @@ def put_longest_first(items: list[pytest.Item]) -> None:
 
 
 def select_databases(items: Iterable[pytest.Item], database: str, *, thorough: bool) -> Iterable[pytest.Item]:
-    """Those of the tests that run with these options."""
+    """The tests that run with these options."""
     variants: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         variants[DATABASE_PARAMETER.sub("", item.nodeid)].append(item)
@@ -215,7 +217,7 @@ def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: 
 
 
 def database_of(item: pytest.Item) -> str | None:
-    """The database that a test runs on, by its parameter or by what it asks for."""
+    """The database that a test runs on, by its parameter or its fixtures; None: it needs none."""
     if found := parameters_of(item) & set(DATABASES):
         return found.pop()
     fixtures = set(getattr(item, "fixturenames", ()))

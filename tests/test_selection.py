@@ -36,7 +36,7 @@ KNOWN = {
     "tests/drills/faults/test_points_cover_writes.py::test_each_write_is_in_some_operation[sqlite]": "drill",
     "tests/drills/chaos/test_chaos.py::test_promise_is_kept[sqlite]": "chaos",
 }
-# Tests that share what takes long to start, in one file or in several.
+# Tests that share a slow fixture, in one file or in several, and their groups.
 GROUPS = {
     "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "agent_servers",
     "tests/worker/agent_server/test_webhooks.py::TestEvents::test_begin_with_the_whole_state[tiny]": "agent_servers",
@@ -78,7 +78,7 @@ def test_nothing(): 1
 
 @pytest.fixture(scope="module")
 def collecting() -> Iterator[ForkedProgram]:
-    """Pytest, imported once: that takes longer than to collect these tests."""
+    """A process that imports pytest once, because the import takes longer than to collect these tests."""
     with forked_program("tests.fakes.collecting") as program:
         yield program
 

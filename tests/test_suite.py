@@ -8,10 +8,10 @@ from tests.services.directories import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
 MAX_LINES = 300
-# Remove what has been split; add nothing.
+# Only remove entries, when a file has been split or a test has got an assertion; add none.
 STILL_LONGER: set[str] = set()
 STILL_WITHOUT: set[str] = set()
-# Functions that raise AssertionError, besides those whose names begin so.
+# Functions that raise AssertionError, besides those whose names begin with the prefixes below.
 ASSERTING = {"eventually", "raises", "go", "run_state_machine_as_test"}
 ASSERTING_PREFIXES = ("assert_", "await_")
 
@@ -61,6 +61,6 @@ def asserts(test: ast.FunctionDef) -> bool:
 
 
 def calls_one(node: ast.Call) -> bool:
-    """Whether a function is called that asserts."""
+    """Whether the called function asserts."""
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return called in ASSERTING or called.startswith(ASSERTING_PREFIXES)

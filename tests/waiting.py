@@ -11,14 +11,14 @@ MAX_SECONDS = 1.0
 def eventually(
     condition: Callable[[], Result], *, deadline_seconds: float = 120, interval_seconds: float = 0.02
 ) -> Result:
-    """Ask until the answer is true, and give that answer. The longer it takes, the less often: asking takes processor.
+    """Poll a condition until it is true, and return its result. The interval grows, because polling costs CPU time.
 
     Args:
-        deadline_seconds: far longer than it takes on an idle machine, on which no test may depend.
-        interval_seconds: before the second question; later ones wait a tenth of the time so far, at most a second.
+        deadline_seconds: the timeout, far longer than an idle machine needs, because no test may depend on idleness.
+        interval_seconds: the first pause; later pauses are a tenth of the time so far, at most a second.
 
     Raises:
-        AssertionError: it did not become true in time; the last answer is named.
+        AssertionError: the condition did not become true in time; the message has its last result.
     """
     began = time.monotonic()
     while not (answer := condition()):
@@ -30,5 +30,5 @@ def eventually(
 
 
 def pause(began: float, interval_seconds: float) -> None:
-    """Sleep before the next question: a tenth of the time since `began`, at least that long, at most a second."""
+    """Sleep before the next poll: a tenth of the time since `began`, at most a second, but at least the interval."""
     time.sleep(max(interval_seconds, min((time.monotonic() - began) / 10, MAX_SECONDS)))

@@ -70,8 +70,8 @@ async def never() -> dict[str, Any]:
 def measure_max_stall(work: Awaitable[None]) -> float:
     """Run `work` on an event loop; return the longest stall of another task.
 
-    Measured in seconds of this process's processor time, for all its threads: one that holds the interpreter's lock
-    stalls the loop, and a machine that is busy with other work does not.
+    The stall is measured in seconds of this process's CPU time, for all its threads: a thread that holds the
+    interpreter's lock stalls the loop, and a machine that is busy with other work does not.
     """
 
     async def measure() -> float:

@@ -6,7 +6,7 @@ from tests.docs.documents import read_page, read_section
 
 ROW = re.compile(r"^\| `([A-Z]+ /\S*)` \| (\w+) \| (.+) \|$", re.MULTILINE)
 REFERENCE = read_page("reference/api.md")
-# Each with the key that it requires and with its description.
+# Each operation, with the key that it requires and with its description.
 ROWS = ROW.findall(REFERENCE)
 
 
@@ -20,7 +20,7 @@ def operations_with_key(kind: str) -> set[str]:
     return {operation for operation, key, _ in ROWS if key == kind}
 
 
-# Each as `GET /alive`.
+# All operations, in the form `GET /alive`.
 EVERY = sorted(operation for operation, _, _ in ROWS)
 CHANGING = {operation for operation in EVERY if not operation.startswith("GET ")}
 DEPRECATED = {operation for operation, _, _ in ROW.findall(read_section(REFERENCE, "Legacy V0 API"))}

@@ -28,7 +28,7 @@ def test_first_request_does_not_wait_for_the_analysis_of_routes() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# The provider of OpenTelemetry can be set once in a process.
+# The provider of OpenTelemetry can be set only once in a process.
 TELEMETRY = """
 from fastapi.testclient import TestClient
 from opentelemetry import trace

@@ -25,7 +25,7 @@ BODIES: dict[str, bytes] = {
     "not JSON": b"s3cr3t-value",
     "invalid UTF-8": b'{"title": "\xff\xfe", "id": "\xff"}',
     "too deep": b"[" * DEEP,
-    # A tenth, because 100,000 lists exceed the limit of lists.
+    # A tenth of the depth, because 100,000 lists exceed the limit on lists.
     "too deep, and closed": b"[" * (DEEP // 10) + b"]" * (DEEP // 10),
     "too deep objects": b'{"a":' * DEEP,
     "too deep, with an escaped NUL": b'["\\u0000",' * DEEP,

@@ -18,11 +18,11 @@ from tests.services.foreign_locks import locked_row
 pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
 LOCK_SECONDS = 8.0
-# Less than the wait for a lock, although a loaded machine writes 140 errors meanwhile.
+# Shorter than the wait for a lock, although a loaded machine writes 140 errors meanwhile.
 PROMPT_SECONDS = 6.0
 # Between two rounds of the other user's requests.
 PAUSE_SECONDS = 0.1
-# A few more than `api.app.THREADS`, for each of which a client's thread needs processor time.
+# A few more than `api.app.THREADS`, because the client's thread for each request needs CPU time.
 REQUESTS = 140
 # A row of each table that a create locks.
 LOCKED = {"node": NODE_ID, "sandbox_spec": SPEC_ID}

@@ -15,7 +15,7 @@ from tests.factories import Person
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_writes_name_the_full_disk(client: TestClient, database: Database, user: Person) -> None:
     def leave_no_room(connection: Any, _record: object) -> None:
-        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        connection.execute("PRAGMA max_page_count = 1")  # SQLite makes it the current number of pages
 
     database.engine.dispose()
     event.listen(database.engine, "connect", leave_no_room)

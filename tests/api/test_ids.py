@@ -85,7 +85,7 @@ def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: Person, met
 
 
 def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: Person, sandbox: Sandbox) -> None:
-    """V1's ids of sandboxes are any texts: a client may still know one of another service."""
+    """In V1, any text may be a sandbox's id, so a client may still know one of another service."""
     asked = ["oh-agent-server-1", sandbox.id, ""]
     answer = client.get(f"{API}/sandboxes", params={"id": asked}, headers=user.headers)
     assert [item and item["id"] for item in answer.json()] == [None, sandbox.id, None], answer.text

@@ -30,7 +30,7 @@ WRITES: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-# For tests in which no request waits for a lock, because a loaded machine may need more time.
+# For tests that compare no duration with the timeout, because a loaded machine may need more time.
 ALONE = pytest.mark.parametrize("lock_seconds", [1.0])
 
 

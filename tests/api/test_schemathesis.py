@@ -102,7 +102,7 @@ def test_responses_to_generated_requests_are_described(
 ) -> None:
     complaints: list[str] = []
     untried: set[str] = set()
-    # Nothing invalid can be generated for these. It takes a thousand attempts each to find out, at night.
+    # No invalid request can be generated for these operations; to check that takes a thousand attempts each, at night.
     without_cases = set() if mode.is_positive else {one.label for one in operations(client) if takes_anything(one)}
     for operation in operations(client):
         if operation.label in without_cases and not effort.is_thorough():

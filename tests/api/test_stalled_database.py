@@ -19,15 +19,15 @@ from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores
 
 STATEMENT_SECONDS, GRACE_SECONDS, QUEUE_SECONDS = 1.0, 0.5, 1.0
-# More than there are threads.
+# More requests than there are threads.
 REQUESTS = 130
-# A request that waits for a thread waits for others' timeouts first; a loaded machine adds to it.
+# A request that waits for a thread first waits for the timeouts of others, and a loaded machine adds to that.
 LIMIT_SECONDS = 3 * (STATEMENT_SECONDS + GRACE_SECONDS + QUEUE_SECONDS) + 10
 
 
 @pytest.fixture(scope="module")
 def stores() -> Iterator[tuple[Postgres, PostgresStores]]:
-    """A dedicated server: those of other tests must not stall."""
+    """A dedicated server, because the servers of other tests must not stall."""
     with running_postgres() as server:
         stores = PostgresStores(server)
         yield server, stores

@@ -1,6 +1,6 @@
 """`python -m tests.bench.bare PORT`: an application with one route, which returns the last bytes that it received.
 
-It is the least that FastAPI can do, with the API's own server settings: the baseline of lists.
+It is the baseline of lists: the least that FastAPI must do for a response, with the API's own server settings.
 """
 
 import sys

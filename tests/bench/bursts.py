@@ -1,4 +1,4 @@
-"""A hundred starts at once: from a sufficient warm pool, and cold, beside a loop of bare containers."""
+"""A hundred starts at once, from a sufficient warm pool and cold, compared with a loop of bare containers."""
 
 import asyncio
 import time
@@ -63,7 +63,7 @@ def warm_burst(site: Site, image: str, name: str, runs: int) -> list[Figure]:
 
 
 def cold_burst(site: Site, image: str, name: str, runs: int) -> Figure:
-    """The time until the last sandbox is RUNNING, beside a bare loop with the best number of threads."""
+    """The time until the last sandbox is RUNNING, compared with a bare loop with the best number of threads."""
     ours: Runs = []
     bare: Runs = []
     for _ in range(runs):
@@ -98,7 +98,7 @@ async def _start(client: httpx.AsyncClient, image: str) -> tuple[float, str]:
     answer = await client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
     shown = answer.json()
-    while shown["status"] == "STARTING":  # longer than the longest wait of a request
+    while shown["status"] == "STARTING":  # the start takes longer than the longest wait of a request
         answer = await client.get(f"/api/v1/sandboxes/{shown['id']}")
         shown, seconds = answer.json(), time.perf_counter() - began
         await asyncio.sleep(0.2)

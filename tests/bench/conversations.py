@@ -1,4 +1,4 @@
-"""The start of a conversation in a warm sandbox, from POST to READY, beside the agent server's own create."""
+"""The start of a conversation in a warm sandbox, from POST to READY, compared with the agent server's own create."""
 
 import time
 
@@ -22,7 +22,7 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 
 
 def conversations(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
-    """Measure both in alternation. Each conversation is the first of its server, which loads its modules for it."""
+    """Measure both in alternation. Each conversation is its server's first, for which the server loads modules."""
     site.set_pool(image, 2)
     ours: Runs = []
     bare: Runs = []

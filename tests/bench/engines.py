@@ -1,4 +1,4 @@
-"""A list while no engine responds, beside the same list while one does. The API reads lists from the store."""
+"""A list while no engine responds, compared with the same list while one does. The API reads lists from the store."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,9 +1,9 @@
-"""Lists, beside a bare FastAPI route that returns the same bytes.
+"""Lists, compared with a bare FastAPI route that returns the same bytes.
 
 The benchmark has its own store of conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
-one without a response cache: "uncached" is the cost of a list of which a row has changed. Each list is requested by
-users with about a hundred conversations, a different one each time, and by one user with very many. A run sends the
-requests of one client in sequence, and then those of 16 clients at once. The bare route gets the same load right after.
+one without a response cache: "uncached" is the cost of a list after one of its rows changed. Each list is requested
+by users with about a hundred conversations, a different one each time, and by one user with very many. A run sends the
+requests of one client in sequence, then those of 16 clients at once. The bare route gets the same load right afterward.
 """
 
 from collections.abc import Callable, Iterator, Sequence

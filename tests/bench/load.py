@@ -1,6 +1,6 @@
-"""An HTTP client with a low cost: requests are built beforehand, and only the length of a response is parsed.
+"""An HTTP client that costs little CPU time: it builds requests beforehand, and parses only a response's length.
 
-It shares the processors with the server that it measures. `Load.client_cpu_seconds` is its own share.
+It shares the processors with the server that it measures. `Load.client_cpu_seconds` is its own CPU time.
 """
 
 import selectors

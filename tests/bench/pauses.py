@@ -1,4 +1,4 @@
-"""Pause and resume: POST to completion, beside the engine's own call."""
+"""Pause and resume, from POST to completion, compared with the engine's own call."""
 
 import time
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def _request(site: Site, sandbox_id: str, verb: str) -> None:
 
 
 def _await_rest(site: Site, container: str) -> None:
-    """Wait until the server is idle. After its boot it works for seconds, and longer if it is paused meanwhile."""
+    """Wait until the server is idle. It works for seconds after its boot, and longer if it is paused meanwhile."""
     eventually(lambda: _share(site, container) < AT_REST, deadline_seconds=60)
 
 
@@ -69,7 +69,7 @@ def _share(site: Site, container: str) -> float:
 
 
 def _used(site: Site, container: str) -> int:
-    """The processor time of a container so far, in nanoseconds."""
+    """The CPU time of a container so far, in nanoseconds."""
     stats = site.api.stats(container, stream=False, one_shot=True)
     return int(stats["cpu_stats"]["cpu_usage"]["total_usage"])
 

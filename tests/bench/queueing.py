@@ -1,4 +1,4 @@
-"""The queue: from the publish to the end of a Celery task that does nothing, beside a list of the broker."""
+"""The queue: from the publish to the end of a Celery task that does nothing, compared with a list in the broker."""
 
 import time
 from collections.abc import Callable

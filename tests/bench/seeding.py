@@ -225,7 +225,8 @@ def _analyze(engine: Engine) -> None:
 def _vacuum(connection: Connection) -> bool:
     """Vacuum; return whether all pages are marked all-visible.
 
-    A page is not marked before its commit, and commits near it, are in the log. Those may be other tests' commits.
+    A page is not marked before its commit, and commits close to that one, have been flushed to the log. The latter may
+    be other tests' commits.
     """
     connection.exec_driver_sql("CHECKPOINT")
     connection.exec_driver_sql("VACUUM")

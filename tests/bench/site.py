@@ -38,7 +38,7 @@ class Site:
     client: Client
     engine: DockerEngine
     api: APIClient
-    # The label of bare containers. The service removes containers with its own label and without a row.
+    # The label of bare containers: the service would remove containers that have its own label and no row.
     bare_installation: str
     # The processes of the service, including the broker.
     pids: Callable[[], list[int]]

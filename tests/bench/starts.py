@@ -1,4 +1,4 @@
-"""Starts: from the warm pool beside a bare `/api/init`, and cold beside a bare container."""
+"""Starts from the warm pool, compared with a bare `/api/init`, and cold starts, compared with a bare container."""
 
 import time
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def bare_container(site: Site, image: str) -> Iterator[Bare]:
 
 
 def warm(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
-    """A start that claims a warm sandbox, from POST to RUNNING, beside the init request to a bare server."""
+    """A start that claims a warm sandbox, from POST to RUNNING, compared with the init request to a bare server."""
     site.set_pool(image, 2)
     ours: Runs = []
     bare: Runs = []
@@ -83,7 +83,7 @@ def warm(site: Site, image: str, name: str, runs: int, samples: int) -> Figure:
 
 
 def cold(site: Site, image: str, name: str, runs: int) -> Figure:
-    """A cold start, from POST to RUNNING, beside a bare container until it is healthy."""
+    """A cold start, from POST to RUNNING, compared with a bare container until it is healthy."""
     ours: Runs = []
     bare: Runs = []
     for _ in range(runs):

@@ -120,7 +120,7 @@ def _fill(database: Database, owner: Person, size: int) -> None:
             with database.transaction() as session:
                 for row, own in ((sandbox, "session_key_digest"), (task, "conversation_id"), (conversation, "title")):
                     session.execute(insert(type(row)), _copies(row, own, min(BATCH, number - first)))
-    if database.engine.dialect.name == "postgresql":  # PostgreSQL does so by itself after a while, and SQLite does not
+    if database.engine.dialect.name == "postgresql":  # as autovacuum does after a while; SQLite never does
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("ANALYZE")
 

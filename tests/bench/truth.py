@@ -1,9 +1,9 @@
-"""The delay until the API shows a change from outside the service, beside the delay of the engine's own event.
+"""The delay until the API shows an outside change to a container, compared with that of the engine's own event.
 
     .venv/bin/python -m tests.bench.truth [changes of each kind, 20] [other sandboxes on the node, 150]
 
 The benchmark has its own engine, broker, API and worker, with the default settings. First the worker follows the
-engine's events, then their stream is silent. Times start just before the call of the engine.
+engine's events, then the stream of events is silent. Times start just before the call of the engine.
 """
 
 import statistics

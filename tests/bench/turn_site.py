@@ -1,6 +1,6 @@
 """One checkout's service for `tests.bench.turns`: runs the measurement that each line of its input names.
 
-It runs with the code of that checkout, which may be older, so it uses only what both have.
+It runs with the code of that checkout, which may be older, so it uses only what both checkouts have.
 """
 
 import json

@@ -24,7 +24,7 @@ from tests.bench.turn_site import MARK
 
 # The number of starts in each round. Pauses, resumes and requests are measured in the first round only.
 STARTS, PAUSES, REQUESTS = 8, 20, 30
-# The time that servers work after their boot.
+# The time for which servers are busy after their boot.
 SETTLE_SECONDS = 5.0
 
 

@@ -1,4 +1,4 @@
-"""The cost of list versions in a write of a desired state, beside the same write in a store without their triggers."""
+"""The cost of list versions in a write of a desired state, compared with the same write without their triggers."""
 
 import time
 from contextlib import ExitStack, closing

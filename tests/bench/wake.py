@@ -1,9 +1,9 @@
-"""The cost of the sandbox path and of a resume by traffic, beside the same without the service, in the same run.
+"""The cost of the sandbox path and of a resume by traffic, compared with the same without the service in each run.
 
 One client uses one connection. The bare server is a container of the same image that only the engine knows. It gets
-direct requests, and requests as soon as a bare unpause has returned. The API freezes the sandbox before each request
-that resumes it. "Added" is the time of such a request beyond the median of the requests to a running sandbox in that
-run.
+direct requests, and requests sent as soon as a bare unpause has returned. The API freezes the sandbox before each
+request that resumes it. "Added" is the time of such a request beyond the median of the requests to a running sandbox
+in that run.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from worker.sandboxes.container_spec import server_config
 
 ASKED = "/api/conversations/count"
 GOAL_SECONDS = 0.15
-# The engine records a pause with a delay, even one that is already over, and would then refuse the next pause.
+# The engine may record a pause late, when it is already over, and would then refuse the next pause.
 REST_SECONDS = 0.1
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: the storage of events in batches like an agent server's, beside the bare INSERT of the same rows."""
+"""Webhooks: the storage of events in batches like an agent server's, compared with a bare INSERT of the same rows."""
 
 import json
 import time

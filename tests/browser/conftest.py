@@ -20,7 +20,7 @@ HERE, ELSEWHERE = "here", "elsewhere"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests with the sandboxes of this machine; at night with those of a second node, too."""
+    """Run each test with sandboxes on this machine; at night, also with sandboxes on a second node."""
     if "machine" in metafunc.fixturenames:
         nodes = effort.choose(quick=(HERE,), change=(HERE,), thorough=(HERE, ELSEWHERE))
         metafunc.parametrize("machine", nodes, indirect=True)
@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def machine(request: pytest.FixtureRequest) -> Iterator[SecondMachine | None]:
-    """The second machine, if the sandboxes are there."""
+    """The second machine if the sandboxes run on it; otherwise None."""
     if request.param == HERE:
         yield None
         return
@@ -76,7 +76,7 @@ def blocked() -> list[str]:
 @pytest.fixture
 def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator[Page]:
     """An empty tab of a browser without any state."""
-    # Spinners are drawn by the processor, sixty times a second.
+    # Without reduced motion, the CPU would draw spinners sixty times a second.
     context = browser.new_context(
         viewport={"width": 1440, "height": 900}, accept_downloads=True, reduced_motion="reduce"
     )
@@ -96,7 +96,7 @@ def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator
 
 
 def _log_failures(page: Page) -> None:
-    """Log what explains a page that does not show what is expected: failed requests, errors, and navigations."""
+    """Log failed requests, errors and navigations, which explain why a page does not show the expected content."""
     page.on("requestfailed", lambda request: log.info("request_failed", url=request.url, why=request.failure))
     page.on("pageerror", lambda error: log.info("page_error", error=str(error)))
     page.on("framenavigated", lambda frame: log.info("navigated", url=frame.url))

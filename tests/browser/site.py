@@ -4,7 +4,7 @@ from tests.services.directories import REPOSITORY
 
 CANVAS = REPOSITORY / "var" / "canvas"
 CHROMIUM = "/usr/bin/chromium"
-# Not a loopback name: the web UI is stricter then, and browsers send less.
+# Not a loopback name: with other names, the web UI is stricter and browsers send less.
 HOST = "agents.example"
 ARGUMENTS = [
     "--no-sandbox",

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 # In milliseconds. A few hundred would suffice on an idle machine, but other tests run concurrently.
 SOON = 90_000
 START = 240_000
-# Contract tests cover the stop of a second run for each change.
+# For each change, one run is enough: contract tests cover the stop of a second run.
 RUNS = effort.choose(quick=1, change=1, thorough=2)
 
 
@@ -60,7 +60,7 @@ def sign_in(page: Page, origin: str, alice: Client) -> None:
     page.fill('[name="api_key"]', alice.person.key)
     page.click("button")
     page.wait_for_url(f"{origin}/settings/llm")
-    # The web UI loads its page again if a module's request is aborted, as leaving does.
+    # Leaving the page earlier would abort requests for modules, and the web UI would then reload its page.
     page.wait_for_selector("text=Available Profiles")
     page.goto(origin, wait_until="domcontentloaded")
     page.wait_for_selector(of("home-chat-launcher"))
@@ -118,7 +118,7 @@ def show_changes(page: Page) -> None:
     expect(editor).to_contain_text("two", timeout=SOON)
     take_picture(page, "06-changes")
     page.locator(of("conversation-tab-files")).first.click()
-    # The web UI shows a list from before the agent wrote the file until it is refreshed.
+    # Until it is refreshed, the web UI shows a list from before the agent wrote the file.
     eventually(lambda: is_listed(page, "notes.txt"), deadline_seconds=90, interval_seconds=1)
     take_picture(page, "07-files")
 

@@ -65,7 +65,7 @@ def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
     page.goto(f"{service.url}/login")
     page.wait_for_selector(".who")  # still signed in
 
-    # The control: from its own server, as in the past, the page runs its script, and the browser sends it the login.
+    # The control: loaded from its own server, as in the past, the page runs its script, and the server gets the login.
     del server.asked[:]
     page.goto(f"{server.url}/page")
     page.wait_for_function("document.title != 'nothing'")

@@ -1,4 +1,4 @@
-"""The web UI at a loopback address: stopped sandboxes stay stopped, also after outside pauses, and a login ends."""
+"""The web UI at a loopback address: a stopped sandbox stays stopped, even if paused elsewhere, and a login ends."""
 
 import re
 
@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 # The requirement is 5 s; the remainder allows for other tests on the machine.
 SEEN_SECONDS = 15
-# The colour of the status light.
+# The color of the status light of a stopped sandbox.
 STOPPED = "#ffffff"
 RESUME = re.compile(r"/api/v1/sandboxes/[0-9a-f]+/resume$")
 

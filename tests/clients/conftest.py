@@ -10,7 +10,8 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
 HERE, ELSEWHERE = "here", "elsewhere"
-# The location of the sandboxes. For a change, one client uses a second node; at night each client uses both.
+# The location of the sandboxes, by test module. For each change, one client uses a second node; at night, each client
+# uses both nodes.
 NODES = {"tests.clients.test_typescript": (ELSEWHERE,)}
 
 

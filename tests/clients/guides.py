@@ -4,7 +4,7 @@ import re
 
 from tests.docs.documents import read_page, read_section
 
-# Sandboxes reach the service at the second one, too: the door's.
+# The second address is the door's; sandboxes can reach the service at it, too.
 ADDRESS = re.compile(r"http://(?:127\.0\.0\.1:3000|10\.213\.0\.1:3001)")
 BLOCK = r"```{}\n(.*?)```"
 

@@ -24,7 +24,7 @@ IMAGE = "agent-workspace/clients:1"
 MODEL_KEY = "model-key"
 SECRET = "four-and-twenty-letters"
 PROGRAMS = Path(__file__).parent / "programs"
-# Longer than any test. A container that a killed test process leaves ends by itself.
+# Longer than any test; then a container that outlives a killed test process ends by itself.
 LIFE_SECONDS = "900"
 DEADLINE_SECONDS = "240"
 SCRIPT = Script(
@@ -97,8 +97,8 @@ def running_site(stores: SqliteStores, broker: Valkey, directory: Path, *, elsew
     """Run one API process and one worker with the machine's engine, and the clients' container.
 
     Args:
-        elsewhere: the sandboxes are on a second machine, which has its own engine, worker and door. The clients use the
-            same address of the service, and the sandboxes find their own door at it.
+        elsewhere: the sandboxes are on a second machine, which has its own engine, worker and door. The clients use
+            the same address of the service; for the sandboxes, it is the address of their own door.
     """
     installation = name_installation()
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def running_site(stores: SqliteStores, broker: Valkey, directory: Path, *, elsew
 
 
 def _join(machine: SecondMachine, service: Deployment, model: ScriptedModel) -> None:
-    """Give the sandboxes there the addresses that those of this machine have: nodes may share one network."""
+    """Join the second machine, with the same sandbox network as this machine: nodes may use the same addresses."""
     network = find_network(Settings(network_isolation=False)).addresses
     machine.join(service, sandboxes=str(network), model_server=model.url.removeprefix("http://"))
 

@@ -17,7 +17,7 @@ CLIENT = "OpenHands CLI"
 
 @pytest.fixture(scope="module")
 def output(site: Site) -> str:
-    """The output of the guide's commands, with an approval at the address in it."""
+    """The output of the guide's commands; the login is approved at the address that they print."""
     with site.begin("bash", "-ec", guides.example(CLIENT, "sh", site.url)) as process:
         try:
             output = approve(process, site)
@@ -54,7 +54,7 @@ def test_login(site: Site, output: str) -> None:
 def test_conversation(site: Site, output: str) -> None:
     found = re.search(r"Conversation ID: ([0-9a-f-]+)", output)
     assert found, output
-    # The command polls for 30 s. After a longer start, on a busy machine, it prints the start's id instead.
+    # The command polls for 30 s. If the start takes longer, on a busy machine, it prints the start task's id instead.
     conversation_id = started(site, found[1]) if "still initializing" in output else found[1]
 
     def finished() -> Any:

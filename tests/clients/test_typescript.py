@@ -80,7 +80,7 @@ def guide_output(site: Site) -> str:
 
 @pytest.fixture(scope="module")
 def report(site: Site, guide_output: str) -> dict[str, Any]:
-    """The program's results of all methods."""
+    """The results of all methods, as the program reports them."""
     program = (PROGRAMS / "typescript.mjs").read_text()
     report: dict[str, Any] = json.loads(site.node(program, guide_output.rsplit(maxsplit=1)[-1]).splitlines()[-1])
     return report

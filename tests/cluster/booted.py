@@ -46,7 +46,7 @@ exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 # A separate cgroup, which is the root of all cgroups of the machine.
 GROUP = 'mkdir -p "$0" && echo $$ >"$0/cgroup.procs" && exec "$@"'
 NAMESPACES = ("--cgroup", "--mount", "--pid", "--ipc", "--fork", "--kill-child")
-# Units that the copy must not start: the engine runs beside it, and the timers are for this machine.
+# Units that the copy must not start: its engine runs beside it, and the timers are meant for this machine.
 MASKED = ("docker.service", "docker.socket", "timers.target")
 
 
@@ -110,7 +110,7 @@ def booted(machine: Machine, copy: Copy) -> Iterator[Booted]:
     (copy.root / "etc" / "hostname").write_text(f"{machine.namespace.name}\n")
     group = _groups() / f"aw-{copy.root.parent.name}"
     boot = ["sh", "-c", BOOT, str(copy.root), str(machine.engine.data.parent), machine.socket, str(machine.engine.run)]
-    # `unshare` ignores the signal that it gets when this process dies.
+    # `unshare` ignores the SIGINT that it would get when this process dies, so request a SIGKILL instead.
     command = ["sh", "-c", GROUP, str(group), "setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, *boot]
     log = machine.folder / "console"
     running = processes.start([*machine.namespace.command, *command], log)

@@ -12,7 +12,7 @@ from tests.services.directories import short_directory
 from tests.services.postgres import Postgres, _binary
 from tests.waiting import eventually
 
-# For eight processes that are replaced one by one.
+# Enough for eight processes that are replaced one by one.
 MOST_CONNECTIONS = "max_connections=300"
 
 

@@ -1,4 +1,4 @@
-"""Figures of a load, for the report."""
+"""Figures of the requests of a load, for the transcript."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ def slow(requests: Sequence[Request]) -> list[Request]:
 
 
 def too_slow(requests: Sequence[Request], quiet: str) -> list[Request]:
-    """The slow requests that took twice as long as the slowest of a quiet phase; a busy machine is always slow."""
+    """The slow requests that took over twice as long as the slowest of a quiet phase: a busy machine is always slow."""
     slowest = max(request.seconds for request in requests if request.phase == quiet)
     return [request for request in slow(requests) if request.seconds > 2 * slowest]
 
 
 def rate(requests: Sequence[Request]) -> float:
-    """The requests begun per second."""
+    """The number of requests that began per second."""
     return (len(requests) - 1) / (requests[-1].began - requests[0].began) if len(requests) > 1 else 0.0
 
 

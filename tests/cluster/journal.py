@@ -19,13 +19,13 @@ class Journal:
     # The last requested status of each sandbox; None: deleted.
     sandboxes: dict[str, str | None] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
-    # Messages by conversation.
+    # The texts of the accepted messages, by conversation.
     messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    # Starts of conversations.
+    # The ids of the start tasks of conversations.
     tasks: set[str] = field(default_factory=set)
 
     def add_conversation(self, conversation_id: str, sandbox_id: str) -> None:
-        """Record a conversation in a sandbox that is not deleted."""
+        """Record a conversation, whose sandbox is never deleted."""
         self.request_status(sandbox_id, "RUNNING")
         self.messages[conversation_id] = []
 

@@ -159,7 +159,7 @@ class _User:
             self._secrets.append(name)
 
     async def _pause(self) -> None:
-        """Pause or resume the next sandbox, unless such a request is pending for it."""
+        """Pause or resume the next sandbox without a pending request; if there is none, send a read."""
         if not self._toggled:
             return await self._read()
         sandbox_id = self._toggled.pop(0)
@@ -172,7 +172,7 @@ class _User:
         return None
 
     async def _life(self) -> None:
-        """Read a start, delete the oldest sandbox, or start a conversation or a sandbox, alternately."""
+        """Poll a start task, or delete the oldest sandbox, or else start a conversation or a sandbox, alternately."""
         if self._starting:
             return await self._follow(self._starting.pop(0))
         if len(self._alive) >= ALIVE:

@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 NETWORK = "10.77.0"
 CABLE = "cable"
-# No registry is reachable, and without this a Swarm would try to resolve each image at one until a timeout.
+# No registry is reachable, and without this setting a Swarm would try to resolve each image there until a timeout.
 PREFER_OFFLINE = "DOCKER_SERVICE_PREFER_OFFLINE_IMAGE=1"
 CLONE_NEWNET = 0x40000000
 Result = TypeVar("Result")
@@ -40,7 +40,7 @@ class NamedNamespace(Namespace):
         return [*super().command, "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.name]
 
     def call(self, act: Callable[[], Result]) -> Result:
-        """Call `act` in a thread in the namespace, which all of its threads inherit; return the result."""
+        """Call `act` in a thread in the namespace, which threads that it starts inherit; return the result."""
         with ThreadPoolExecutor(1, initializer=self._enter) as thread:
             return thread.submit(act).result()
 

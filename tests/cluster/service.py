@@ -16,7 +16,7 @@ from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
 UV = Path(sys.executable).with_name("uv")
-# For tests only: the machines share one set of users, who may not enter the folders of the code.
+# For tests only: the machines share one set of users, who may not enter the folders that contain the code.
 FIXED = {"AW_OWN_USERS": "0", "AW_SANDBOX_DNS": "none"}
 READY = "Agent Workspace is ready"
 WORKING = "following_events"
@@ -31,7 +31,7 @@ class Installed:
         self._transcript = transcript
 
     def install(self, source: Path, prompt: str = "$") -> None:
-        """Install this code with the versions of its lock, instead of the installed code."""
+        """Install the code of `source` with the versions of its lock, in place of the installed code."""
         words = ["pip", "install", "--python", str(self._bin / "python"), "--constraint", "requirements.lock", "."]
         self._transcript.run(f"{prompt} uv pip install --constraint requirements.lock .", [str(UV), *words], cwd=source)
 
@@ -55,7 +55,7 @@ class Installed:
         given = machine.folder / "input"
         given.write_text(text)
         command = [*machine.namespace.command, str(self._bin / "agent-workspace"), *words]
-        # The last process of a pipe, as an operator would type it.
+        # The command gets the text on its standard input, like the last command of a pipe that an operator types.
         piped = ["sh", "-c", 'cd "$0"; file=$1; shift; exec "$@" <"$file"', str(machine.folder), str(given), *command]
         running = processes.start(piped, log, environment=self._environment(machine))
         try:

@@ -5,7 +5,7 @@ from tests.cluster.machines import Machine
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 
 IMAGES = ("agent-workspace/base:trixie", SANDBOX_IMAGE, TINY_IMAGE)
-# Names of the same images that the service of no commit builds by itself.
+# Other names of the same images, under which the service of no commit builds an image by itself.
 OWN_SANDBOX_IMAGE, LOAD_IMAGE = "cluster/sandbox:1", "cluster/tiny:1"
 LOAD_SPEC = ("--default", "--env", "TINY_CONVERSES=1", "--env", "TINY_REPORTS=1", "--disk", "64M")
 
@@ -21,6 +21,6 @@ def settings_of(machine: Machine, data: Data) -> list[str]:
 
 
 def tag_images(machine: Machine) -> None:
-    """Tag the images on a machine with these names."""
+    """Tag the images on a machine with their other names."""
     machine.engine.docker("tag", SANDBOX_IMAGE, OWN_SANDBOX_IMAGE)
     machine.engine.docker("tag", TINY_IMAGE, LOAD_IMAGE)

@@ -23,7 +23,7 @@ COMMAND = "echo line >>lines; wc -l <lines"
 SCRIPT = Script((RunCommand(COMMAND), Finish("One more line is written.")), title="Lines")
 CONVERSATIONS = "/api/v1/app-conversations"
 SANDBOXES = "/api/v1/sandboxes"
-# For a conversation in a sandbox of the load's image, which has no agent and uses no model.
+# The settings for a conversation in a sandbox of the load's image, which has no agent and uses no model.
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
 
 

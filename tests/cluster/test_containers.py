@@ -1,7 +1,7 @@
 """The deployments with Compose and Swarm on private engines, tested with the demo.
 
-PostgreSQL is Debian's and Valkey the wheel's, in an image with the interface of the official ones, so that no registry
-is needed.
+PostgreSQL comes from Debian and Valkey from its wheel, in one image with the interface of the official ones, so that
+no registry is needed.
 """
 
 import os
@@ -25,7 +25,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 SERVICE_IMAGE = f"agent-workspace/service:{__version__}"
-# The same image as a later version.
+# Another tag of the same image, which stands for a later version.
 NEXT_IMAGE = "agent-workspace/service:next"
 BACKENDS_IMAGE = "agent-workspace/backends:test"
 DEPLOY = REPOSITORY / "deploy"
@@ -56,7 +56,7 @@ class Docker:
         """Run a command on a machine; return its output. Stacks are deployed with `image`."""
         command = ["docker", "--host", machine.engine.host, *words]
         shown = f"{machine.namespace.name}$ docker {' '.join(words)}"
-        # The machines share one file system, so their engines' sockets differ. Swarm inserts the machine's name.
+        # The machines share one file system, so their engines' sockets have other paths. Swarm inserts the host name.
         socket = {"ENGINE_SOCKET": str(machine.folder / "{{.Node.Hostname}}.sock")}
         own = images_of(machine) | socket | {"IMAGE": image}
         return self.transcript.run(shown, command, environment=os.environ | own, text=text)

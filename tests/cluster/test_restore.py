@@ -72,7 +72,7 @@ def test_conversation_goes_on_after_both_machines_were_lost_and_restored(
 
 @contextmanager
 def machines_with_data(backup: Backup) -> Iterator[tuple[Machine, Machine]]:
-    """Two clean machines. The first has an empty database and broker, at the addresses of the kept settings."""
+    """Start two clean machines. The first has an empty database and broker, at the addresses in the kept settings."""
     with running_machines(IMAGES) as machines, running_data(machines[0], backup.password) as data:
         settings = settings_of(machines[0], data)
         backup.settings.setdefault("first", settings)

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.nightly
 PROCESSES = ("web=2", "worker=2", "flower=0")
 # The duration of the load with the earlier code, and with the new code.
 STEADY_SECONDS = 20
-# The processes of a machine with an API.
+# The settings that a machine with an API sets to its own address.
 ADDRESSES = ("AW_HOST", "AW_NODE_ADDRESS")
 DEFAULT_IMAGE = f"AW_DEFAULT_SANDBOX_IMAGE={OWN_SANDBOX_IMAGE}"
 
 
 @pytest.fixture
 def environments(folder: Path, transcript: Transcript) -> list[Installed]:
-    """Install the earlier code on each machine."""
+    """The earlier code, installed in a separate environment for each machine."""
     source = copy_code(folder / "earlier", find_earlier_commit())
     return [install(folder / f"on-{name}", transcript, f"{name}$", source) for name in ("first", "second")]
 

@@ -1,4 +1,4 @@
-"""Recorded webhooks of the real agent server on three conversations, sent to the routes again."""
+"""Recorded webhooks of the real agent server about three conversations, replayed to the webhook routes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from worker.agent_server.transport import open_client
 Report = Callable[..., int]
 Order = Callable[[Sequence[Body]], list[Body]]
 
-# Webhooks are repeated and overtake each other.
+# An agent server may repeat webhooks, and they may overtake each other.
 ORDERS: dict[str, Order] = {
     "as they came": list,
     "backwards": lambda deliveries: list(reversed(deliveries)),
@@ -83,7 +83,7 @@ def test_recording_is_of_the_tested_image(recorded: Recording) -> None:
 def test_real_server_still_sends_the_recorded_webhooks(
     scenario: str, sandbox_url: str, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
-    """Compare the recording with the tested image: after a change, record again and check that the service reads it."""
+    """Compare the recording with the tested image. If they differ, record again and check that the service reads it."""
     with open_client(DOOR) as client:
         place = Place("real", sandbox_url, client)
         now = recording.record(scenario, REAL_IMAGE, place, contract_model, receiver)

@@ -1,4 +1,4 @@
-"""Rows for every table of an earlier schema without models, generated from the database's catalog."""
+"""Rows for every table of an earlier schema, generated from the database's catalog instead of from models."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def fill(connection: Connection) -> None:
 
 
 def read(connection: Connection) -> Rows:
-    """Every row of every table that `fill` fills, in one order."""
+    """Every row of every table that `fill` fills, in a fixed order."""
     tables = [table for table in reflect(connection).sorted_tables if table.name not in NOT_FILLED]
     return {
         table.name: [dict(row) for row in connection.execute(table.select().order_by(*table.primary_key)).mappings()]
@@ -40,7 +40,7 @@ def read(connection: Connection) -> Rows:
 
 
 def describe(connection: Connection) -> dict[str, list[str]]:
-    """Columns, constraints and indexes of every table, to be compared."""
+    """The columns, constraints and indexes of every table, in a comparable form."""
     found = inspect(connection)
     return {
         name: sorted(

@@ -27,7 +27,7 @@ case "$1" in
 -un) echo alice ;;
 esac
 """
-# The engine responds, and has an image, while the corresponding file exists.
+# The engine responds while $STATE/engine exists, and has an image while the image's file in $STATE/images exists.
 DOCKER = """
 image() { echo "$STATE/images/$(echo "$1" | tr / _)"; }
 build() {
@@ -56,7 +56,7 @@ INERT = ("apt-get", "git", "iptables", "npm", "ss", "systemctl", "mountpoint")
 
 @dataclass
 class Machine:
-    """A machine with everything installed and a running engine. Tests remove what they are about."""
+    """A machine with everything installed and a running engine. Tests remove the parts that they are about."""
 
     root: Path
 
@@ -123,7 +123,7 @@ class Machine:
         (self.state / "engine").unlink()
 
     def run(self, script: str, *arguments: str, root: bool = False, **variables: str) -> "Done":
-        """Run one of the scripts of deploy/ there."""
+        """Run one of the scripts of deploy/ on this machine."""
         environment = {
             "PATH": str(self.bin),
             "HOME": str(self.root),

@@ -10,7 +10,7 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def find_program(name: str, package: str) -> str:
-    """The path of a program."""
+    """Return the path of a program, after installing its package if the program is missing."""
     if (found := shutil.which(name, path=PATH)) is None:
         subprocess.run([REPOSITORY / "deploy" / "install-packages", package], check=True, timeout=300)
         found = shutil.which(name, path=PATH)

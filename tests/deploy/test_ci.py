@@ -73,7 +73,7 @@ def test_run_that_fails_prints_the_record_last(tmp_path: Path) -> None:
 
 
 def run(directory: Path, *failures: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy in a directory where `make test` fails with this output, and then passes."""
+    """Run a copy of `.ci/run` in a directory where `make test` fails with each of these outputs, and then passes."""
     for name in (".ci", "bin", "tests"):
         (directory / name).mkdir()
     shutil.copy(REPOSITORY / ".ci" / "run", directory / ".ci" / "run")

@@ -64,7 +64,7 @@ def test_changed_settings_reach_every_process_of_compose() -> None:
 
 
 def test_memory_of_containers_in_a_swarm_is_open_to_their_user() -> None:
-    """Swarm's file has no mode, so a tmpfs belongs to root and has the mode of the image's folder."""
+    """Swarm's file sets no mode for a tmpfs, which therefore belongs to root and has the mode of the image's folder."""
     services = yaml.safe_load((DEPLOY / "swarm" / "stack.yaml").read_text())["services"].values()
     mounts = [mount for service in services for mount in service["volumes"] if isinstance(mount, dict)]
     targets = {mount["target"] for mount in mounts if mount["type"] == "tmpfs"} - {"/tmp"}

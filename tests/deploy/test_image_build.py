@@ -29,7 +29,7 @@ def build(machine: Machine, image: str = "base", *, root: bool = True, **variabl
 
 
 def bases(machine: Machine) -> list[str]:
-    """The base of each image."""
+    """The base of each image that was built."""
     found = [call.split("DEBIAN=")[1].split()[0] for call in machine.calls("docker") if "DEBIAN=" in call]
     assert len(found) == len([call for call in machine.calls("docker") if call.startswith("docker build")])
     return found
@@ -119,7 +119,7 @@ def test_builds_run_one_after_the_other(machine: Machine) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_lock_of_another_kind_stops_the_build_with_an_error(machine: Machine, kind: str) -> None:
-    """Another user of the machine can create the pipe, and opening one waits without an end."""
+    """Another user of the machine can create a pipe in place of the lock, and opening a pipe can block forever."""
     lock = machine.elsewhere(LOCK)
     if kind == "pipe":
         os.mkfifo(lock)

@@ -21,7 +21,7 @@ from tests.services.stores import Stores
 
 # All but the newest, the oldest first.
 REVISIONS = [script.revision for script in ScriptDirectory(str(SCRIPTS)).walk_revisions()][:0:-1]
-# Rows of an early revision pass all later migrations; each table has rows at the newest ones.
+# Rows of an early revision pass through all later migrations; at the newest revisions, each table has rows.
 EACH_CHANGE = {"sqlite": [*REVISIONS[:-3:6], *REVISIONS[-3:]], "postgresql": [REVISIONS[0], REVISIONS[-1]]}
 CASES = [
     pytest.param(kind, revision, id=f"{kind}-{revision}", marks=[] if revision in each else [pytest.mark.nightly])

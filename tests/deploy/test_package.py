@@ -23,7 +23,7 @@ RELEASE = re.compile(r"^## \[(\d[\d.]*)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built offline from a copy: setuptools writes into the source."""
+    """Build a wheel offline, from a copy of the source, because setuptools writes into the source."""
     source = tmp_path_factory.mktemp("source")
     for name in tracked(*PACKAGES, "Procfile", "README.md", "pyproject.toml"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "deploy" / "image" / "sandbox" / "launch.py"
 KEY = b"key-of-the-session"
-# The image's user: permissions do not stop root.
+# The image's user, because permissions do not restrict root.
 USER = 10001
 
 
@@ -29,7 +29,7 @@ def launch() -> ModuleType:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The agents' folder with the configuration, which is read-only, in a place that each user reaches."""
+    """The agents' folder with the configuration, which is read-only, in a place that every user can reach."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         folder = Path(place, "workspace")

@@ -27,7 +27,7 @@ class TestSetup:
         second = machine.run("setup")
         assert (second.status, second.said, second.complaint) == (0, "", "")
         assert machine.calls("apt-get", "dockerd") == []
-        assert len(machine.calls("uv")) == 2  # the packages and the project, the first time
+        assert len(machine.calls("uv")) == 2  # for the packages and for the project, in the first run
 
     def test_environment_of_another_python_is_separate(self, machine: Machine) -> None:
         assert machine.run("setup").status == 0

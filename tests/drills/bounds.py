@@ -111,7 +111,7 @@ class Bounds:
         ]
 
     def _wrong_rules(self, quarantined: Container[str]) -> Iterator[str]:
-        """The rules list exactly the addresses of running containers."""
+        """Check that the rules list exactly the addresses of running containers."""
         known = self._known_to_rules()
         if known is None:
             yield "its firewall rules are gone"
@@ -122,7 +122,7 @@ class Bounds:
             yield f"its firewall rules list {sorted(known - addresses)} wrongly and lack {missing}"
 
     def _known_to_rules(self) -> set[str] | None:
-        """The addresses in the rules' set of sandboxes; None: a table is missing."""
+        """The addresses in the set of sandboxes of the rules; None: a table is missing."""
         for family in ("bridge", "inet"):
             command = ["nft", "--json", "list", "table", family, self.place.bridge]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -136,7 +136,7 @@ class Bounds:
         return set(sets["sandboxes"])
 
     def _wrong_names(self, quarantined: Container[str]) -> Iterator[str]:
-        """The egress proxy has a file for exactly the sandboxes that may use it."""
+        """Check that the egress proxy has a file for exactly the sandboxes that may use it."""
         folder = self.var / "run" / "egress" / self.place.gateway
         listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
         addresses = self._addresses(quarantined, PROXY_LABEL)
@@ -148,7 +148,7 @@ class Bounds:
         return {address for name, address in found.items() if name not in quarantined}
 
     def _wrong_disks(self) -> Iterator[str]:
-        """Each volume has a disk, each disk has a volume, and no removed disk has a loop device."""
+        """Check that each volume has a disk, each disk has a volume, and no removed disk has a loop device."""
         files = {path.name for path in self.images.glob("aw-*")}
         held = self._socket.holdings()
         own = [volume for volume in held.volumes if self.installation in volume.labels.values()]
@@ -162,7 +162,7 @@ class Bounds:
                 yield f"{loop.parts[3]} is attached to a removed disk: {backing}"
 
     def _shut_door(self) -> Iterator[str]:
-        """The door responds, and refuses requests without its token."""
+        """Check that the door responds, and refuses requests without its token."""
         address = f"http://{self.engine.address}:{self.door_port}"
         try:
             status = http.get(f"{address}/{self.network[2]}/8000/alive", timeout=5).status_code

@@ -1,4 +1,4 @@
-"""Listings of every container and volume of an engine, whatever created it, by the docker command.
+"""Listings of all containers and volumes of an engine, whatever created them, by the docker command.
 
 The module uses no code of the product, so a container that the product created without its label, or with a wrong
 name, is listed too.
@@ -29,7 +29,7 @@ class CommandLine(Protocol):
 
 @dataclass(frozen=True)
 class Container:
-    """A container. `state` is Docker's (`created`, `running`, `paused`, `exited`, `removing`, `dead`)."""
+    """A container. `state` has Docker's values: `created`, `running`, `paused`, `exited`, `removing`, `dead`."""
 
     name: str
     state: str
@@ -52,7 +52,7 @@ class Holdings:
     volumes: tuple[Volume, ...] = ()
 
     def __add__(self, other: "Holdings") -> "Holdings":
-        """The union with another engine's."""
+        """The union with the holdings of another engine."""
         return Holdings(self.containers + other.containers, self.volumes + other.volumes)
 
 

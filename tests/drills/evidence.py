@@ -10,7 +10,7 @@ from tests.drills.requests import Entry
 
 
 class SeenContainer(Protocol):
-    """A container as an observer saw it. `state` is Docker's."""
+    """A container as an observer saw it. `state` has Docker's values."""
 
     @property
     def name(self) -> str: ...

@@ -7,9 +7,9 @@ from datetime import datetime
 from shared.models import Sandbox
 from shared.states import Reason
 
-# Reasons, and the outside changes to the sandbox's own container that explain them.
+# The outside changes to the sandbox's own container that explain each reason.
 TOUCHES: Mapping[Reason, frozenset[str]] = {
-    # A removal stops the container first, and a check may come in between.
+    # A removal first stops the container, and a check may run before it is removed.
     Reason.EXIT_CODE: frozenset({"container killed", "container stopped", "container removed"}),
     Reason.CONTAINER_MISSING: frozenset({"container removed"}),
     Reason.PAUSED_OUTSIDE: frozenset({"container paused", "container stopped", "container killed"}),
@@ -45,7 +45,7 @@ SILENCE = frozenset(
         "database partitioned",
     }
 )
-# Reasons, and the faults of shared parts that explain them.
+# The faults of shared parts that explain each reason.
 TROUBLES: Mapping[Reason, frozenset[str]] = {
     Reason.EXIT_CODE: ENGINE,
     Reason.NODE_LOST: ENGINE | SILENCE | ANSWERS | {"disk full"},
@@ -63,7 +63,7 @@ class InjectedFault:
     Args:
         subject: the target: a process, a node, or the sandbox of a container.
         node: the only node that the fault could affect; None: any.
-        landed: whether the fault was injected. One that was not is not counted. It excuses nevertheless, because it
+        landed: whether the fault was injected. A fault that was not is not counted, but still excuses, because it
             may have had an effect.
     """
 
@@ -77,7 +77,7 @@ class InjectedFault:
 
 
 def is_excused(row: Sandbox, requested_at: float, log: Sequence[InjectedFault]) -> bool:
-    """Whether a fault after the last request that could affect the row's node explains the row's reason.
+    """Whether the row's reason is explained by a fault that may have affected its node after the last request.
 
     Args:
         requested_at: when the last request was sent, by the monotonic clock; 0: unknown.

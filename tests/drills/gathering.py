@@ -27,7 +27,7 @@ def gather(
     resumed: Collection[str] = (),
     deadlines: Mapping[str, set[Desired]] = MappingProxyType({}),
 ) -> Evidence:
-    """Read the rows after the engines, because a sandbox's row is created before its container.
+    """Read the rows. Call it after the engines were listed, because a sandbox's row is created before its container.
 
     Args:
         held: the containers and volumes of the engines, including other installations'.

@@ -59,7 +59,7 @@ class RecordingClient:
     """Sends one user's requests, each on its own connection, and records them.
 
     Args:
-        tries: how often to send a create request, with one idempotency key, until there is a response.
+        tries: the maximum number of times to send a create request, with one idempotency key, until a response.
         timeout: the timeout of a request, in seconds.
     """
 
@@ -129,7 +129,8 @@ class RecordingClient:
     def _make(self, path: str, *, replay: bool = False, **content: Any) -> httpx.Response | None:
         """Send a create request; return the response, or None if the outcome is unknown.
 
-        A refusal after a try without a response does not decide that try: it may still be pending, and succeed.
+        If an earlier try got no response, a refusal of a later one is not the outcome: the earlier try may still be
+        pending, and succeed.
         """
         key = new_id()
         for attempt in range(self._tries):

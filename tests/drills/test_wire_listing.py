@@ -41,7 +41,7 @@ def test_all_pages_of_all_users_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         [page("1", "1"), page()],
         [page("1", following="p"), page("1"), page()],
-        # Another user's.
+        # The second page is another user's.
         [page("1"), page("1")],
     ],
 )

@@ -1,7 +1,7 @@
 """A program that prints the tests that pytest selects below a root, with their marks, as its last line.
 
-`tests.services.forked_program` runs it. A module of these tests is not imported beforehand: pytest rewrites those that
-it imports itself.
+`tests.services.forked_program` runs it. Modules of the collected tests are not imported beforehand: pytest rewrites
+only modules that it imports itself.
 """
 
 import gc
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-# Imported here, so not by each run.
+# Imported once here, and not by each run.
 for name in ("_pytest.junitxml", "pytest_timeout", "worker.engine.docker_engine", "xdist.plugin"):
     importlib.import_module(name)
 # At its end, pytest searches all objects for garbage, twice.
@@ -20,20 +20,20 @@ gc.freeze()
 
 # Pytest's exit statuses with tests, and without any.
 SELECTED = (0, 5)
-# Plugins that are installed take longer to import than all the rest.
+# Only these plugins: to import all that are installed takes longer than all the rest.
 PLUGINS = ("-p", "xdist", "-p", "pytest_timeout")
-# They are imported before pytest could rewrite them.
+# Without the warning about modules that are imported before pytest could rewrite them.
 UNREWRITTEN = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
 class Selection:
-    """Keeps what is selected."""
+    """A plugin that records the selected tests."""
 
     def __init__(self) -> None:
         self.marks: dict[str, list[str]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note each test."""
+        """Record the marks of each test."""
         self.marks = {item.nodeid: [_name(mark) for mark in item.iter_markers()] for item in session.items}
 
 

@@ -18,13 +18,13 @@ class FakeContainer:
     state: ContainerState = ContainerState.CREATED
     exit_code: int = 0
     oom_killed: bool = False
-    # In the sandboxes' network; empty before the first start.
+    # Address in the sandboxes' network; empty before the first start.
     address: str = ""
     is_published: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     container_id: str = field(default_factory=lambda: uuid4().hex)
-    # Its network was removed after its last stop; and a start has failed since.
+    # Whether its network was removed after its last stop, and whether a start has failed since.
     is_cut_off: bool = False
     has_lost_network: bool = False
 
@@ -46,7 +46,7 @@ class FakeContainer:
 
     @property
     def summary(self) -> ContainerSummary:
-        """It as a list of containers has it."""
+        """The container as an item of a list of containers."""
         request = self.request
         return ContainerSummary(
             request.name, self.state, request.labels, request.image, self.networks, is_published=self.is_published
@@ -79,5 +79,5 @@ class Follower:
 
 
 def printed(*lines: str) -> PrintedLog:
-    """A log of these lines, one in each nanosecond of a year."""
+    """A log of these lines, one for each nanosecond from the start of 2026."""
     return PrintedLog([PrintedLine(f"2026-01-01T00:00:00.{number:09}Z", line) for number, line in enumerate(lines)])

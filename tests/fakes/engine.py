@@ -40,7 +40,7 @@ class FakeEngine:
         self.id = new_id()
         self.containers: dict[str, FakeContainer] = {}
         self.volumes: dict[str, dict[str, str]] = {}
-        # Volumes that other containers have too: they are not removed.
+        # Volumes that other containers use, too: they are not removed.
         self.shared_volumes: set[str] = set()
         self.images = {IMAGE}
         self.pullable: set[str] = set()
@@ -49,11 +49,11 @@ class FakeEngine:
         self.calls: list[tuple[str, str]] = []
         # Functions called before a verb is executed, by verb: tests force interleavings with them.
         self.before: dict[str, Callable[[str], None]] = {}
-        # Behaviour of containers at start: None: healthy; a number: exit with it; "never": never healthy.
+        # Behavior of containers at start: None: healthy; a number: exit with this code; "never": never healthy.
         self.at_boot: int | str | None = None
         # Containers whose agent servers do not respond.
         self.silent: set[str] = set()
-        # Number of requests that another server answers at a container's address, and its status.
+        # Number of requests that another server answers at a container's address, and the status of its responses.
         self.impostors, self.impostor_status = Counter[str](), 401
         # Called with the container's name for each request to an agent server.
         self.asked: Callable[[str], None] = lambda _name: None
@@ -237,7 +237,7 @@ class FakeEngine:
         return [verb for verb, name in self.calls if not verb.startswith(quiet) and of in name]
 
     def agent_servers(self) -> httpx.Client:
-        """Return a client that reaches the containers' agent servers as by a door."""
+        """Return a client that reaches the containers' agent servers as through a door."""
         return httpx.Client(transport=httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TOKEN = "token-in-clear"
-# GitHub's token of a user: with TOKEN, an app acts for the user.
+# A GitHub user's own token. TOKEN is the token of an app that acts for the user.
 PERSONAL_TOKEN = "personal-in-clear"
 
 

@@ -1,4 +1,4 @@
-"""The newest earlier commit with an older schema, from the history of the repository, and commands run on a tree."""
+"""Earlier commits from the history of the repository, and processes and commands that run the code of a tree."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.services import processes
 from tests.services.directories import REPOSITORY
 
 VERSIONS = "deploy/migrations/versions"
-# Where the command line is, and where it was in an earlier layout.
+# Runs the command line, which was in another module in an earlier layout of the code.
 COMMAND_LINE = """
 try:
     from shared.cli.app import main
@@ -40,9 +40,10 @@ def find_earlier_commit() -> str:
 
 
 def find_last_release() -> str:
-    """The newest tagged release; without tags, the newest earlier schema, or the commit that brought doors if later.
+    """The newest tagged release; without tags, the newest earlier commit with an older schema.
 
-    Code from before the doors can't work beside today's: its containers publish ports.
+    If that commit has no doors yet, it is the commit that introduced them: code from before the doors can't work beside
+    today's, because its containers publish ports.
     """
     tags = _git("tag", "--merged", "HEAD^", "--sort=-creatordate", "--list", "v*").split()
     if tags:

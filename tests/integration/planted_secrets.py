@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-# The API shows these to the owner of the sandbox or the login.
+# The API shows these to the owner of the sandbox or of the login.
 SHOWN_TO_THEIR_OWNER = ("session key", "session key of the pool", "cookie")
 
 

@@ -1,4 +1,4 @@
-"""Events of agents during an outage of the API: their servers repeat them, and they are stored without duplicates."""
+"""Events of agents during an outage of the API: the agent servers send them again; none is stored twice."""
 
 import json
 from typing import Any

@@ -32,7 +32,7 @@ STATUS = "status"
 
 @pytest.fixture
 def urls(kind: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """The URL of a database for the first installation, and for the restored one; empty: SQLite in its folder."""
+    """The database URLs of the first and of the restored installation; empty: SQLite in the installation's folder."""
     if kind == "sqlite":
         yield "", ""
         return
@@ -71,7 +71,7 @@ def test_restored_installation_goes_on_where_the_backup_was(
         run(environment, "db", "restore", str(tmp_path / "db"), *passphrase(tmp_path))
         assert "the files of 1 sandbox, " in run(environment, "nodes", "restore", str(tmp_path / "files"))
         with running(engine, urls[1], disk_bytes, var) as service, service.client() as client:
-            # What does not run is reported, and nothing is started by itself.
+            # Sandboxes that do not run are reported, and none of them is started automatically.
             both = (kept["sandbox_id"], running_id)
             eventually(lambda: all(is_missing(client, sandbox_id) for sandbox_id in both), deadline_seconds=120)
             assert client.get("/api/v1/secrets/search").json()["items"][0]["name"] == SECRET["name"]
@@ -83,7 +83,7 @@ def test_restored_installation_goes_on_where_the_backup_was(
 
 
 def paused_conversation(client: httpx.Client, engine: PrivateEngine) -> dict[str, Any]:
-    """Start a conversation, write a file beside it, and pause its sandbox."""
+    """Start a conversation, write a file in its sandbox, and pause the sandbox."""
     assert client.post("/api/settings", json=SETTINGS).status_code == 200
     assert client.post("/api/v1/secrets", json=SECRET).status_code in (200, 201)
     task: dict[str, Any] = client.post("/api/v1/app-conversations", params={"wait": 60}, json=MESSAGE).json()

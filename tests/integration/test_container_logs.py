@@ -1,4 +1,4 @@
-"""Logs of containers outlive them, without secrets, and are live while they run: with the service's processes."""
+"""Logs of containers with the service's processes: live while a container runs, kept afterwards, without secrets."""
 
 import time
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def say(engine: PrivateEngine, sandbox_id: str, script: str) -> None:
 
 @pytest.fixture
 def cli(service: Deployment, alice: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """`sandboxes logs`, on the machine of the service and as its user."""
+    """The command `sandboxes logs`, on the machine of the service and with the key of Alice."""
     own = {"AGENT_WORKSPACE_URL": service.url, "AGENT_WORKSPACE_KEY": alice.person.key}
     for name, value in (service.environment | own).items():
         monkeypatch.setenv(name, value)

@@ -27,8 +27,8 @@ from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
-# The store and the engines must agree within this time after the last fault. The chaos tests, which have the machine
-# alone, check the promised 30 s.
+# The store and the engines must agree within this time after the last fault. The chaos tests, which run alone
+# on the machine, check the promised 30 s.
 RECOVERY_SECONDS = 120.0
 LOCK = """
 import sqlite3, sys
@@ -128,7 +128,7 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
     recovered = time.monotonic()
     eventually(lambda: http.get(f"{installed.url}/ready", timeout=5).status_code == 200, deadline_seconds=180)
     eventually(lambda: is_reconciled(alice, paused=paused, deleted=deleted, started=started), deadline_seconds=180)
-    for _ in range(2):  # a retry, as of an agent server, and a superfluous one
+    for _ in range(2):  # a retry, as an agent server sends it, and a superfluous one
         assert report(installed, conversation, own_event).status_code == 200
     wanted = {own_event["id"], *reported}
     eventually(lambda: wanted <= set(stored_events(installed, conversation["id"])), deadline_seconds=180)
@@ -138,7 +138,7 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
     assert len(stored) == len(set(stored))
     eventually(lambda: listed(alice, conversation["id"])["execution_status"] == "finished")
     names = sorted(f"aw-{sandbox_id}" for sandbox_id in (paused, started, conversation["sandbox_id"]))
-    # Lists leave out a sandbox whose deletion was requested; its container and its files go later.
+    # Lists leave out a sandbox whose deletion was requested; its container and its files are removed later.
     eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names)
 
 

@@ -1,4 +1,4 @@
-"""A real engine with failing responses: acknowledged requests are executed after its recovery, and shown until then."""
+"""A real engine with failing responses: the failure is shown, and acknowledged requests are executed afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 ATTEMPTS = 2
-# More than the attempts at a rejected request before the sandbox ends in ERROR.
+# More than the attempts at a request that the engine rejects, after which a sandbox ends in ERROR.
 FAILURES = ATTEMPTS + 1
 PULL, CREATE = b"/images/create", b"/containers/create"
 READS, WRITES = Failure(FailureMode.FAIL, writes=False), Failure(FailureMode.FAIL, reads=False)

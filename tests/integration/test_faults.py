@@ -1,4 +1,4 @@
-"""Faults of real components: acknowledged requests are executed; failures have a reason and leave nothing."""
+"""Faults of real components: acknowledged requests are executed; failures have a reason and leave nothing behind."""
 
 import json
 from collections.abc import Iterator

@@ -131,7 +131,7 @@ def assert_system_calls_are_rejected(run: Run) -> None:
 
 
 def assert_no_way_to_the_engine(run: Run, engine: PrivateEngine, sandbox_id: str) -> None:
-    """Check that the sandbox has no engine socket, and no machine files but its volume and the engine's own ones."""
+    """Check that the sandbox has no engine socket, and of the machine's files only its volume and the engine's own."""
     assert run("ls /var/run/docker.sock /run/docker.sock")["exit_code"] != 0
     assert run("find / -xdev -name 'docker*.sock' 2>/dev/null")["stdout"] == ""
     mounts = json.loads(engine.docker("inspect", "--format", "{{json .Mounts}}", f"aw-{sandbox_id}"))
@@ -149,7 +149,7 @@ def assert_processes_are_bounded(run: Run) -> None:
 
 
 def assert_log_is_bounded(run: Run, engine: PrivateEngine, sandbox_id: str) -> None:
-    """Check that the agent does not write the container's log, and that the engine rotates what the server writes."""
+    """Check that the agent can't write to the container's log, and that the engine rotates what its server writes."""
     assert run("echo forged > /proc/1/fd/1")["exit_code"] != 0
     config = json.loads(engine.docker("inspect", "--format", "{{json .HostConfig.LogConfig}}", f"aw-{sandbox_id}"))
     assert config == {"Type": "json-file", "Config": {"max-file": "3", "max-size": "10m"}}

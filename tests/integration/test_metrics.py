@@ -1,4 +1,4 @@
-"""Metrics of real processes: those that a worker serves itself, and those that remain without their files."""
+"""Metrics of real processes: a worker serves its own, and all are served again after their files are removed."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def test_worker_serves_its_own_counts(installed: Deployment, scrape_worker: Scra
     assert scrape_worker()[STARTS] == 1  # counted by the API
 
 
-# Two of each process.
+# Two files each of the API and of the worker.
 FILES = 4
 
 
@@ -73,7 +73,7 @@ def test_metrics_are_served_after_the_removal_of_their_files(
         folder = Path(installed.environment["AW_VAR_DIR"], "run", "metrics")
         shutil.rmtree(folder)
         assert scrape_api()["agent_workspace_warm_pool_target", TINY_IMAGE] == 1
-        # A process looks for its files once a second: what it counts before that is lost.
+        # A process checks once a second whether its files exist: what it counts before that check is lost.
         eventually(lambda: scrape_api() and scrape_worker() and len(list(folder.glob("*.db"))) == FILES)
         alice.start_sandbox()
     for read in (scrape_api, scrape_worker):

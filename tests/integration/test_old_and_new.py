@@ -1,4 +1,4 @@
-"""A rollout and its way back: the last release and the tree, API and workers, beside each other under load."""
+"""A rollout and a rollback under load: API and worker of the last release beside those of the working tree."""
 
 import re
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def test_rollout_and_rollback_under_load_fail_no_request(release: Code, engine: 
 
 
 def hand_over(old: Code, new: Code, *, migrates: bool = False) -> list[Load]:
-    """Start API and worker of one version beside those of another, let both work, and stop the others."""
+    """Start API and worker of `new` beside those of `old`, let both work under load, and stop those of `old`."""
     with ExitStack() as stack:
         with load_on(old) as before:
             go_on(before, 1)

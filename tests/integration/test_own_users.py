@@ -1,6 +1,6 @@
 """The service, started by root: the API and the worker run as separate users.
 
-Each denied access is allowed to root in the same test.
+As a control, the test also checks that root has each access that is denied to the users.
 """
 
 import os
@@ -125,7 +125,7 @@ def check_engine(service: SupervisedService, engine: PrivateEngine) -> None:
 
 
 def check_files(service: SupervisedService) -> None:
-    """Assert that both users read the key and write the database, and that neither writes the files that root reads."""
+    """Assert that both users can read the key and write the database, but not write the files that root reads."""
     var = service.var
     allowed = {
         ("-r", var / "secret.key"): {API, WORKER},
@@ -148,7 +148,7 @@ def check_files(service: SupervisedService) -> None:
 
 
 def check_egress_proxy(service: SupervisedService, engine: PrivateEngine) -> None:
-    """Assert that the proxy's user reads the worker's files below closed directories, and programs use the proxy."""
+    """Assert that programs use the proxy, whose user reads the worker's files below folders that are closed to it."""
     command = str(Path(sys.executable).with_name("agent-workspace"))
     subprocess.run(
         [command, "specs", "set", IMAGE, "--egress", "allowed.invalid"],

@@ -100,7 +100,7 @@ def test_connections_stay_within_their_limits_under_load(
 
 
 def is_loaded(peaks: Counter[str]) -> bool:
-    """Whether enough connections were open at the same time to exceed a limit."""
+    """Whether the load was high: over half of the API's limit, and over `CONCURRENCY` connections of the worker."""
     return peaks["api"] > MAX_CONNECTIONS["api"] / 2 and peaks["worker"] > CONCURRENCY
 
 

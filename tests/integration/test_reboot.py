@@ -21,7 +21,7 @@ from tests.waiting import eventually
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # An image whose agent server supports conversations.
 TALKING_IMAGE = "agent-workspace/tiny:talking"
-# Far longer than it takes on an idle machine. `chaos` holds the promised time, alone on the machine.
+# Far longer than a recovery takes on an idle machine. The chaos tests, which run alone, check the promised time.
 RECOVERY_SECONDS = 120.0
 # The number of requests of each kind that are pending when the machine goes down.
 EACH = 3
@@ -81,7 +81,7 @@ def test_reboot_during_pending_requests_reaches_the_desired_state(
 
 
 def write_concurrently(alice: Client, paused: list[str], deleted: list[str]) -> tuple[list[str], int]:
-    """Pause, delete and start, all acknowledged; return the ids of the started sandboxes and the number of writes."""
+    """Send pauses, deletes and starts, all acknowledged; return the started sandboxes' ids and the number of writes."""
     requests: list[Ask] = [
         *(lambda path=f"/api/v1/sandboxes/{item}/pause": alice.post(path) for item in paused),
         *(lambda path=f"/api/v1/sandboxes/{item}": alice.delete(path) for item in deleted),
@@ -94,7 +94,7 @@ def write_concurrently(alice: Client, paused: list[str], deleted: list[str]) -> 
 
 
 def has_begun(engine: PrivateEngine, sandbox_ids: list[str]) -> bool:
-    """Whether the engine has deleted or created one of them."""
+    """Whether the engine has deleted or created the container of one of these sandboxes."""
     there = set(engine.containers())
     deleted, started = sandbox_ids[:EACH], sandbox_ids[EACH:]
     return not {f"aw-{item}" for item in deleted} <= there or any(f"aw-{item}" in there for item in started)
@@ -119,7 +119,7 @@ def explains(sandbox: dict[str, Any]) -> bool:
 
 
 def is_in_error(alice: Client, sandbox_id: str) -> bool:
-    """Whether a sandbox that was running is in ERROR with a reason, until it is resumed."""
+    """Whether a sandbox is in ERROR with a reason, as one that was running at the reboot is until it is resumed."""
     return explains(alice.sandbox(sandbox_id) or {})
 
 

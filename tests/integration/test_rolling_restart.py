@@ -24,9 +24,9 @@ from tests.waiting import eventually
 # An image that `make run` does not build by itself.
 IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
-# Processes of each kind. Of two, one runs while the other one restarts; with one, requests and jobs wait for it.
+# Processes of each kind. With two, one runs while the other restarts; with one, requests and jobs wait meanwhile.
 COUNT = effort.choose(quick=1, change=1, thorough=2)
-# Whether each user keeps connections. More users would keep the processor busy and delay the restart.
+# One item per user: whether it keeps its connections. More users would keep the CPU busy and delay the restart.
 KEEPING = effort.choose(quick=(True, False), change=(True, False), thorough=(True, True, False, False))
 # The maximum duration of a request while one of two processes restarts.
 NOTICED_SECONDS = 1.0

@@ -44,7 +44,7 @@ def planted() -> Planted:
 
 @pytest.fixture
 def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: Planted) -> Iterator[Deployment]:
-    """The service at DEBUG, with its processes started as by an operator: their environment is readable."""
+    """The service at log level DEBUG. Its processes start as an operator starts them: their environment is readable."""
     engine.docker("tag", TINY_IMAGE, BROKEN_IMAGE)
     options: dict[str, Any] = {
         "database_url": database_url,

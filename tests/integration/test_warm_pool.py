@@ -1,4 +1,4 @@
-"""The warm pool on real components: starts claim booted sandboxes, which belong to no user before."""
+"""The warm pool on real components: starts claim booted sandboxes, which have had no owner before."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def change(service: Deployment, image: str = TINY_IMAGE, **columns: object) -> N
 
 
 def warm_sandboxes(service: Deployment) -> dict[str, bool]:
-    """The ids of the warm sandboxes, and whether each is ready and no job has it."""
+    """The ids of the warm sandboxes, and whether each is ready and neither leased nor due."""
     with service.database.reading() as session:
         found = select(Sandbox).where(col(Sandbox.owner_id).is_(None), Sandbox.desired != Desired.DELETED)
         return {row.id: row.status == Status.RUNNING and is_idle(row) for row in session.exec(found).all()}

@@ -18,7 +18,7 @@ class Attempt:
             machine, as root; `other user`: this machine, as an unprivileged user; `lan`: another machine.
         function: `file.function` of `tests/isolation/probes`.
         arguments: the function's arguments, in which `$name` stands for a fact of the scene.
-        then: another attempt, which runs afterwards and decides, for example whether a datagram arrived.
+        then: another attempt, which runs afterwards and decides the outcome, for example whether a datagram arrived.
     """
 
     place: str

@@ -39,6 +39,6 @@ def scene(
 
 
 def _selected(items: Sequence[pytest.Item]) -> list[Attack]:
-    """The attacks of the selected tests, and the undecidable ones, which have a common test."""
+    """The attacks of the selected tests, and the undecidable ones, which one test checks together."""
     found = [item.callspec.params.get("attack") for item in items if hasattr(item, "callspec")]
     return [one for one in ATTACKS if one in found or one.id in UNDECIDABLE]

@@ -67,7 +67,7 @@ def facts_of_sandboxes(service: Deployment, engine: PrivateEngine, ids: Mapping[
         address = str(network["IPAddress"])
         facts |= {f"{name}_ip": address, f"{name}_gateway": network["Gateway"]}
         facts[f"{name}_broadcast"] = f"{address.rpartition('.')[0]}.255"
-    # The hostile server does not move its configuration.
+    # Read the hostile server's configuration: the real image's server removes the file.
     config = json.loads(engine.docker("exec", "--user=0", facts["H_container"], "cat", CONFIG_PATH))
     listener = urlsplit(config["webhooks"][0]["base_url"])
     host, port = str(listener.hostname), str(listener.port or 80)

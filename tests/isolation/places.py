@@ -28,7 +28,7 @@ class Batches:
     """The outcomes of attempts. Batches run in parallel, because they mostly wait for responses that must not arrive.
 
     The batches of one container run in sequence, because a probe of limits takes resources that another needs. The
-    batch of a `then` begins after those that it decides.
+    batch of a `then` begins after the batches whose outcomes it decides.
 
     Args:
         attempts: all attempts of the table.

@@ -29,7 +29,7 @@ SETTINGS = {
     "AW_RATE_WRONG_KEYS": "100",
     "AW_QUOTA_EVENT_BYTES": "20000000",
 }
-# The default network and disks, with a name server of the tests.
+# Network isolation and disks as by default, but with a name server of the tests and small disks.
 RULES = {"AW_NETWORK_ISOLATION": "on", "AW_SANDBOX_DNS": PUBLIC, "AW_SANDBOX_DISK_BYTES": str(512 * 1024**2)}
 BOOT_SECONDS = 600
 PLAIN = ("plain", "peer")

@@ -65,7 +65,7 @@ def other_machine(bridges: Sequence[str]) -> Iterator[Lan]:
 
 @contextmanager
 def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]], heard: Path) -> Iterator[None]:
-    """Run listeners by a command, for the length of the block."""
+    """Run listeners for the length of the block; `command` is the prefix that runs them at a place."""
     program = (PROBES / "listen.py").read_text()
     arguments = [*command, "/usr/bin/python3", "-c", program, json.dumps(listeners), str(heard)]
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The order of batches, and the single run of a control of several attacks."""
+"""The order of batches, and the single run of a control that several attacks share."""
 
 from collections.abc import Sequence
 

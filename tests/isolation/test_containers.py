@@ -72,7 +72,7 @@ ON_PROCESSES = {
     "read the mappings": "head -c 1 /proc/$pid/maps",
 }
 
-# One process starts the two containers.
+# These tests run in one test process, which starts the two containers once.
 pytestmark = pytest.mark.xdist_group("confined_containers")
 
 
@@ -134,7 +134,7 @@ def test_kernel_interface_that_agents_need_is_open(
 
 @pytest.fixture(scope="module")
 def outputs(sandbox: str) -> dict[tuple[str, str], str]:
-    """The output of each attack on a process: the agent server, the init process, and an own child."""
+    """The output of each attack on a process: the agent server, the init process, and a child of the agent's own."""
     targets = {"server": "$server", "init": "1", "own": "$own"}
     tried = list(product(ON_PROCESSES, targets))
     lines = [

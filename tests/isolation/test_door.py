@@ -71,7 +71,7 @@ def test_sandbox_reaches_nothing_else(
         assert ask(target, bearer) in (400, 404), target
     assert alice.get("/api/v1/users/me").status_code == 200, "the control: the key is accepted elsewhere"
 
-    # Sandboxes must not use the service's side: they do not reach its address, and without the token no other sandbox.
+    # Sandboxes must not use the service's side: they do not reach its address, and without the token it leads nowhere.
     with http.open_client(f"http://{engine.address}:{service.door_port}") as client:
         place = next(iter(_places(service, other)))
         assert client.get(f"{place}/server_info", headers={"X-Session-API-Key": other_key}).status_code == 403

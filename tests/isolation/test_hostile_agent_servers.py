@@ -1,6 +1,6 @@
 """Hostile agent servers in real containers harm their own sandboxes only.
 
-Whatever these respond, each operation on them settles in time, other users' operations take as long as before, and the
+Whatever they respond, each operation on them settles in time, other users' operations take as long as before, and the
 worker's memory does not grow.
 """
 
@@ -61,8 +61,8 @@ MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect
 DEADLINE_SECONDS = 90
 # The promised time at night. During the tests of a change, the machine is busy with other tests.
 SETTLED_SECONDS = effort.choose(quick=DEADLINE_SECONDS, change=DEADLINE_SECONDS, thorough=30)
-# An operation on another user's sandbox may take these seconds, or this many times as long as beside honest servers.
-# For a change, the seconds allow for a busy machine and few samples; at night they are noise.
+# An operation on another user's sandbox may take this many seconds, or this many times as long as beside honest
+# servers. For a change, the seconds allow for a busy machine and few samples; at night, only for noise.
 OTHERS_SECONDS = effort.choose(quick=10, change=10, thorough=1)
 OTHERS_TIMES = effort.choose(quick=5, change=5, thorough=2)
 MIN_USES = effort.choose(quick=1, change=1, thorough=20)
@@ -75,12 +75,12 @@ SETTINGS = {
     "AW_MAX_ATTEMPTS": "2",
     "AW_STOP_SECONDS": "1",
 }
-# A change is tested with every second pair of a mode and a plan, because a sandbox costs two seconds of processor time.
+# A change is tested with every second pair of a mode and a plan, because a sandbox costs two seconds of CPU time.
 STEP = effort.choose(quick=2, change=2, thorough=1)
 MODEL = {"llm_model": "openai/demo", "llm_base_url": "http://127.0.0.1:9"}
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
 Operation = Callable[[str], None]
-# By operation, seconds.
+# The durations of each operation, in seconds.
 Durations = dict[str, list[float]]
 
 

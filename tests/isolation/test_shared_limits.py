@@ -1,6 +1,6 @@
 """Limits of the kernel that sandboxes share: one sandbox takes all that it can, and the others still work.
 
-All sandboxes have the same user, for which some limits count; the others count for the machine (decision 82).
+Some of these limits are per user, and all sandboxes have the same user; the others are per machine (decision 82).
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from tests.services.engine import docker_engine, name_installation
 from worker.engine import kernel_limits
 
 CONFIG = b'{"session_api_keys": ["k"], "secret_key": "s"}'
-# Takes one of something with each call until it is refused, or has `most`; says how many, and keeps them.
+# Takes one item of a resource with each call until it is refused, or has `most`; prints their number, and holds them.
 TAKE = """
 import ctypes, fcntl, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,8 +46,8 @@ except OSError:
 print(taken, flush=True)
 sys.stdin.read()
 """
-# What is taken at most, by the functions that take it. Each of these is more than a kernel's default for all together,
-# or all that one process may open.
+# The maximum that each function takes: more than a kernel's default for all sandboxes together, or all that one process
+# may open.
 MOST = {
     "take_inotify": 16_000,
     "take_operations": 8,
@@ -55,7 +55,7 @@ MOST = {
     "ask_for_neighbours": 4_000,
 }
 
-# One process starts the two sandboxes.
+# These tests run in one test process, which starts the two sandboxes once.
 pytestmark = pytest.mark.xdist_group("confined_containers")
 
 
@@ -72,7 +72,7 @@ def sandboxes() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def taking(sandbox: str, what: str, most: int) -> Iterator[int]:
-    """Take in a sandbox, for the length of the block; what was taken."""
+    """Take a resource in a sandbox for the length of the block; yield the number of items that were taken."""
     command = ["docker", "exec", "--interactive", sandbox, "python3", "-c", TAKE, what, str(most)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None

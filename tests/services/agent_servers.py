@@ -22,7 +22,7 @@ from worker.conversations.agent_request import AgentInputs, build_request
 from worker.sandboxes.container_spec import CONFIG_PATH, container_request
 
 KEY = "the-session-key"
-# A boot takes 5 s of processor time, on processors with other work.
+# A boot takes 5 s of CPU time, on CPUs with other work.
 BOOT_SECONDS = 240
 FOLDER = "/workspace/project"
 HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}

@@ -2,7 +2,7 @@
 
 SQLAlchemy caches compiled statements and the conversions of types with the engine and its dialect, and a session's
 writes with the mapper, for each dialect. A process of the service has these caches for its whole life. Tests would
-compile the same statements again and again, which took a quarter of their processor time.
+compile the same statements again and again, which took a quarter of their CPU time.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class SharedCache(dict[Any, Any]):
     """A cache of compiled statements for all engines of one configuration."""
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The cached value of a statement, whose key begins with the dialect, which each engine has of its own."""
+        """The cached value of a statement. Its key begins with the dialect object, of which each engine has its own."""
         return super().get(_of_any_engine(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:

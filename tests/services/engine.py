@@ -45,7 +45,7 @@ def _sweep(engine: DiskEngine, installation: str) -> None:
 
 @cache
 def _sweep_the_dead() -> None:
-    """Remove containers and volumes of killed processes, once, because the listing takes 50 ms of processor time."""
+    """Remove containers and volumes of killed processes, once, because the listing takes 50 ms of CPU time."""
     for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
         lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):

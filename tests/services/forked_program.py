@@ -1,7 +1,7 @@
 """A program that tests run many times: one process imports its modules, and each run is a fork of it.
 
 Imports take most of a second in a new interpreter. `python -m tests.services.forked_program MODULE FD` is the process
-that forks. It takes requests from a socket, and ends with it. The module has `main(arguments)`.
+that forks. It reads requests from the socket FD until that is closed. The module must define `main(arguments)`.
 """
 
 import importlib
@@ -44,7 +44,7 @@ class ForkedProgram:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        self._alone = threading.Lock()  # each request has its response
+        self._alone = threading.Lock()  # one request at a time, so that each gets its own response
 
     def run(self, *arguments: str) -> Run:
         """Run the program with these arguments."""

@@ -67,7 +67,7 @@ class Fork:
 
 def _run(command: list[str], environment: dict[str, str], log: str) -> None:
     os.setsid()
-    # If the child held it open, the fork server, and so the child, would outlive the tests' process.
+    # If the child held this descriptor open, the fork server, and so the child, would outlive the tests' process.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-# An empty context, because loading the usual certificate authorities takes 45 ms of processor time, each time.
+# An empty context, because loading the usual certificate authorities takes 45 ms of CPU time, each time.
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

@@ -1,6 +1,6 @@
 """Imports what processes of the service import when they start, so that forks of this process need not.
 
-A collection of garbage in a fork would copy all memory of these modules: what exists here is left out of it.
+A garbage collection in a fork would copy all memory of these modules, so it leaves out the objects that exist here.
 """
 
 import gc
@@ -47,10 +47,10 @@ LAZY = [
 
 for name in LAZY:
     importlib.import_module(name)
-# Under other names, because a fork runs the real ones.
+# Run under other names, because each fork runs the real programs.
 for program in ("api", "worker"):
     runpy.run_module(program, run_name=f"imports_of_{program}")
-# It has read this process' environment. Each fork has its own.
+# This module has read this process's environment, but each fork has its own.
 del sys.modules["worker.celery_app"]
 gc.collect()
 gc.freeze()

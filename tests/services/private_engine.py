@@ -133,7 +133,7 @@ class PrivateEngine:
 
     def clear(self) -> None:
         """Remove all containers, volumes and networks of sandboxes."""
-        # Use the socket, because five docker commands after each test would take 70 ms of processor time.
+        # Use the socket, because five docker commands after each test would take 70 ms of CPU time.
         engine = EngineSocket(self.host)
         for container in engine.read("/containers/json?all=1"):
             engine.remove(f"/containers/{container['Id']}?force=1&v=1")

@@ -19,12 +19,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run the requested stages; return the exit status."""
     options = _parse(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end as well
-    # A shell starts background commands with this signal ignored, and their children inherit that: programs that
-    # tests interrupt would then end only when they are killed, 20 s later.
+    # A shell starts background commands with SIGINT ignored, and child processes inherit this: programs that tests
+    # interrupt would then end only when they are killed, 20 s later.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not has_room(MEMORY):
         say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
-    # Only the runs that check a change rerun a failed test, once, and record it.
+    # Only `ci`, the run that checks a change, reruns failed tests, once, and records them.
     record = RECORD if options.run == "ci" else None
     return run_session(_groups(options), LOGS, record=record)
 

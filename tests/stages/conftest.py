@@ -38,7 +38,7 @@ class Project:
             path.write_text(content)
 
     def run(self, *stages: plan.Stage) -> int:
-        """Run these stages in sequence, or else all tests."""
+        """Run these stages in sequence, or all tests if no stage is passed."""
         groups = [[stage] for stage in stages or [self.stage()]]
         status = run_session(groups, self.directory, record=self.record, root=self.root)
         self.said = self._capsys.readouterr().out

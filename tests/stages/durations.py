@@ -17,7 +17,7 @@ PARAMETERS = re.compile(r"\[.*$")
 
 
 def read_durations(path: Path = KEPT) -> dict[str, float]:
-    """The seconds of each test, and of each group (`@` and its name), that takes more than one.
+    """The durations, in seconds, of tests and of groups (`@` and the name) that take at least one second.
 
     All variants of a test have the same duration.
     """

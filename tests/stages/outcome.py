@@ -48,7 +48,7 @@ class Outcome:
     seconds: float
     status: int
     results: tuple[Result, ...] = ()
-    # The reasons for which the results are not valid, or the failure of a program.
+    # The reasons why the results are not valid, or the failure of a program.
     problems: tuple[str, ...] = ()
 
     @property

@@ -9,13 +9,13 @@ from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Three processes keep two cores busy although some tests wait; each further one would collect all tests again. The
-# first one begins with the longest tests, which mostly wait. The others take over the rest of its share.
+# Three processes keep two cores busy although some tests wait, and each further process would collect all tests, too.
+# The first process begins with the longest tests, which mostly wait; the others take over the rest of its share.
 PROCESSES = ("-n", "3", "--dist", "worksteal", "--longest-first")
-# These tests wait for more than half of their time. Tests that share a heavy fixture stay in one process.
+# These tests spend more than half of their time waiting. Tests that share a heavy fixture stay in one process.
 _BY_GROUP = ("--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 WAITING = ("-n", "4", *_BY_GROUP)
-# At night, both databases are tested: what needs the processor is most of it.
+# At night, the tests run on both databases, and most of their time is CPU time.
 WAITING_AT_NIGHT = ("-n", "2", *_BY_GROUP)
 ALONE = ("-n", "0")
 RANDOM = (
@@ -24,7 +24,7 @@ RANDOM = (
     "tests/worker/test_interleavings.py",
     "tests/worker/sandboxes/test_plan_walk.py",
 )
-# At night, these promise durations, or that no request fails under as much load as possible.
+# Tests that promise durations, or that no request fails under maximum load: at night, they run alone.
 ALONE_AT_NIGHT = (
     "tests/isolation/test_hostile_agent_servers.py",
     "tests/integration/test_earlier_code.py",
@@ -38,13 +38,13 @@ CHAOS_SECONDS = 1200
 # The minimum number of acknowledged writes of a nightly chaos run.
 CHAOS_WRITES = 5000
 STATEMENTS = "var/statements"
-# Together they take an hour and a half.
+# All benchmarks together take an hour and a half.
 BENCHMARKS = {
     "starts": "warm,warm-tiny,pause,cold,conversation,wake,memory",
     "bursts": "warm-burst,cold-burst,webhooks,engine,versions",
     "store": "queue,stalls,sweep,lists",
 }
-# Neighbouring operations have similarly many pairs, so each part takes every fifth operation.
+# Neighboring operations have similar numbers of pairs, so each part takes every fifth operation.
 PARTS_OF_PAIRS = 5
 
 
@@ -147,7 +147,7 @@ def _pairs(name: str, operations: Sequence[str]) -> Groups:
 
 
 def _seed() -> str:
-    """A seed of this night; reports name it."""
+    """A random seed for this night; the reports name it."""
     return str(random.SystemRandom().randrange(10**6))
 
 

@@ -33,7 +33,7 @@ class Recorder:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        """Record the selection of a process of xdist; all have the same."""
+        """Record the selection of an xdist process; all processes have the same one."""
         self._select(ids)
 
     @pytest.hookimpl(optionalhook=True)

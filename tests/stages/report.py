@@ -12,7 +12,7 @@ from tests.stages.durations import without_parameters
 from tests.stages.outcome import Result, read_results
 
 SLOWEST = 30
-# Folders with many kinds of tests, of which the table names the subfolders.
+# Folders with many kinds of tests: the table names their subfolders.
 DEEP = {"tests.api", "tests.shared", "tests.drills", "tests.contract"}
 
 

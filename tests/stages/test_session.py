@@ -61,7 +61,7 @@ TWO = ("-n", "2")
     ("second", "arguments", "problem"),
     [
         ("import nothing_of_that_name\n", (), "exit status 2"),
-        # Pytest reports this as a failed test, and runs all others.
+        # With xdist, pytest reports the error as a failed test, and runs all others.
         ("import nothing_of_that_name\n", TWO, "of no selected test"),
         (INTERRUPTED, (), "exit status 2"),
         (LOST.format(status=0), (), "exit status 0, and no results"),

@@ -1,6 +1,6 @@
-"""The number of files that a job passes: a reader who follows it opens them all.
+"""The number of files that a job passes through: a reader who follows the job opens all of them.
 
-The process has run such a job before, so what a process computes once is not counted.
+The process has run such a job before, so that what a process computes only once is not counted.
 """
 
 from celery import Celery
@@ -20,7 +20,7 @@ from worker.tasks import register_tasks
 MAX_FILES_OF_SANDBOX_START = 30
 MAX_FILES_OF_CONVERSATION_START = 36
 MAX_FILES_FROM_REQUEST_TO_READY = 60
-# `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
+# The files `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 
 
@@ -47,7 +47,7 @@ def test_a_conversation_from_request_to_ready_passes_few_files(
 ) -> None:
     scenes.configure(context, user)
     with traced() as passed:
-        # Outside a `with`, so that the tasks beside the requests don't run.
+        # Not entered by `with`, so that the application's background tasks don't run.
         client = TestClient(create_app(api_context))
         for _ in range(2):
             passed.clear()

@@ -1,4 +1,4 @@
-"""The files that a request passes: a reader has to open all of them, so their number must not grow unnoticed.
+"""The files that a request passes through: a reader opens all of them, so their number must not grow unnoticed.
 
 The numbers are for SQLite. docs/develop/architecture.md walks through the files of `POST /api/v1/sandboxes`.
 """
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 class TracedClient:
-    """Sends requests of one user, and returns the files that each passes until its jobs are published."""
+    """Sends requests of one user, and returns the files that each passes through until its jobs are published."""
 
     def __init__(self, client: TestClient, user: Person, passed: dict[str, None]) -> None:
         self._client, self._user, self._passed = client, user, passed
@@ -40,7 +40,7 @@ class TracedClient:
 @pytest.fixture
 def client(api_context: Context, user: Person) -> Iterator[TracedClient]:
     with traced() as passed:
-        # Outside a `with`, so that the tasks beside the requests don't run.
+        # Not entered by `with`, so that the application's background tasks don't run.
         yield TracedClient(TestClient(create_app(api_context)), user, passed)
 
 

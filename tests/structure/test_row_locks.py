@@ -1,4 +1,4 @@
-"""Rows are locked by `shared.sql.locks`, which reads them again; a `refresh` does so by itself."""
+"""Rows are locked by `shared.sql.statements`, which reads them again; a `refresh` does so, too."""
 
 import ast
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def test_rows_are_locked_in_one_module() -> None:
 
 
 def locking_lines(path: Path) -> Iterator[int]:
-    """The lines with a lock that may return what the session has read before."""
+    """The lines that lock rows and may return what the session read before it had the lock."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Attribute(attr="refresh")):

@@ -11,7 +11,7 @@ from tests.services.directories import REPOSITORY
 PARTS = ("api", "worker", "shared")
 CODE = (*PARTS, "deploy", "tests")
 MAX_LINES, MAX_README_LINES, MAX_FILES = 300, 200, 15
-# One file per resource: their number is that of the interface.
+# One file per resource: the interface determines their number.
 ROOMS_BY_RESOURCE = {"api/routes/v1", "api/schemas/v1"}
 PUBLIC_CLASS = re.compile(r"class ([A-Z]\w*)")
 

@@ -1,4 +1,4 @@
-"""The modules that write a column that says what a sandbox or a conversation is: one for each column (laws 2, 6)."""
+"""Each column that describes the state of a sandbox or a conversation is written in one module (laws 2, 6)."""
 
 import ast
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from tests.structure.test_structure import PARTS, files_of, name
 
 # The calls whose keywords are columns to write.
 WRITING_CALLS = {"Sandbox", "add_sandbox", "Conversation", "values", "write"}
-# Their columns of this name belong to a node, to a device login, to a change entry, and to a list's filter; or are no
-# columns: a command, what commands print, and a condition.
+# Modules in which the name belongs to another column: of a node, of a device login, of a change entry, and of a list's
+# filter; or to no column: to a command, to the output of commands, and to a condition.
 OTHERS = {
     "generation": {"shared/sandboxes/status.py"},
     "status": {
@@ -35,7 +35,7 @@ OTHERS = {
         ("generation", {"shared/sandboxes/desired_state.py"}),
         ("observed_generation", {"shared/sandboxes/status.py"}),
         ("execution_status", {"shared/conversations/webhook_reports.py"}),
-        ("desired", {"shared/sandboxes/desired_state.py", "shared/warm_pool/start.py"}),  # a new row has one
+        ("desired", {"shared/sandboxes/desired_state.py", "shared/warm_pool/start.py"}),  # `start.py`: of new rows
     ],
 )
 def test_column_is_written_in_its_module(column: str, modules: set[str]) -> None:

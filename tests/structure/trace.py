@@ -1,4 +1,4 @@
-"""Which files of the product a test passes: a pytest plugin, for the counts in docs/reports/structure.md.
+"""A pytest plugin that records the product's files that a test passes through, for docs/reports/structure.md.
 
     python -m pytest -n 0 -p tests.structure.trace --trace-files var/log/files.txt FILE::TEST
 
@@ -53,7 +53,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Forget what the set-up passed, and write what the test passes."""
+    """Forget the files that the set-up passed through, and write those that the test passes through."""
     passed = item.stash[PASSED]
     passed.clear()
     yield

@@ -41,7 +41,7 @@ def context(
 
 @cache
 def _worker_settings() -> WorkerSettings:
-    # Frozen, and reading what the environment does not have takes milliseconds each time.
+    # Cached: the settings are frozen, and each search for them in the environment takes milliseconds.
     return WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_timeout_seconds=0)
 
 
@@ -65,7 +65,7 @@ def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerCo
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """Port of this machine on which nothing listens: it is taken, and refuses connections."""
+    """Port of this machine that is bound without a listener: it is reserved, and refuses connections."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

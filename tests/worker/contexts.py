@@ -1,4 +1,4 @@
-"""Contexts of workers whose engine, executors and publisher are doubles."""
+"""Contexts of workers whose engine, executors and publisher are test doubles."""
 
 import httpx
 
@@ -25,7 +25,7 @@ def make_context(
     publisher: RecordingPublisher | None = None,
     owner: str = "worker-1",
 ) -> WorkerContext:
-    """The context of one worker, which has sent a heartbeat, and holds its leases as `owner`."""
+    """The context of one worker, which has checked its engine in a heartbeat, and takes its leases as `owner`."""
     context = WorkerContext(
         shared=shared,
         settings=settings,

@@ -45,7 +45,7 @@ VERBS = {
 
 
 class ScheduledDatabase(Database):
-    """Database with a switch point before and after each transaction, and none during a transaction's locks."""
+    """Database with a switch point before and after each transaction, and none while a transaction holds locks."""
 
     def __init__(self, database: Database, scheduler: Scheduler) -> None:
         self.engine = database.engine

@@ -66,7 +66,7 @@ def store_settings(context: WorkerContext, user: Person, **settings: Any) -> Non
 
 
 def ask(context: WorkerContext, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
-    """Request a conversation like the API does, and lose the jobs. Returns the start task's id."""
+    """Request a conversation like the API does, without publishing the jobs, and return the start task's id."""
     body = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
     with context.database.transaction() as session:
         command = StartCommand(user.id, body, {"ASKED": ASKED}, due_at=after(context.shared.republish_seconds))

@@ -56,7 +56,7 @@ class Scheduler:
         _raise_first(actors)
 
     def point(self, name: str) -> None:
-        """Reach a point, where another actor may run next. Other threads than the actors pass without effect."""
+        """Reach a point, where another actor may run next. Threads that are no actors pass without effect."""
         actor = self._actors.get(threading.get_ident())
         if actor is None or actor.asleep:
             return  # after a stall no other actor is left

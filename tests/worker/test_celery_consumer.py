@@ -101,7 +101,7 @@ def test_worker_outlives_a_broker_that_rejects_its_commands(
     send(celery_app, 1)
     eventually((tmp_path / "ended-0").exists)
     with valkey.client() as client:
-        client.execute_command("REPLICAOF", "127.0.0.1", "1")  # nothing listens there: it takes no writes
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")  # the broker rejects writes: its primary is missing
         eventually(lambda: "Connection to broker lost" in (tmp_path / "log").read_text())
         client.execute_command("REPLICAOF", "NO", "ONE")
     send(celery_app, 2)

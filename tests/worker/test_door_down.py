@@ -31,7 +31,7 @@ from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-# More than one run, and more failed attempts, than an agent server's own failure is given.
+# More runs and failed attempts than a failure of an agent server itself is allowed.
 TIMES = 12
 
 

@@ -1,4 +1,4 @@
-"""Runs whose write fails: the row is worked on as the store has it, not as that transaction would have left it."""
+"""Runs whose write fails: they continue with the row as stored, not as the failed transaction would have left it."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What is no job in a worker's queue: it is dropped, its content is not logged, and the worker goes on."""
+"""Messages in a worker's queue that are no jobs are dropped; their content is not logged, and the worker goes on."""
 
 import json
 import subprocess
@@ -159,7 +159,7 @@ def test_what_kombu_can_t_read_is_no_envelope(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_job_is_an_envelope(name: str) -> None:
-    """So it is dropped by the check of jobs, and not by that of messages."""
+    """A wrong job passes the check of messages, and is dropped by the check of jobs."""
     assert is_envelope(WRONG[name])
 
 

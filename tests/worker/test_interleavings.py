@@ -42,7 +42,7 @@ def _one_thread_per_actor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def violations(seed: int, database: Database, directory: Path) -> list[str]:
-    """Run an order of events. Returns the invariants that it violates, and its trace."""
+    """Run an order of events, and return the invariants that it violates, and its trace."""
     life = make_life(seed, database, directory)
     try:
         life.run()
@@ -95,7 +95,7 @@ def test_nothing_is_stuck_on_postgresql(shard: int, postgres_stores: PostgresSto
 def test_mutant_is_detected(
     name: str, sqlite_stores: SqliteStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of these orders of events at least detects it: else the other tests would prove nothing."""
+    """At least one of these orders of events detects the mutant; otherwise the other tests would prove nothing."""
     MUTANTS[name](monkeypatch)
     with sqlite_stores.fresh(tmp_path) as url, pytest.raises(AssertionError):
         assert_no_violations(LIVES_OF_MUTANTS, url, tmp_path)

@@ -40,7 +40,7 @@ def occupy(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[F
 
 @pytest.fixture
 def other_owner(context: WorkerContext, user: Person) -> Person:
-    """Another user; both have an LLM."""
+    """Another user; both users have configured an LLM."""
     other = make_person(context.database, "other-owner")
     for one in (user, other):
         configure(context, one)

@@ -1,4 +1,4 @@
-"""A request to an agent server that takes longer than work without progress may: its run keeps the lease."""
+"""A run keeps its lease during a request to an agent server that takes longer than work without progress may take."""
 
 import threading
 import time
@@ -59,7 +59,7 @@ def assert_renewed(context: WorkerContext, table: Any, row_id: str, monkeypatch:
     monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: began + STALL_SECONDS + 1)
     while marked.acquire(blocking=False):
         pass
-    for _ in range(2):  # the first may have read the time before
+    for _ in range(2):  # the first may have read the clock before it was advanced
         assert marked.acquire(timeout=20)
     context.renewer.renew_all()
     assert row(context, table, row_id).lease_until > after(6)

@@ -72,7 +72,7 @@ def silent_checks(context: WorkerContext, user: Person, engine: FakeEngine) -> l
 
 
 def requested(context: WorkerContext, user: Person, *states: Desired) -> str:
-    """A sandbox of which all of these states but the last one are reached."""
+    """A sandbox that has reached all of these desired states except the last one."""
     sandbox_id = running(context, user)
     for desired in states[:-1]:
         set_desired(context, sandbox_id, desired)
@@ -110,7 +110,7 @@ def test_silent_servers_delay_no_other_sandbox(
 def test_pauses_that_servers_hold_up_delay_no_other_sandbox(
     context: WorkerContext, threads: JobThreads, user: Person, engine: FakeEngine, others: dict[Desired, str]
 ) -> None:
-    """Each waits until its agents are interrupted."""
+    """Each pause waits until the sandbox's agents are interrupted."""
     for _ in range(threads.number):
         sandbox_id = running(context, user)
         make_conversation(context.database, user, row(context, Sandbox, sandbox_id))
@@ -141,7 +141,7 @@ def test_starts_of_an_image_wait_for_one_pull(
 def test_owner_boots_few_sandboxes_at_a_time(
     threads: JobThreads, user: Person, other: Person, engine: FakeEngine
 ) -> None:
-    """Each further one is enqueued when another one has booted; other owners need not wait for these."""
+    """Each further sandbox is enqueued when another one has booted; other owners need not wait for these boots."""
     context = replace(threads.context, boots=Lane(4))
     publisher = context.publisher
     assert isinstance(publisher, RecordingPublisher)

@@ -16,7 +16,7 @@ from worker.conversations.start import start_conversation
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.sandboxes.reconciler import reconcile
 
-# More runs than a bug in this service is given.
+# More runs than the max attempts after a bug in this service.
 TIMES = 8
 
 

@@ -148,7 +148,7 @@ def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypa
 def test_start_that_uses_up_its_time_fails(
     asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each response comes in time, but not all of them do."""
+    """Each response comes in time, but all of them together exceed the timeout of the run."""
     monkeypatch.setattr("worker.conversations.start.RUN_SECONDS", 0.5)
     configure(asking, user)
     with hostile(answering({"exit_code": 0})) as server:

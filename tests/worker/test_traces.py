@@ -32,7 +32,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """Where this process's spans go."""
+    """The exporter of this process's spans."""
     exporter = InMemorySpanExporter()
     tracer = OpenTelemetryTracer("tests", SimpleSpanProcessor(exporter))
     monkeypatch.setattr(correlation, "tracer", tracer)
@@ -139,7 +139,7 @@ def test_job_of_a_sweep_has_the_id_of_its_message(context: WorkerContext) -> Non
 
 
 def test_no_exporter_is_imported_without_traces() -> None:
-    # FastAPI and redis import other parts of it themselves.
+    # FastAPI and redis themselves import other parts of OpenTelemetry.
     code = "import sys, api.app, worker.tasks, shared.observability.correlation as c; c.configure_traces('', 'x');"
     code += "sys.exit('opentelemetry.exporter.otlp' in sys.modules or 'shared.observability.traces' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -42,11 +42,11 @@ UNREAD: dict[str, Operation] = {
     "ACP model": ("POST", f"{V1}/{{id}}/switch_acp_model", {"model": "m"}),
 }
 OPERATIONS = READ | UNREAD
-# For a change, each mode is combined with every third operation, and vice versa; at night, with all.
+# For a change, the tests combine each mode with every third operation, and vice versa; at night, with all.
 STEP = effort.choose(quick=3, change=3, thorough=1)
 SILENT = ("never answers", "drips", "drips its headers")
 STATUS = {"floods": 413, "crumbles": 413}
-# The API forwards refusals of a client's request, unless the request has no values of the client.
+# The API forwards a refusal if the request has values of the client; any other refusal is a 502.
 FAILED = ("inflates", "promises", "large header", "other key", "error", "moved", "moved to no host", *SILENT)
 PASSED_ON = ("changes", "diff", "V0 changes", "V0 diff", "file", "V0 file", "message", "V0 message")
 # Responses that the API cannot distinguish from a list of changes.

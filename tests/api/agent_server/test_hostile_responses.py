@@ -1,4 +1,4 @@
-"""Each response that no honest server sends is an error of the API's own: a 502, and no 500."""
+"""Each response that no honest server sends is an expected error of the API: a 502, and never a 500."""
 
 import asyncio
 

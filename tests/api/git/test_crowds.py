@@ -18,7 +18,7 @@ from shared.sql.write_slots import caller
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Names below `slow.example` are looked up without an end; others do not exist."""
+    """Make lookups of names below `slow.example` hang, and lookups of all other names fail."""
     ended = threading.Event()
 
     def look_up(host: str, *_: Any, **__: Any) -> Any:
@@ -32,7 +32,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asking(client: GitClient, user: str, url: str) -> "asyncio.Task[Reply]":
-    """A request of a user."""
+    """Start a request of a user."""
     context = contextvars.copy_context()
     context.run(caller.set, user)
     work: Coroutine[Any, Any, Reply] = client.ask("github", "GET", url)

@@ -23,7 +23,7 @@ def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask
         assert {item["git_provider"] for item in found} == {provider}
         for query, names in (("", BRANCHES), ("feature", BRANCHES[1:3])):
             if query and provider == "forgejo" and limit < len(names):
-                continue  # its API can't search branches: a search has one page
+                continue  # Forgejo's API can't search branches: a search has one page
             listed = walk(user, "branches", provider=provider, repository="acme/app", query=query, limit=limit)
             assert [item["name"] for item in listed] == names, limit
             assert [item["commit_sha"] for item in listed] == [f"sha-{name}" for name in names]

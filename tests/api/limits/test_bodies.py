@@ -1,4 +1,4 @@
-"""The limits on all large bodies that sandboxes and users send at a time, which apply before they are read."""
+"""The limits on the large bodies that a sandbox or a user sends at a time; they apply before the bodies are read."""
 
 import socket
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def unfinished_post(url: str, path: str, key: str, length: str) -> Iterator[None
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{length}\r\nExpect: 100-continue\r\n"
     with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0)) as connection:
         connection.sendall(f"{head}X-Session-API-Key: {key}\r\n\r\n".encode())
-        # Sent once the body is counted; a large request that comes earlier would be counted in its place.
+        # The service sends this once it has counted the body; an earlier large request would be counted in its place.
         assert connection.recv(1024).startswith(b"HTTP/1.1 100 ")
         yield
 

@@ -201,7 +201,7 @@ def test_stream_sends_heartbeats_while_nothing_changes(
 class TestOverHttp:
     @pytest.fixture
     def client(self, context: Context, database: Database, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-        """A client whose streams end after the first heartbeats: it reads whole responses."""
+        """A client whose streams end after the first heartbeats, because it reads whole responses."""
         monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
         monkeypatch.setattr(change_streams, "MAX_SECONDS", 0.2)
         return TestClient(create_app(replace(context, streams=Streams(database, NEVER))))

@@ -25,7 +25,7 @@ LONG = 60.0
 
 @pytest.fixture
 def sandbox(database: Database, user: Person) -> Sandbox:
-    """A sandbox whose generation is not observed."""
+    """A sandbox whose generation has not been observed yet."""
     return make_sandbox(database, user, status=Status.STARTING)
 
 

@@ -1,4 +1,4 @@
-"""Jobs for a stalled broker: requests do not wait for it, and it takes no threads of requests."""
+"""Jobs for a stalled broker: no request waits for it, and no thread for requests does."""
 
 import asyncio
 from threading import Event
@@ -27,7 +27,7 @@ class StalledPublisher(RecordingPublisher):
 
 
 def publish_many(publisher: StalledPublisher) -> str:
-    """The API responds while the jobs of many requests wait for the broker."""
+    """Publish the jobs of many requests; return the result of other work in a request thread while they wait."""
 
     async def run() -> str:
         sent = JobPublisher(publisher)

@@ -19,7 +19,7 @@ Callers = BatchedKeyLookup[str, AuthenticatedKey]
 
 
 class Fetches:
-    """Wraps the store: counts the queries, and blocks each until `go`, which is set initially."""
+    """Wraps the store: counts the queries, and blocks each until `go` is set, as it is initially."""
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.go, self.begun = 0, Event(), Event()

@@ -1,4 +1,4 @@
-"""Last use of keys: concurrent requests with one key write one row, and wait for none."""
+"""Last use of keys: of concurrent requests with one key, one writes the use, and the others do not wait for it."""
 
 import asyncio
 from threading import Event
@@ -17,7 +17,7 @@ CONCURRENT = 100
 
 
 class Writes:
-    """Wraps the store: records the writes, and blocks each until `go`."""
+    """Wraps the store: records the writes, and blocks each until `go` is set."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

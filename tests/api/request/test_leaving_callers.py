@@ -1,4 +1,4 @@
-"""Callers that leave while their request waits: nothing waits for them any longer."""
+"""Callers that disconnect while their request waits: the wait ends."""
 
 import asyncio
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.factories import Person
 
 
 class ObservedWaiter(CompletionWaiter):
-    """Tells when a wait begins and when it ends."""
+    """Sets one event when a wait begins, and one when it ends."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

@@ -1,4 +1,4 @@
-"""After a new secret key is put before the old one, what callers were given before still works, and can be ended."""
+"""After a new secret key is put before the old one, existing keys and logins still work, and can be ended."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.factories import SECRET_KEY, Person, make_sandbox, session_key_of
 
 @pytest.fixture
 def rotated(api_context: Context) -> Iterator[TestClient]:
-    """A client of a process that writes with a new key, and also has the old one."""
+    """A client of a process that writes with a new secret key, and also has the old one."""
     vault = Vault([new_secret_key(), SECRET_KEY])
     with TestClient(create_app(replace(api_context, vault=vault)), raise_server_exceptions=False) as client:
         yield client

@@ -21,7 +21,7 @@ from tests.factories import Person, make_sandbox, session_key_of
 
 @pytest.fixture
 def queries(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The queries outside transactions, by the methods that send them."""
+    """The queries outside transactions, as the names of the methods that send them."""
     found: list[str] = []
 
     def count(name: str) -> None:

@@ -37,7 +37,7 @@ LONG_WAIT, LONG, BLANK = {"wait": 20}, f"wait={'9' * 5000}", f'wait={" " * 30_00
 
 @pytest.fixture
 def client(context: Context, database: Database) -> Iterator[TestClient]:
-    """A client of an application that polls very often: no notifications reach it."""
+    """A client of an application that polls very often, because no notifications reach it."""
     make_spec(database)
     make_node(database)
     waiting = replace(context, waiter=CompletionWaiter(database, PollIntervals(disconnected=0.05)))
@@ -52,7 +52,7 @@ def set_desired(database: Database, sandbox_id: str, desired: Desired) -> None:
 
 @pytest.fixture
 def worker_writes(database: Database, publisher: RecordingPublisher) -> Iterator[Writes]:
-    """Writes these observed states for the next published job, in a separate thread."""
+    """Return a function that writes observed states for the next published job, in a separate thread."""
     threads: list[threading.Thread] = []
 
     def execute(*observed: ObservedState, desired: Desired | None = None) -> None:

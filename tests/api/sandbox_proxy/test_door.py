@@ -1,4 +1,4 @@
-"""A request to a sandbox that does not reach its agent server, because of the node's door or without one."""
+"""Requests that do not reach an agent server, because of the node's door or because the sandbox has no such server."""
 
 import httpx
 import pytest

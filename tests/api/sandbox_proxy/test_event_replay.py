@@ -47,7 +47,7 @@ def test_socket_that_requests_events_gets_them_replayed(
 
 
 def test_events_of_the_next_action_are_replayed_once(api: httpx.Client, running: Sandbox, agent: Agent) -> None:
-    """The agent server may hold back the state until the end of an action that began after the websocket."""
+    """The agent server may hold back the state until the end of an action that began after the websocket was opened."""
     timed = [event | {"timestamp": f"2026-01-02T03:04:0{number}"} for number, event in enumerate(EVENTS)]
     agent.server.steps, agent.server.events = True, timed[:1]
     with socket(api, running, ALL, **key_of(running)) as connection:
@@ -69,7 +69,7 @@ def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, age
 
 @pytest.mark.parametrize("time", ["%80" * 20_000, "2" * 65, ""], ids=("longest", "long", "empty"))
 def test_invalid_time_requests_no_events(time: str) -> None:
-    """A search with it would have a longer URL than httpx allows."""
+    """With the longest time, the URL of a search would be longer than httpx allows."""
     scope = {"path": "", "raw_path": f"/sandbox/{'0' * 32}/{PATH}".encode(), "headers": [], "scheme": "ws"}
     for after, events in ((time, None), (TIME, Resend(CONVERSATION, TIME))):
         query = f"resend_mode=since&after_timestamp={after}".encode()

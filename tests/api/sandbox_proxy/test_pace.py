@@ -24,7 +24,7 @@ FLOOD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of all paces; they take no time, as all the rest: a slow machine's flood would be slow."""
+    """The pauses of all paces. The clock stands still, because on a slow machine, a flood would not be one."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

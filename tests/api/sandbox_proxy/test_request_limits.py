@@ -1,4 +1,4 @@
-"""Limits of open requests: a program that does not respond keeps them open, and they must not use up a process."""
+"""Limits of open requests: a program that does not respond keeps them open, and they must not exhaust a process."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A response that has begun ends with the user's key that asked for it."""
+"""A response that has begun ends when the user's key of its request is revoked."""
 
 import httpx
 import pytest

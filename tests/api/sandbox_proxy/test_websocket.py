@@ -84,7 +84,7 @@ class TestKeys:
     def test_socket_ends_with_its_key(
         self, api: httpx.Client, database: Database, running: Sandbox, user: Person, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Also a websocket on which the client sends nothing."""
+        """This includes a websocket on which the client sends nothing."""
         monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05)
         with socket(api, running, EVENTS, **user.headers) as connection:
             connection.recv(timeout=20)

@@ -1,4 +1,4 @@
-"""What websockets keep in memory while one side does not read: all of a user's together have a limit."""
+"""Bytes that websockets keep in memory while one side does not read: all websockets of a user share one limit."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 MEGABYTE = 1024 * 1024
 LIMIT, MESSAGE = 16 * MEGABYTE, "x" * 4 * MEGABYTE
 WEBSOCKETS = 4
-# With what the kernel keeps for each connection.
+# Including the bytes that the kernel buffers for each connection.
 MAX_TAKEN = 100 * MEGABYTE
 PING = bytes((0x89, 125)) + b"x" * 125
 
@@ -166,7 +166,7 @@ def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, datab
 def test_largest_message_passes_in_both_directions(
     serve: Serve, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where each of its characters takes four bytes."""
+    """This includes a message whose characters take four bytes each in memory."""
     monkeypatch.undo()
     message = "x" * (16 * MEGABYTE - 4) + "\N{GRINNING FACE}"
     with (

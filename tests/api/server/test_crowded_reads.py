@@ -25,7 +25,7 @@ READ_BYTES = 250_000
 
 
 class Marker:
-    """An object of which weak references exist."""
+    """An object in the scope of a request; a weak reference to it shows when the scope is freed."""
 
 
 markers: list[weakref.ref[Marker]] = []
@@ -61,7 +61,7 @@ def request(*headers: bytes) -> bytes:
 
 
 def last_response(connection: socket.socket, sent: bytes) -> bytes:
-    """Send a request and a last one; return all that is received."""
+    """Send this and a last request, which closes the connection; return all that is received."""
     connection.sendall(sent + request(b"Connection: close"))
     return answer_of(connection)
 
@@ -75,7 +75,7 @@ def test_too_many_pipelined_requests_end_the_connection_after_the_responses(conn
     connection.sendall(POST + b"{}" + REQUEST * (MAX_PIPELINED + 40))
     answer = answer_of(connection)
     assert answer.count(b"HTTP/1.1") == answer.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED + 1
-    # The client learns which is the last one.
+    # The client learns which response is the last one.
     assert answer.count(b"connection: close") == 1
 
 
@@ -154,7 +154,7 @@ def test_upgrade_with_a_body_is_rejected(connection: socket.socket, protocol: by
     upgrade = HANDSHAKE.replace(b"GET", b"POST").replace(b"websocket", protocol)
     connection.sendall(upgrade.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(REQUEST)))
     received = connection.recv(65_536)
-    # The body would be taken for the next request.
+    # Otherwise, the body would be taken for the next request.
     with contextlib.suppress(OSError):
         connection.sendall(REQUEST)
         received += answer_of(connection)

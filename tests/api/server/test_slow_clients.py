@@ -108,7 +108,7 @@ def test_body_within_the_rate_is_received() -> None:
     limits = ConnectionLimits(body_bytes_per_second=1, body_period=0.2)
     with limited(limits) as address, socket.create_connection(address, timeout=30) as connection:
         connection.sendall(WEBHOOK[:-40])
-        # Longer than a period, in which each byte is enough.
+        # The rest takes longer than a period, but one byte in a period is enough.
         connection.settimeout(0.01)
         for _ in range(39):
             connection.sendall(b"x")
@@ -123,7 +123,7 @@ def test_client_that_does_not_read_loses_its_connection() -> None:
     limits = ConnectionLimits(read_period=0.1)
     with limited(limits) as address, socket.create_connection(address, timeout=30) as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        # The client begins to read after the server has given up.
+        # The server has given up when a write of the client fails.
         assert eventually(lambda: is_reset(connection))
 
 
@@ -174,7 +174,7 @@ def test_client_that_does_not_read_the_end_of_a_response_loses_its_connection(
         if scope["type"] == "http":
             protocol = receive.__self__.on_response.__self__
             await send({"type": "http.response.start", "status": 200, "headers": []})
-            # Less than what pauses the application.
+            # Send until something is buffered, which is less than what pauses the application.
             while not protocol.transport.get_write_buffer_size():
                 await send({"type": "http.response.body", "body": bytes(8192), "more_body": True})
                 await asyncio.sleep(0)

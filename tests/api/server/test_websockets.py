@@ -116,7 +116,7 @@ def test_pings_beyond_a_burst_are_delayed(url: str) -> None:
     with authenticated(url) as websocket:
         began = time.monotonic()
         for _ in range(3):
-            # Each of these pieces is parsed at a time.
+            # Each of these pieces is parsed separately.
             websocket.socket.sendall(PING * 600)
             websocket.send("")
             assert websocket.recv(timeout=30) == "0"
@@ -150,7 +150,7 @@ def test_messages_that_the_application_does_not_read_are_not_parsed() -> None:
 
 
 async def pass_a_check(websocket: Any) -> None:
-    """Wait until what came is delayed, and once more after the next look at the application."""
+    """Wait until the received messages are delayed, and until the application has been checked once more."""
     first = await asyncio.to_thread(eventually, lambda: websocket._timer)
     await asyncio.to_thread(eventually, lambda: websocket._timer is not first)
 

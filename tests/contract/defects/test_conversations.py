@@ -57,7 +57,7 @@ def test_defect_01_start_is_stored_before_the_response(
     task_id = start().json()["id"]
     with database.reading() as session:
         row = session.get_one(StartTask, task_id)
-    assert row.due_at is not None  # the sweep enqueues it then, even if this process and its messages are lost
+    assert row.due_at is not None  # the sweep enqueues the task then, even if this process and its messages are lost
 
 
 @pytest.mark.usefixtures("spec", "node")
@@ -135,7 +135,7 @@ def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
 def test_defect_13_sandbox_reports_on_its_own_conversations_only(
     post: Report, conversation: Conversation, database: Database, user: Person
 ) -> None:
-    key = session_key_of(make_sandbox(database, user))  # of the same owner
+    key = session_key_of(make_sandbox(database, user))  # another sandbox of the same owner
     assert post(f"/events/{conversation.id}", [event_report()], key) == 404
     assert post("/conversations", conversation_report(conversation.id, title="taken over"), key) == 404
     assert as_stored(database, conversation).title == conversation.title
@@ -226,7 +226,7 @@ def test_defect_45_conversation_joins_the_sandbox_of_the_owners_strategy(
         made[name] = make_sandbox(database, user, created_at=FIRST + timedelta(days=days), last_active_at=used)
         for _ in range(talks - 1):
             make_conversation(database, user, made[name])
-        make_start_task(database, user, made[name])  # a start counts from its beginning
+        make_start_task(database, user, made[name])  # an unfinished start counts as a conversation
     client.post("/api/v1/settings", json={"sandbox_grouping_strategy": strategy}, headers=user.headers)
     with database.reading() as session:
         task = session.get_one(StartTask, start().json()["id"])

@@ -15,7 +15,7 @@ from tests.factories import Person, make_event
 def test_defect_44_title_comes_with_the_report(
     client: TestClient, user: Person, conversation: Conversation, post: Callable[..., int]
 ) -> None:
-    # Nothing listens at the sandbox's address: a request there for the title would fail.
+    # Nothing listens at the sandbox's address, so a request to it for the title would fail.
     assert post("/conversations", conversation_report(conversation.id, after=1, title="A haiku about queues")) == 200
     found = client.get(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).json()
     assert found["title"] == "A haiku about queues"

@@ -23,7 +23,7 @@ WAITING = 25
 def test_defect_02_delete_is_stored_in_a_row(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
-    # Nothing executes the delete in this test, and this process may end at any time: the sweep finds the row.
+    # No worker executes the delete in this test, and this process may end at any time: the sweep finds the row.
     assert client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).status_code == 200
     stored = as_stored(database, sandbox)
     assert stored.desired == Desired.DELETED
@@ -34,7 +34,7 @@ def test_defect_02_delete_is_stored_in_a_row(
 def test_defect_04_waiting_for_a_start_uses_no_database_connection(
     client: TestClient, context: Context, user: Person
 ) -> None:
-    # More than the connections of the pool.
+    # More requests than the pool has connections.
     with ThreadPoolExecutor(WAITING) as threads:
         waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=60", headers=user.headers) for _ in range(WAITING)]
         eventually(lambda: _count(client, user) == WAITING)

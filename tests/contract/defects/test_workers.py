@@ -48,5 +48,5 @@ def test_defect_46_secrets_are_sent_as_values() -> None:
 def test_defect_50_server_awaiting_its_init_is_locked_and_has_its_origins() -> None:
     made = json.loads(deferred_init_config("its init key", origins=["https://page.example"]))
     assert (made["deferred_init"], made["secret_key"]) == (True, "its init key")
-    # The server reads them at boot only: an initialization would come too late.
+    # The server reads the allowed origins at boot only, so its initialization would be too late to set them.
     assert made["allow_cors_origins"] == ["https://page.example"]

@@ -1,1 +1,1 @@
-"""The interface that this service was built for: what it asks, and a run of it against a deployment."""
+"""The interface that this service was built for: its promises, and their requests to a deployment."""

@@ -42,7 +42,7 @@ def is_wrong(method: str, path: str, *location: str) -> Call:
 
 
 def has_status(path: str, status: str) -> Call:
-    """Requests until the first item has this status."""
+    """A request that is repeated until the first item of the response has this status."""
     return Call("GET", path, shows={"0.status": status}, repeats=True)
 
 

@@ -10,7 +10,7 @@ import httpx
 from tests.waiting import eventually
 
 JSON = "application/json"
-# Accepted as an expected value: any text, any list, any date and time.
+# Placeholders for expected values: any text, and any list.
 TEXT = "(text)"
 LIST = "(list)"
 
@@ -20,15 +20,15 @@ class Call:
     """A request and its expected response.
 
     Args:
-        method: of the request.
-        path: with the names of kept ids in braces.
-        body: JSON, or bytes that are sent as they are.
-        status: of the response.
-        shows: values in the response by their dotted paths. TEXT and LIST stand for any value of their type.
+        method: the method of the request.
+        path: the path of the request, with the names of kept ids in braces.
+        body: a value that is sent as JSON, or bytes that are sent unchanged.
+        status: the expected status of the response.
+        shows: expected values in the response by their dotted paths. TEXT and LIST stand for any value of their type.
         key: how the request is authenticated: by X-Session-API-Key, by Authorization, by an unknown key, or not.
         keeps: the name under which the `id` of the response is kept for later paths.
         media_type: the Content-Type of the request.
-        headers: of the response.
+        headers: the expected headers of the response.
         repeats: repeat the request until the response is as expected.
     """
 
@@ -124,7 +124,7 @@ def _text(body: Any) -> str:
 
 
 def read(document: Any, path: str) -> Any:
-    """Return the value at a dotted path; numbers are indexes of lists. A missing one is named as such."""
+    """Return the value at a dotted path, in which numbers are indexes of lists, or "(missing)"."""
     for name in path.split("."):
         try:
             document = document[int(name)] if isinstance(document, list) else document[name]
@@ -140,7 +140,7 @@ def _fits(expected: Any, actual: Any) -> bool:
 
 
 def _wrong_error(response: httpx.Response) -> list[str]:
-    """Check the body of an error: a text, and for a 422 the list of section 2.4."""
+    """Return what is wrong with an error's body: `detail` must be a text, or for a 422 the list of section 2.4."""
     detail = read(response.json(), "detail")
     if response.status_code != 422:
         return [] if isinstance(detail, str) and detail != "(missing)" else [f"detail is {detail!r}"]

@@ -16,7 +16,7 @@ MASK = "**********"
 
 STORED = {"message": "Settings stored"}
 
-# By the field's name: its type, a value, and a value of another type.
+# The type of each field, a valid value, and a value of another type.
 FIELDS: dict[str, tuple[str, Any, Any]] = {
     "language": ("string, nullable", "en", 1),
     "agent": ("string, nullable", "CodeActAgent", 1),
@@ -45,17 +45,17 @@ STDIO = {"name": "files", "command": "npx", "args": ["-y", "files"], "env": {"TO
 
 
 def store(body: Any, path: str = SETTINGS, **expected: Any) -> Call:
-    """A request that is accepted."""
+    """A request that stores something and is accepted."""
     return Call("POST", path, body, **({"shows": STORED} | expected))
 
 
 def shown(**fields: Any) -> Call:
-    """The stored settings."""
+    """A request that reads the stored settings, with their expected values."""
     return Call("GET", SETTINGS, shows={name.replace("__", "."): value for name, value in fields.items()})
 
 
 def refused(body: Any, *location: str, path: str = SETTINGS) -> Call:
-    """A request that fails validation at this place."""
+    """A request that fails validation at this location."""
     return Call("POST", path, body, 422, {"detail.0.loc": list(location), "detail.0.msg": TEXT, "detail.0.type": TEXT})
 
 

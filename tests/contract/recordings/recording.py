@@ -19,7 +19,7 @@ from worker.agent_server.client import AgentServer
 FOLDER = Path(__file__).parent
 LEFT_OUT = "(left out)"
 MODEL_URL = "http://model.example/v1"
-# In USD per token, so that a run has a cost.
+# Prices in USD per token, so that a run has a cost.
 PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
 
 Body = dict[str, Any]
@@ -31,8 +31,8 @@ class Recording:
     """One conversation's webhooks in the order of arrival, and its final state at the agent server.
 
     Args:
-        agent_server: the version.
-        conversation_id: 32 digits.
+        agent_server: the version of the agent server.
+        conversation_id: 32 hexadecimal digits.
         shown: the fields of `GET /api/conversations/{id}` that the service stores: title, execution_status and stats.
         kept: the ids of the events that the agent server keeps.
         deliveries: the webhooks, each with `path` (below the base URL) and `body`.

@@ -84,7 +84,7 @@ class _Walk:
             yield from min(findings, key=len)
 
     def _alike(self, sent: Type, alternatives: list[Type]) -> list[Type]:
-        """The alternatives to report in a finding: objects for an object."""
+        """The alternatives to compare a sent type with: those of its kind, such as models for a model, or else all."""
         kind = type(self._resolved(sent, None)[0])
         return [one for one in alternatives if type(self._resolved(None, one)[1]) is kind] or alternatives
 

@@ -39,7 +39,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Description:
-    """Operations by `<METHOD> <path>`, and models by name; a model that is a plain type is that type."""
+    """Operations by `<METHOD> <path>`, and models by name; a schema without properties is its plain type."""
 
     operations: dict[str, Operation]
     models: dict[str, Model | Type]
@@ -135,6 +135,6 @@ def _plain(schema: Document) -> Type:
 
 def _union(types: list[Type]) -> Type:
     flat = [part for type_ in types for part in (type_ if isinstance(type_, list) else [type_])]
-    # A text with a password format appears twice.
+    # A text and a text with the format `password` are read as the same type.
     unique = [part for number, part in enumerate(flat) if part not in flat[:number]]
     return unique[0] if len(unique) == 1 else unique

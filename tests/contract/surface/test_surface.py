@@ -1,4 +1,4 @@
-"""This service's interface has all of V1's, with the same types, except for the parts in `lacking.toml`."""
+"""This service has all of V1's interface, with the same types, except for the parts in `lacking.toml`."""
 
 import copy
 import tomllib
@@ -43,7 +43,7 @@ def test_fields_beyond_v1_are_named_as_extensions(client: TestClient, name: str)
     assert isinstance(client.app, FastAPI)
     own, of_v1 = (described.models[name].fields for described in (describe(client.app.openapi()), table.load()))
     named = list_inline_code(read_section(read_page("reference/compatibility.md"), "Extensions"))
-    # "the deadlines" stands for their four fields.
+    # The page calls the four fields of the deadlines "the deadlines".
     assert own.keys() - of_v1.keys() - set(named) <= set(FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""A node's door: HAProxy between the service and servers instead of sandboxes, at addresses of this machine."""
+"""A node's door: HAProxy between the service and test servers in place of sandboxes, at addresses of this machine."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ LYING = answering({}, 200, X_Agent_Workspace_Door="503")
 
 @dataclass(frozen=True)
 class Running:
-    """A running door; `prefix` begins the addresses of its sandboxes."""
+    """A running door; the addresses of its sandboxes begin with `prefix`."""
 
     url: str
     port: int
@@ -53,7 +53,7 @@ class Running:
 
 @contextmanager
 def running(tmp_path: Path, api: str, **settings: str) -> Iterator[Running]:
-    """A door between the service at `api` and addresses of a slot, all of which are this machine's."""
+    """Run a door between the API at `api` and the addresses of a slot, all of which belong to this machine."""
     with taken_slot(lambda one: is_unused(one.network)) as slot, Port() as port, local(slot):
         prefix = prefix_of(slot)
         environment = {
@@ -88,7 +88,7 @@ def prefix_of(slot: Slot) -> str:
 
 @pytest.fixture
 def api() -> Iterator[HostileServer]:
-    """A server instead of the API."""
+    """A server in place of the API."""
     with hostile(answering({"from": "api"})) as server:
         yield server
 

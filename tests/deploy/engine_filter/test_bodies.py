@@ -167,7 +167,7 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
                 body["HostConfig"] |= {"CapAdd": [capability], "NetworkMode": network_name(place)}
                 assert client.send("POST", "/containers/create?name=aw-1", body).status == status
             process.terminate()
-            assert process.wait(10) == 0  # by its own handler: process 1 of a container has no other
+            assert process.wait(10) == 0  # by its own signal handler: process 1 of a container has no default one
         finally:
             processes.stop(process)
     assert "engine_request_refused" in (tmp_path / "log").read_text()

@@ -1,4 +1,4 @@
-"""Requests that the filter can read in two ways are refused; responses pass as they come."""
+"""Requests that can be read in two ways are refused, and responses are forwarded as they arrive."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A worker may give a container the name of its own sandbox back, and no other name."""
+"""A worker may rename a container back to the name of the container's own sandbox, and to no other name."""
 
 import pytest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-# A start without what takes minutes or a port: without the sandbox image and the endless supervision.
+# A start without the steps that take minutes or a port: without the sandbox image and without endless supervision.
 START = """\
 import sys, time
 from deploy.service import __main__, start

@@ -1,4 +1,4 @@
-"""Flower's login: no page without the password, and none for a website with a name of this machine's address."""
+"""Flower's login: no page without the password, and none for a website whose name resolves to this machine."""
 
 import sys
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class RunningFlower:
 
 @pytest.fixture(scope="module")
 def flower(valkey_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFlower]:
-    """A process for all of these tests, which change nothing: it takes a second of imports."""
+    """One process for all of these tests, because its imports take a second and the tests change nothing."""
     valkey_server.start()
     tmp_path = tmp_path_factory.mktemp("flower")
     with Port() as port:

@@ -1,4 +1,4 @@
-"""The health check of an API process accepts a response of that process only, not one of the other processes."""
+"""The health check of an API process accepts responses of that process only, and none of the other processes."""
 
 import json
 import os

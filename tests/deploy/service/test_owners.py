@@ -55,7 +55,7 @@ def test_log_of_a_killed_process_is_moved_too(var: Path) -> None:
         connection = sqlite3.connect(path)
         connection.execute("INSERT INTO t VALUES (2)")
         connection.commit()
-        os._exit(0)  # it doesn't close the database
+        os._exit(0)  # without closing the database
     os.waitpid(child, 0)
     assert path.with_name(f"{path.name}-wal").stat().st_size > 0
     move(var)
@@ -76,7 +76,7 @@ def test_database_put_in_place_of_the_link_is_the_database(var: Path) -> None:
 def test_database_behind_a_link_that_was_moved_away_is_kept(
     var: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`mv` of the link leaves the only copy of the database where the next one goes."""
+    """After `mv` of the link, the only copy of the database is where the next database goes."""
     path = var / owners.DATABASE
     write(path, 1)
     move(var)
@@ -85,7 +85,7 @@ def test_database_behind_a_link_that_was_moved_away_is_kept(
         connection = sqlite3.connect(path)
         connection.execute("INSERT INTO t VALUES (2)")
         connection.commit()
-        os._exit(0)  # the row is in the log only
+        os._exit(0)  # the row is in the write-ahead log only
     os.waitpid(child, 0)
     path.rename(tmp_path / "moved")
     write(path, 3)

@@ -45,7 +45,7 @@ def url(uptimes: list[float]) -> Iterator[str]:
 
 
 class LateWorkers:
-    """A supervisor of two workers, which work some time after their start."""
+    """A supervisor of two workers, which begin to work some time after their start."""
 
     def __init__(self, settings: Settings) -> None:
         self.others = list[str]()
@@ -134,7 +134,7 @@ def test_changed_port_of_the_api_stops_no_process(
 def test_client_port_that_is_not_open_is_named(
     url: str, free: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It may be a change that no restart applies."""
+    """The port may have been changed in the settings, which no restart applies."""
     monkeypatch.setenv("AW_PORT", str(urlsplit(url).port))
     for port, is_named in ((free, True), (0, False)):
         monkeypatch.setenv("AW_CLIENT_PORT", str(port))

@@ -63,11 +63,11 @@ class Supervised:
     mark: str
 
     def says(self, pattern: str) -> list[str]:
-        """The matches in its output."""
+        """The matches of a pattern in the supervisor's output."""
         return re.findall(pattern, self.log.read_text(), re.MULTILINE)
 
     def pids(self) -> list[int]:
-        """Its processes that are alive."""
+        """The supervisor's processes that are alive."""
         return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, self.mark)]
 
 
@@ -102,7 +102,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
         process.kill()
         process.wait()
         for pid in found.pids():
-            with suppress(ProcessLookupError):  # the process may end by itself in between
+            with suppress(ProcessLookupError):  # the process may have ended by itself meanwhile
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -50,7 +50,7 @@ class Nemesis:
 
     @property
     def missing(self) -> list[str]:
-        """The kinds of which no fault was injected."""
+        """The kinds of faults that were never injected."""
         return sorted({kind.kind() for _, kinds, _ in self._schedules for kind in kinds} - self.landed.keys())
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A chaos run: rounds of faults under load. After each, the parts must agree, and requests be fulfilled."""
+"""A chaos run: rounds of faults under load. After each round, all parts must agree, and requests must be fulfilled."""
 
 import shutil
 import time
@@ -24,9 +24,9 @@ from tests.drills.requests import Outcome
 ROUND_SECONDS = 20.0
 # Some frozen workers must stay frozen for longer than their leases.
 DEFAULT_SETTINGS_STRETCH = 2.5
-# The minimum per minute under load.
+# The minimum number of faults per minute under load.
 LEAST_FAULTS = 20
-# A run of at least this length must inject every kind.
+# A run of at least this length must inject every kind of fault.
 ALL_KINDS_SECONDS = 300.0
 # The greatest factor by which a slow machine may exceed the requested length.
 MAX_TIMES = 3
@@ -115,14 +115,14 @@ def run(
 
 
 def _is_enough(result: Result, nemesis: Nemesis, seconds: float, operations: int) -> bool:
-    """Whether the run has done what it must. A slow machine takes longer, up to a limit."""
+    """Whether the run meets its requirements. A slow machine may take longer, up to a limit."""
     if result.seconds < seconds or result.acknowledged < operations:
         return False
     return not _lacking(result, nemesis, seconds) or result.seconds > MAX_TIMES * seconds
 
 
 def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
-    """What a run of this length must have done and has not."""
+    """The requirements for a run of this length that the run does not meet."""
     least = round(seconds * LEAST_FAULTS / 60)
     few = [f"only {result.faults.total()} of {least} faults"] if result.faults.total() < least else []
     kinds = nemesis.missing if seconds >= ALL_KINDS_SECONDS else []
@@ -131,7 +131,7 @@ def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
 
 
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
-    """The reasons for which a run without violations proves too little."""
+    """The reasons why a run without violations proves too little."""
     blind = [] if watch.checks else ["no check for sandboxes that ran twice succeeded"]
     return blind + _lacking(result, nemesis, seconds)
 

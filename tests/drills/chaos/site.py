@@ -26,11 +26,11 @@ from tests.services.registry import Registry, running_registry
 from tests.services.slots import is_unused, taken_slot
 from tests.services.valkey import Valkey, running_valkey
 
-# Bridges and firewall tables have its name, and are the machine's: another run may be at work beside this one.
+# A unique name, because bridges and firewall tables have it: another run on this machine may be active, too.
 INSTALLATION = f"test-chaos-{new_id()[:6]}"
 NODES = ("node-a", "node-b")
 APIS = ("api-1", "api-2")
-# Two workers share one engine, so each can meet the other's leases.
+# Two workers share one engine, so each can encounter the other's leases.
 WORKERS = {"worker-a1": "node-a", "worker-a2": "node-a", "worker-b1": "node-b"}
 BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
@@ -40,9 +40,9 @@ TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
 # The image of the warm pool.
 WARM_IMAGE = "agent-workspace/tiny:warm"
 WARM = {"warm_target": 2, "warm_most": 3}
-# Per user, and low enough that some requests are refused.
+# Quotas of each user, low enough that some requests are refused.
 QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
-# A create takes time, as with a real agent server, so faults can hit it.
+# The creation of a conversation takes time, as with a real agent server, so faults can hit it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 256 * 1024 * 1024
 BOUNDS = BOUNDED | {"AW_MIN_FREE_DISK_BYTES": str(32 * 1024 * 1024)}
@@ -65,7 +65,7 @@ def door_of(node: str) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """The running parts. Each fault restores what it took away."""
+    """The running parts of the installation. A fault that changes a part restores it when it is healed."""
 
     service: Deployment
     engines: dict[str, PrivateEngine]

@@ -1,4 +1,4 @@
-"""The nemesis counts the faults that it injected, not those that it tried, and injects every kind."""
+"""The nemesis counts only the faults that it could inject, not all that it tried, and injects every kind."""
 
 import random
 from types import SimpleNamespace

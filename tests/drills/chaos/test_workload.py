@@ -1,4 +1,4 @@
-"""The choice of the next request of a chaos run's client, and the sandboxes that no response has named."""
+"""The choice of a client's next request in a chaos run, and the sandboxes whose starts got no response."""
 
 import random
 from collections import Counter

@@ -52,7 +52,7 @@ def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str)
         if not violations:
             return seconds
         if seconds > AGREEMENT_SECONDS:
-            # Report both: a second check alone might show only a passing state.
+            # Report the violations of both checks: the second one alone might show only a transient state.
             found = [*violations, *_violations(site, workload, excused)]
             raise Broken([f"{phase}: {violation}" for violation in dict.fromkeys(found)])
         time.sleep(POLL_SECONDS)

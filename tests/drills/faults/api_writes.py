@@ -12,12 +12,12 @@ UNKNOWN = "?"
 
 
 def write_kinds(source: str) -> set[str]:
-    """The kinds of the points that these calls reach: `agent_server.` and the last word of the path."""
+    """The kinds of the points that the calls in a source reach: `agent_server.` and the last word of the path."""
     return {f"agent_server.{word}" for function in _functions(ast.parse(source)) for word in _words(function)}
 
 
 def all_write_kinds(folder: Path) -> set[str]:
-    """The kinds of all files below a folder that call agent servers."""
+    """The kinds of the points that all files below a folder reach by calls of agent servers."""
     texts = [file.read_text() for file in folder.rglob("*.py")]
     return set().union(*(write_kinds(text) for text in texts if "agent_servers" in text))
 
@@ -35,7 +35,7 @@ def _words(function: ast.AST) -> Iterator[str]:
 
 
 def _last_word(path: ast.expr, function: ast.AST) -> str:
-    """The part after the last slash of a call of one of `paths`' functions, which may be in a variable."""
+    """The part after the last slash of a path: a constant or a call of `paths`, which a variable may hold."""
     if isinstance(path, ast.Name):
         path = _assigned(path.id, function)
     name, arguments = (path.func, path.args) if isinstance(path, ast.Call) else (path, [])

@@ -15,7 +15,7 @@ SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 HELLO = [{"type": "text", "text": "Hello"}]
 MESSAGE = {"role": "user", "content": HELLO, "run": True}
-# Longer than any period by which the service compares times.
+# Longer than every period that the service compares with the age of a timestamp.
 LONG = timedelta(days=1)
 
 

@@ -109,7 +109,7 @@ class _Attempt:
     def __init__(self, runner: Runner, operation: Operation) -> None:
         self._runner, self._operation = runner, operation
         runner.adopt(operation.settings)
-        # A recent use is not recorded again: recording it is an operation of its own.
+        # Pretend a recent use of the key, so that the service does not record a use: that is an operation of its own.
         set_key_use(runner, now() + LONG)
         runner.hold(operation.holds)
         self._subject = operation.prepare(runner)
@@ -142,7 +142,7 @@ def _die_and_recover(runner: Runner, operation: Operation, first: Point, act: Ca
 def _recover(runner: Runner, operation: Operation, first: Point) -> None:
     """Restart the process with the other routines still held, so that the sweep must find the unfinished work.
 
-    If a routine is the operation, it is not held: before its first write, it alone knows of the work.
+    A routine that is itself the operation is not held: before its first write, it alone knows of the work.
     """
     runner.hold({"events", "resync", "network"} - operation.releases)
     runner.start_process(first[0])

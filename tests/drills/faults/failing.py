@@ -16,7 +16,7 @@ def start() -> None:
 
 @failpoints.around("engine.fail")
 def fail() -> None:
-    """Fail before the point after it."""
+    """Fail between the two points, so that the second is not reached."""
     raise ValueError
 
 

@@ -98,7 +98,7 @@ class Lanes:
 
     def _make(self) -> tuple[Runner, ExitStack]:
         engine, registry, stores, valkey, directory = self._context
-        # Bridges and firewall tables have the installation's name, and are the machine's: another run has lanes, too.
+        # A unique name, because bridges and firewall tables have it: another run on this machine may have lanes, too.
         name = f"test-lane-{next(self._numbers)}-{new_id()[:6]}"
         self._installations.add(name)
         own = directory / name

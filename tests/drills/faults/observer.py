@@ -26,7 +26,7 @@ from shared.observability import failpoints
 
 # The directory of the files.
 VARIABLE = "TEST_FAILPOINTS"
-# Six installations have some twenty held routines. Polls every 10 ms took a sixth of all processor time.
+# Six installations have some twenty held routines. Polls every 10 ms took a sixth of all CPU time.
 HOLD_SECONDS = 0.05
 
 

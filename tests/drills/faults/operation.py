@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.drills.faults.runner import Runner
 
-# The worker's periodic routines, which might do the work of the job whose process is to be killed.
+# The worker's periodic routines, which might do the work before the process with the job is killed.
 ROUTINES = frozenset({"sweep", "resync", "events", "nodes", "health", "network"})
 
 # Creates the subject of an operation, and returns its name.
@@ -34,7 +34,7 @@ class Operation:
         holds: the routines that are held until the process is dead, so that none of them does the work.
         releases: those of `holds` that may run as soon as the operation is executed.
         settings: additional settings of the processes.
-        writes: the writes whose points count, if other operations have the rest; empty: all.
+        writes: the kinds of writes whose points count, if other operations cover the rest; empty: all.
     """
 
     owns: frozenset[str]

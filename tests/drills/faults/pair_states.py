@@ -13,13 +13,13 @@ still did afterwards. Each counts
 
 Pairs with the same two multisets are equivalent under the conditions of `crash_states`. Therefore:
 
-- A second death before the recovery's first write leaves the state of the first death alone, and is no pair.
+- A second death before the recovery's first write leaves the same state as the first death alone, so it is no pair.
 - The writes of a process's start do not concern the operation: they count for no state. Each of their points is one
   pair of each operation, and all pairs within a start are kept.
-- A death while two jobs or routines were under way has a state of its own: how far the other one is differs from run
-  to run.
-- A second death of an API process has a state of its own, because its clients may have had a response before. A first
-  one counts for the state, because its client had none.
+- A death while two jobs or routines were under way has a state of its own: the progress of the other one differs from
+  run to run.
+- A second death of an API process has a state of its own, because its clients may have got a response before. A first
+  death counts as a part of the state, because the client got no response.
 
 `test_pairs.py` compares what pairs of one state really leave behind.
 """
@@ -67,7 +67,7 @@ def distinct_pairs(recoveries: Sequence[Recovery], choose: Choose, chance: Rando
 
 
 def group_pairs(recoveries: Sequence[Recovery], choose: Choose) -> list[Sequence[Deaths]]:
-    """The pairs of each state that two deaths leave behind, and not already one."""
+    """Group the pairs by the state that they leave behind, without the states that a single death already leaves."""
     groups: defaultdict[Hashable, list[Deaths]] = defaultdict(list)
     for recovery, second in all_pairs(recoveries, choose):
         groups[_second_state(recovery, second)].append((recovery, second))
@@ -106,8 +106,8 @@ def _done(hits: Sequence[Hit], death: Point) -> Counter[Hashable]:
 def _until(hits: Sequence[Hit], death: Point) -> Iterator[Hit]:
     """The hits until the first one of the point.
 
-    Those of an API process count as a whole if the point is a worker's, because the API lives on. Those of a worker do
-    not count if the point is an API's: they follow, and are hits of the recovery.
+    If the point is a worker's, all hits of the API process count, because that process lives on. If the point is an API
+    process's, the worker's hits do not count: they follow the death, and belong to the recovery.
     """
     process, point = death
     if process not in ANSWERING:
@@ -120,7 +120,7 @@ def _until(hits: Sequence[Hit], death: Point) -> Iterator[Hit]:
 
 
 def _is_concurrent(hits: Sequence[Hit], death: Point) -> bool:
-    """Whether the process that dies executes something else, too: it was recorded before the death and after it."""
+    """Whether the dying process also executes another job or routine, with hits before the death and after it."""
     own = [each for each in hits if each.process == death[0]]
     place = next(number for number, each in enumerate(own) if each.point == death[1])
     before, after = ({each.instance for each in part} for part in (own[:place], own[place:]))
@@ -150,7 +150,7 @@ def _owner(point: str) -> str:
 
 
 def _subject(point: str) -> str:
-    """The kind of subject of a job; the name of another owner."""
+    """The kind of subject if the owner is a job; otherwise the owner's name."""
     owner = _owner(point)
     return owner.partition(".")[0] if _is_job(point) else owner
 

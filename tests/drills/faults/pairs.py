@@ -36,7 +36,7 @@ from tests.services.registry import running_registry
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 from tests.services.valkey import running_valkey
 
-# As many as the drills have. A lane mostly waits.
+# The same number of lanes as in the drills. A lane mostly waits.
 WIDTH = 6
 USER_OPERATIONS = ("start", "pause", "resume", "delete")
 
@@ -222,7 +222,7 @@ def main() -> None:
     """Run the requested pairs; the exit code says whether all died twice and the promise was kept."""
     given = _arguments()
     report = Report(given)
-    # Lanes print their logs when they close, for pytest's captured output.
+    # Discard the logs that lanes print when they close: they are meant for the output that pytest captures.
     with redirect_stdout(StringIO()), opened_lanes(given.database, given.width) as lanes:
         chosen: list[Pair] = []
         recordings = Recordings(lanes, thorough=given.thorough)

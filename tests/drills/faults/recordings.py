@@ -40,7 +40,7 @@ class Recordings:
         Raises:
             ExceptionGroup: some operations could not be recorded.
         """
-        # The last operations of the table take longest, because their engine fails, so start them first.
+        # Start the last operations of the table first: they take longest, because their engine fails.
         new = [name for name in reversed(dict.fromkeys(names)) if name not in self._met]
         failures = []
         for number, outcome in self._lanes.attempt(_record, [ALL[name] for name in new]):

@@ -215,7 +215,7 @@ class Runner:
         return not is_busy(self.service.database) and not self._seen_violations()
 
     def violations(self, *, shown: bool = False) -> list[str]:
-        """The violations of the promise now; `shown`: including what the API shows, by requests that reach points."""
+        """The violations of the promise now; `shown`: also in what the API lists, by requests that reach points."""
         found = check(self._evidence(list_holdings(self.engine), shown=shown))
         return found or self.bounds.violations(self.service.database)
 

@@ -1,4 +1,4 @@
-"""Snapshots of what an operation has left behind, in a form in which two runs of it are equal."""
+"""Snapshots of what an operation has left behind, in a form that is equal for two runs of the same operation."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def _rows(runner: Runner, table: type[SQLModel]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value, or its type if two runs have different values; hashable."""
+    """The value in a hashable form, or the name of its type if it would differ between two runs."""
     match value:
         case None | bool() | Enum():
             return value

@@ -16,7 +16,7 @@ from shared.models import (
     StartTask,
 )
 
-# In the order in which they can be emptied.
+# The tables, in the order in which they can be emptied.
 OF_SANDBOXES = (SandboxTransition, SandboxLog, StaleContainer)
 FILLED = (PendingMessage, Event, StartTask, Conversation, *OF_SANDBOXES, IdempotencyKey, Sandbox)
 WORK = [col(one.due_at).is_not(None) | col(one.lease_until).is_not(None) for one in (Sandbox, StartTask, Conversation)]

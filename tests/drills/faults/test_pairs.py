@@ -25,7 +25,7 @@ FIRSTS, SECONDS = effort.choose(quick=1, change=1, thorough=2), 2
 STATES = 6
 
 
-@pytest.mark.nightly  # runs at night only: for each change, the faults of chaos hit recoveries
+@pytest.mark.nightly  # not for each change, because the chaos run's faults hit recoveries, too
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings) -> None:
@@ -40,7 +40,7 @@ def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings
     ]
     assert len(pairs) > len(firsts)
     died = lanes.spread(_die, pairs)
-    # If the points are in two processes, both are armed from the beginning, so neither can be passed first.
+    # Points in two processes are both armed from the beginning, so neither can be passed before it is armed.
     assert [str(pair) for pair, done in zip(pairs, died, strict=True) if not done] == []
 
 
@@ -68,12 +68,12 @@ def test_pairs_of_one_state_leave_the_same(lanes: Lanes, recordings: Recordings,
 
         left = lanes.spread(leave, [pair for pairs in chosen for pair in pairs])
         assert [compare(one, other) for one, other in zip(left[::2], left[1::2], strict=True)] == [{}] * STATES
-        # Otherwise a snapshot would be blind.
+        # Snapshots of different states must differ; otherwise the comparison above would prove nothing.
         assert any(compare(one, other) for one, other in pairwise(left[::2]))
 
 
 def is_compared(pairs: Sequence[Deaths]) -> bool:
-    """Whether a state has several pairs. A start's pairs are one by convention: they leave different states."""
+    """Whether a state has several pairs that leave the same. Those within a process's start are one by convention."""
     return len(pairs) > 1 and not pairs[0][1][1].startswith(f"{START}/")
 
 

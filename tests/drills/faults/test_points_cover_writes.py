@@ -35,7 +35,7 @@ from worker.network.rules import Allowed, Place, RulesChange
 DOCKER_MODULES = (docker_engine, docker_client)
 POINTED = {"around"}
 NAMED = re.compile(r'failpoints\.(?:before|around)\("([\w.]+)"\)')
-# About 300 are reached; some of them only with certain timing.
+# About 300 points are reached, some of them only with certain timing.
 FEWEST_POINTS = 280
 CONVERSATION = "0" * 32
 ARGUMENTS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The report of pairs, and the exit code that a run of the night has."""
+"""The report of pairs, and its verdict, which determines the exit code of a nightly run."""
 
 from argparse import Namespace
 

@@ -11,7 +11,7 @@ INSIDE, HOST = "A", "host"
 
 
 def _process(name: str, function: str, /, **arguments: Any) -> Attack:
-    """The control is a process of the service, as root."""
+    """An attack on the agent server's process. The control attacks the API process, as root."""
     return attack(name, at(INSIDE, function, **arguments), at(HOST, function, process="$api_pid", **arguments))
 
 

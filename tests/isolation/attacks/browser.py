@@ -13,7 +13,7 @@ PATH, DIRECT = "$api/sandbox/$H_id", "http://$H_ip:8000"
 
 
 def _header(name: str, header: str, value: str, shown: str = "", **more: str) -> Attack:
-    """The control is the same request to the hostile server itself."""
+    """An attack by a response header. The control is the same request to the hostile server itself."""
     query = urlencode({header: value, **more})
 
     def ask(root: str, headers: dict[str, str]) -> Attempt:

@@ -1,4 +1,4 @@
-"""Attacks on files and secrets: what lies in a sandbox, what its processes show, what it plants for others."""
+"""Attacks on files and secrets: by what a sandbox contains, what its processes reveal, and links that it plants."""
 
 from functools import partial
 
@@ -131,7 +131,7 @@ WRITES = [
 
 
 def _link(name: str, target: str, contains: str) -> Attack:
-    """A link in the sandbox's files, followed by a request of its owner; the control is a file that is there."""
+    """A link in the sandbox's files, followed by a request of its owner; the control is a file that exists."""
     path = f"planted-{abs(hash(target)) % 10_000}"
     url = "$api/api/v1/app-conversations/$A_conversation/file?file_path="
     headers = {"Authorization": "Bearer $alice_key"}

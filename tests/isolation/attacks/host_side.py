@@ -1,4 +1,4 @@
-"""Attacks on the service from its machine: another user's program, and what keys leave traces of."""
+"""Attacks on the service from its machine: by another user's programs, and by searches for traces of keys."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ OTHER, HOST = "other user", "host"
 
 
 def _same(name: str, function: str, /, **arguments: object) -> Attack:
-    """Allowed to root."""
+    """An attack by another user. The control is the same action as root."""
     return attack(name, at(OTHER, function, **arguments), at(HOST, function, **arguments))
 
 

@@ -201,9 +201,9 @@ SIZES = [
         at(HOST, "http.request", url="$api/alive"),
     ),
 ]
-# A sandbox of its own, because its limits are used up afterwards.
+# A separate sandbox, because the floods use up its limits.
 FLOODER, FLOODED = "A2", {"X-Session-API-Key": "$A2_key"}
-# Another sandbox, so that the other attacks need not wait for these.
+# Another sandbox, so that the attacks from the first one need not wait for those on timeouts.
 HOLDER = "B"
 REPORT = (
     "POST /api/v1/webhooks/conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: $B_key\r\nContent-Length: 9\r\n\r\n"

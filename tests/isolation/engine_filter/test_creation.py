@@ -115,7 +115,7 @@ def test_name_of_another_program_is_refused(worker: Worker) -> None:
 
 
 def test_field_in_other_letters_is_not_passed_on(worker: Worker) -> None:
-    """The engine ignores the case of field names, so an empty field in other case may reset another."""
+    """The engine ignores the case of field names, so an empty field in another case may reset the right one."""
     for more in ({"hostconfig": {"Privileged": True}}, {"hostConfig": None}):
         name = name_container()
         worker.filtered.send("POST", f"/containers/create?name={name}", worker.body(name) | more)
@@ -158,8 +158,8 @@ OBJECTS: dict[str, tuple[str, Body]] = {
 def test_volume_or_network_of_the_host_is_refused(worker: Worker, attack: str) -> None:
     path, fields = OBJECTS[attack]
     body = fields | {"Name": name_container(), "Labels": {INSTALLATION_LABEL: OWN}}
-    # Networks are created nowhere, because the test's engine has no firewall and bridges' names belong to the whole
-    # machine. The filter forwards a sandbox's kind of network, so a refusal is due to the body.
+    # Create no network, not even as a control, because the test's engine has no firewall and bridges' names belong to
+    # the whole machine. The filter forwards a sandbox's kind of network, so a refusal is due to the body.
     assert worker.filtered.send("POST", path, body).status == 403
     if path == "/volumes/create":
         assert worker.straight.send("POST", path, body).status == 201

@@ -1,7 +1,7 @@
 """The servers outside a node with an egress proxy: a web server, and a name server with the tests' names.
 
-It runs in a network namespace as `python3 outside.py ASKED NAMES`. NAMES is a JSON object with the addresses of each
-name, one list for each response; the last one is repeated. ASKED is the file that records the requested names.
+Run this file in a network namespace as `python3 outside.py ASKED NAMES`. NAMES is a JSON object with the addresses of
+each name, one list for each response; the last one is repeated. ASKED is the file that records the requested names.
 """
 
 import asyncio

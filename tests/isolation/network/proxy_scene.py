@@ -51,7 +51,7 @@ NAMES: dict[str, list[list[str]]] = {
     # A public address for the first query, and another for the second.
     "rebinding.bad.example": [[PUBLIC], [LAN]],
 }
-# This machine may not have the proxy's user, so the proxy runs with an extended list of users.
+# This machine may lack the proxy's user, so the proxy runs with an extended list of users.
 PROXY_USER = own_users.EGRESS
 PLACE = Place("br-awproxy", NETWORK, PROXY_USER)
 
@@ -66,7 +66,7 @@ class ProxyScene:
     firewall: LocalFirewall
     proxy: EgressProxy
     asked: Path
-    # Of Squid.
+    # The pid of Squid.
     pid: int
 
     def send(self, *texts: str) -> list[str]:
@@ -231,7 +231,7 @@ def running_door(
 
 
 def link_place(node: Namespace, device: str, place: Namespace, address: str) -> None:
-    """Link a place to a new device of the node."""
+    """Link a namespace to a new device of the node."""
     ends = (device, "netns", node.path.name, "type", "veth", "peer", "eth0", "netns", place.path.name)
     subprocess.run(["ip", "link", "add", *ends], check=True, capture_output=True)
     place.run("ip", "address", "add", f"{address}/24", "dev", "eth0")

@@ -28,7 +28,7 @@ from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH, container_n
 NETWORK = IPv4Network("10.99.0.0/24")
 NODE, NODE_ON_LAN, LAN = "10.99.0.1", "192.168.77.1", "192.168.77.2"
 PUBLIC, METADATA, SHARED, OTHER_LAN = "8.8.8.8", "169.254.169.254", "100.64.9.9", "10.50.0.5"
-# Azure's metadata, in a public range.
+# The address of Azure's metadata service, which is in a public range.
 AZURE = "168.63.129.16"
 AROUND = (PUBLIC, METADATA, AZURE, SHARED, OTHER_LAN)
 EGRESS_PORT = 3003
@@ -94,7 +94,7 @@ class Scene:
         return Namespace(Path(f"/proc/{pid}/ns/net"))
 
     def reached_from(self, place: Namespace) -> set[str]:
-        """The agent servers that a place reaches, and whether it reaches the service at its address for sandboxes."""
+        """The agent servers that a namespace reaches, and the service if it is reached at its address for sandboxes."""
         servers: dict[str, Target] = {spec: ("tcp", self.address(spec), AGENT) for spec in self.sandboxes}
         return probe(place, servers | {"the service": TARGETS["the service"]})
 
@@ -142,7 +142,7 @@ EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 
 
 class IsolationFromOutside(NetworkIsolation):
-    """The isolation of another machine than the one on which it runs, whose routes are not that machine's."""
+    """The isolation of a machine other than the one that runs this code, whose own routes do not matter."""
 
     def find_route_problem(self) -> str | None:
         return None

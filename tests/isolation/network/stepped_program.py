@@ -1,4 +1,4 @@
-"""A program in a network namespace that the test tells when to continue."""
+"""A program in a network namespace that continues whenever the test tells it to."""
 
 import subprocess
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class SteppedProgram:
 
 @contextmanager
 def running_program(place: Namespace, program: str, *arguments: str) -> Iterator[SteppedProgram]:
-    """Run a Python program there, and kill it after the block."""
+    """Run a Python program in a namespace, and kill it after the block."""
     command = [*place.command, "python3", "-IS", "-c", program, *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as running:

@@ -1,4 +1,4 @@
-"""A node's door while others hold as many connections as they get, and what the door's process has."""
+"""A node's door while a client holds as many connections as it gets, and the environment of the door's process."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.isolation.network.proxy_scene import NODE, SERVICE, connect_machines,
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 
-# So that one sandbox could fill the door: sandboxes may have half of 320 connections.
+# Few enough that one sandbox could fill the door: all sandboxes may have half of its 320 connections.
 DESCRIPTORS = 768
 MORE_THAN_HALF, MORE_THAN_ALL = 200, 400
 # Opens connections, and holds those that it gets.
@@ -73,7 +73,7 @@ def test_connections_at_the_service_s_side_keep_no_sandbox_out(machines: Machine
 
 
 def response(place: Namespace) -> str:
-    """The status of the door for a sandbox's request."""
+    """The status of the door's response to a request from a sandbox."""
     return place.run("python3", "-IS", "-c", ASK, NODE, str(SERVICE)).strip()
 
 

@@ -1,4 +1,4 @@
-"""Access of a sandbox by the egress proxy. The control of each attack is the same request to an allowed name."""
+"""Access of a sandbox through the egress proxy. The control of each attack is the same request to an allowed name."""
 
 import re
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ REFUSED = {
 
 # Names that the proxy resolves and refuses by their addresses.
 BY_ADDRESS = [name for name, text in REFUSED.items() if ".bad.example" in text]
-# A request after another one.
+# A request after another one on the same connection.
 FIRST, SECOND = get("http://good.example/one").replace("Connection: close\r\n", ""), get("http://other.example/two")
 POST = f"POST http://good.example/one HTTP/1.1\r\nHost: good.example\r\nContent-Length: {len(SECOND)}\r\n"
 BEHIND = {

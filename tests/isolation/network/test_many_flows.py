@@ -1,6 +1,6 @@
 """A sandbox that opens as many flows as it can: it does not fill the node's table of connections.
 
-Each test sends a bounded number of packets, within network namespaces: each has a table of its own.
+Each test sends a bounded number of packets, within network namespaces, each of which has its own table.
 """
 
 import json
@@ -92,11 +92,11 @@ def test_control_without_the_limits_they_fill_it(node: Node) -> None:
     assert node.attack(DATAGRAMS, 3 * MAX_FLOWS) == ""
     assert node.flows() >= 3 * MAX_FLOWS
     assert node.attack(CONNECTIONS, 3 * MAX_FLOWS) == 3 * MAX_FLOWS
-    assert node.flows() > 2 * MAX_FLOWS  # whatever has become of the datagrams' entries
+    assert node.flows() > 2 * MAX_FLOWS  # whether or not the datagrams' entries have expired
 
 
 def test_closed_connections_fill_no_table(node: Node) -> None:
-    """They stay in the table for two minutes, and the kernel does not count them as flows."""
+    """A closed connection stays in the table for two minutes, and the kernel does not count it as a flow."""
     node.firewall.write(ALLOWED)
     opened = node.attack(CONNECTIONS, 3 * MAX_FLOWS)
     assert isinstance(opened, int)

@@ -1,6 +1,6 @@
 """Requests to sandboxes whose bridge is gone. Another machine, behind the default route, has a sandbox's address.
 
-It responds to requests without the rules: that is the control. With the rules, it receives no packet.
+Without the rules, that machine responds to the requests, which is the control. With the rules, it receives no packet.
 """
 
 import sys
@@ -134,14 +134,14 @@ def test_no_packet_leaves_by_another_link(node: Node, lost: str) -> None:
     eventually(node.is_served, deadline_seconds=30)
 
 
-# In the other cases the kernel itself sends nothing: the connection's own address is gone.
+# In the other cases the kernel itself sends nothing: the connection's local address is gone.
 @pytest.mark.parametrize("lost", ["down", "hidden by another route"])
 def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
     node.firewall.write(allowed(is_proxied=False))
     with open_connection(node.machine) as first, open_connection(node.machine) as second:
         node.machine.run(*LOST[lost].split())
         assert first.step() == "sent"
-        assert node.ask_door().startswith("HTTP/1.1 503")  # takes long enough to repeat the packet
+        assert node.ask_door().startswith("HTTP/1.1 503")  # takes so much time that the kernel repeats the packet
         assert node.heard() == 0
         node.machine.run("sh", "-c", MAKE_BRIDGE)
         assert first.read() == "HTTP/1.1 200 OK"
@@ -153,7 +153,7 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
 
 
 def test_door_sends_nothing_before_there_are_rules(node: Node) -> None:
-    """As after a reboot: the rules are gone, and the engine has not made the bridge yet."""
+    """As after a reboot: the rules are gone, and the engine has not created the bridge yet."""
     node.machine.run(*LOST["removed"].split())
     assert node.ask_door().startswith("HTTP/1.1 503")
     assert node.heard() == 0

@@ -108,7 +108,7 @@ def test_nothing_is_sent_to_sandboxes_whose_network_the_engine_has_removed(scene
 
 @contextmanager
 def other_machine_at(address: str, lan: Namespace, log: Path) -> Iterator[None]:
-    """Let the machine behind the default route listen at an address, for the length of the block."""
+    """Make the machine behind the default route listen at an address, for the length of the block."""
     lan.run("ip", "address", "add", f"{address}/32", "dev", "lo")
     lan.count_packets_to(NETWORK)
     try:

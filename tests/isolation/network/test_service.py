@@ -24,7 +24,7 @@ from worker.network.addresses import make_place
 from worker.network.rules import Place, read_allowed
 
 NODE = "node-a"
-# The comparison every 3 s reports its result immediately. The next heartbeat would come too late.
+# Each resync, every 3 s, must report its result immediately: the next heartbeat might come too late.
 RESYNC_SECONDS, REPORT_SECONDS, HEARTBEAT_SECONDS = 3, 10, 15
 
 
@@ -93,7 +93,7 @@ def test_node_is_closed_while_its_rules_are_gone(
     assert reached(engine, name, place.gateway, service.door_port)
 
     alice.delete(f"/api/v1/sandboxes/{sandbox_id}")
-    # Its flows are counted for longer.
+    # Check only the set of sandboxes: the sandbox's flows are counted for longer.
     eventually(lambda: not read_allowed(json.loads(rules(place))["nftables"]).sandboxes, deadline_seconds=60)
 
 

@@ -1,6 +1,6 @@
 """Runs probes, each in its own process, and prints one JSON line for each.
 
-A program for `python3 -` consists of this file, a probe file without its import of this one, and a call of `run_jobs`.
+A program for `python3 -` consists of this file, a probe file without its import of this file, and a call of `run_jobs`.
 A probe returns whether the attack succeeded, and the evidence.
 """
 

@@ -1,4 +1,4 @@
-"""A hostile agent server that is healthy for the service. Its responses at `/evil` attack browsers."""
+"""A hostile agent server that the service considers healthy. Its responses at `/evil` attack browsers."""
 
 import json
 import os

@@ -68,7 +68,7 @@ def echoes(url: str, headers: dict[str, str], needle: str) -> Outcome:
 
 
 def raw(host: str, port: int, text: str, pattern: str, seconds: float = 5.0) -> Outcome:
-    """Send bytes; find a pattern in all received bytes, which are printed with `\\r\\n` unchanged."""
+    """Send bytes; find a pattern in all received bytes, in which `.` matches line breaks, too."""
     received = b""
     with socket.create_connection((host, int(port)), seconds) as connection:
         connection.sendall(text.encode("latin-1"))
@@ -108,7 +108,7 @@ def flood_events(url: str, headers: dict[str, str], count: int, size: int) -> Ou
 
 
 def guess(url: str, count: int, elsewhere: bool = False) -> Outcome:
-    """Guess keys without a refusal for their number; `elsewhere`: each with a forged client address."""
+    """Guess keys until a 429 refuses their number; `elsewhere`: each guess with a forged client address."""
     connection = _open(url)
     for number in range(count):
         address = {"X-Forwarded-For": f"198.51.100.{number}"} if elsewhere else {}
@@ -138,7 +138,7 @@ def _open(url: str) -> http.client.HTTPConnection:
 
 
 def hold_connections(host: str, port: int, count: int) -> Outcome:
-    """Hold many connections at a time, each with half a request."""
+    """Hold many connections at the same time, each with half a request."""
     held: list[socket.socket] = []
     try:
         for _ in range(count):

@@ -70,7 +70,7 @@ def enter_namespace(process: str, kind: str) -> Outcome:
 
 
 def mount(kind: str, source: str = "none", flags: int = 0) -> Outcome:
-    """Mount on an own folder, in a new mount namespace if that is allowed."""
+    """Mount on a folder of its own, in a new mount namespace if that is allowed."""
     libc.unshare(0x20000)
     libc.mount(b"none", b"/", None, 0x44000, None)  # keep the following mounts in this namespace
     with tempfile.TemporaryDirectory() as folder:

@@ -108,7 +108,7 @@ def take_inodes(folder: str, count: int) -> Outcome:
 
 
 def lacks_limit(paths: list[str], unlimited: list[str]) -> Outcome:
-    """Find a cgroup without a limit: the first existing file of these has such a value."""
+    """Find a cgroup without a limit: the first of these files that exists has one of the values for no limit."""
     for path in paths:
         if os.path.exists(path):
             with open(path) as file:
@@ -118,7 +118,7 @@ def lacks_limit(paths: list[str], unlimited: list[str]) -> Outcome:
 
 
 def may_open(count: int) -> Outcome:
-    """Be allowed to open more files than `count`."""
+    """Check whether a process may open more files than `count`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return hard > count or hard == resource.RLIM_INFINITY, f"at most {hard}"
 

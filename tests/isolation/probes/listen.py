@@ -1,6 +1,7 @@
-"""Listeners of the tests, inside a sandbox or elsewhere: `python3 - LISTENERS HEARD`, for a quarter of an hour at most.
+"""Listeners of the tests, inside a sandbox or elsewhere, for a quarter of an hour at most.
 
-LISTENERS is a JSON list of [kind, address, port]. The contents of datagrams are written to the file HEARD.
+The arguments are LISTENERS, a JSON list of [kind, address, port], and the file HEARD, which gets the contents of
+datagrams.
 """
 
 import contextlib
@@ -65,7 +66,7 @@ def serve_names(address: str, port: int) -> None:
 
 
 def main() -> None:
-    """Serve, print a line when all listeners are ready, and end with standard input."""
+    """Start all listeners, print a line, and end after a quarter of an hour."""
     kinds = {
         "tcp": serve_stream,
         "udp": serve_datagrams,

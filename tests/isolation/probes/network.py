@@ -11,7 +11,7 @@ import time
 
 from tests.isolation.probes.base import Outcome
 
-# The greeting of the tests' listeners, because a proxy on the path may accept any connection.
+# The greeting proves that a listener of the tests was reached: a proxy on the path may accept any connection.
 GREETING = b"agent-workspace listener"
 SECONDS = 3.0
 ICMP_ECHO = bytes([8, 0, 0, 0, 0, 1, 0, 1])
@@ -110,7 +110,7 @@ def ask_name(server: str, name: str, over: str = "udp") -> Outcome:
 
 
 def ask_resolvers(name: str) -> Outcome:
-    """Send such a query by each resolver of the container."""
+    """Send the query of `ask_name` to each resolver of the container."""
     with open("/etc/resolv.conf") as file:
         servers = [line.split()[1] for line in file if line.startswith("nameserver")]
     found = []
@@ -136,7 +136,7 @@ def set_option(level: int, option: int, value: int) -> Outcome:
 
 
 def bind_to(address: str) -> Outcome:
-    """Bind another machine's address."""
+    """Bind a socket to another machine's address."""
     with socket.socket() as one:
         one.bind((address, 0))
     return True, "bound"

@@ -22,7 +22,7 @@ def seize(process: str = "") -> Outcome:
 
 
 def seize_child() -> Outcome:
-    """Attach to an own child, which debuggers need."""
+    """Attach to a child of this process, as debuggers must be able to."""
     child = os.fork()
     if child == 0:
         signal.pause()

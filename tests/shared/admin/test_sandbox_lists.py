@@ -104,7 +104,7 @@ def test_page_of_another_list_is_refused(database: Database, sandboxes: list[San
 
 @pytest.fixture
 def plans(database: Database) -> Iterator[list[str]]:
-    """The plans of the queries in the block. For empty tables, sequential scans are turned off."""
+    """Collect the plans of the test's queries. Sequential scans are turned off, because the tables are almost empty."""
 
     def discourage(connection: Any, _record: Any) -> None:
         connection.execute("SET enable_seqscan = off")

@@ -29,7 +29,7 @@ def test_refusal_names_the_file_and_no_link_to_it(settings: Settings, tmp_path: 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_log_of_a_database_that_was_moved_away_is_kept(settings: Settings, clean: Settings, tmp_path: Path) -> None:
-    """After a crash, it has the last transactions."""
+    """After a crash, the log has the last transactions."""
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
     file = Path(clean.database.removeprefix("sqlite:///"))
     child = os.fork()
@@ -37,7 +37,7 @@ def test_log_of_a_database_that_was_moved_away_is_kept(settings: Settings, clean
         connection = sqlite3.connect(file, isolation_level=None)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE t AS SELECT 1")
-        os._exit(0)  # it doesn't close the database
+        os._exit(0)  # without closing the database
     os.waitpid(child, 0)
     file.rename(tmp_path / "moved.db")
     store.restore(clean, tmp_path / "backup", PASSPHRASE)

@@ -21,7 +21,7 @@ PASSPHRASE = "correct horse battery"
 def test_restore_needs_all_keys_of_the_backup(
     passphrase: str | None, settings: Settings, clean: Settings, tmp_path: Path
 ) -> None:
-    """Secrets may be encrypted with each of them."""
+    """Secrets may be encrypted with any of the keys."""
     former = [new_secret_key(), new_secret_key()]
     store.back_up(with_keys(settings, SECRET_KEY, *former), tmp_path / "backup", passphrase)
     with pytest.raises(Conflict, match="lacks 1 of the backup's 3 secret keys: append number 3 of those") as refusal:
@@ -59,7 +59,7 @@ def test_backup_that_names_its_first_key_only_is_restored(settings: Settings, cl
 def test_first_key_of_a_replaced_installation_is_not_in_use(
     passphrase: str | None, settings: Settings, clean: Settings, tmp_path: Path
 ) -> None:
-    """The service prints it at each start."""
+    """The service prints the key of `admin.key` at each start."""
     LocalInstallation(settings).bootstrap()
     store.back_up(settings, tmp_path / "backup", passphrase)
     clean.var_dir.mkdir()

@@ -13,7 +13,7 @@ from shared.backup import postgresql
     "url", ["postgresql+psycopg://u:hush@store.test:1/d?a=b", "postgresql+psycopg://u@store.test:1/d?a=b&password=hush"]
 )
 def test_password_is_in_no_argument(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every user of the machine can read arguments."""
+    """Every user of the machine can read the arguments of a process."""
     called: list[tuple[list[str], dict[str, str]]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:

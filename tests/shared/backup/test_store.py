@@ -267,7 +267,7 @@ def test_backup_needs_a_new_folder_and_a_long_passphrase(settings: Settings, tmp
 def test_restored_file_is_private_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store.sqlite").write_bytes(b"rows")
     monkeypatch.setattr("shared.backup.sqlite.os.fsync", fail)
-    monkeypatch.setattr("pathlib.Path.chmod", fail)  # the check would come too late
+    monkeypatch.setattr("pathlib.Path.chmod", fail)  # a change of the mode afterwards would be too late
     umask = os.umask(0)
     try:
         with pytest.raises(OSError, match="full"):

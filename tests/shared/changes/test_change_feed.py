@@ -89,7 +89,7 @@ class TestWriters:
                     conversation.id, Report(at=now(), execution_status="running")
                 )
                 report_store.record_conversation(session, sandbox, report)
-        # The second webhook contains nothing new.
+        # The second webhook of `shown` contains nothing new.
         assert changes_of(database, user) == [("conversation", "running")]
 
     def test_row_that_changes_twice_in_a_transaction_has_one_entry(self, database: Database, user: Person) -> None:

@@ -46,7 +46,7 @@ def test_backup_is_restored_into_another_installation(
 def test_backup_names_the_keys_that_are_not_in_it(
     migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with commands that use another var directory than the service does."""
+    """The command may use another var directory than the service does."""
     monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
     monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
     monkeypatch.setenv("AW_VAR_DIR", str(tmp_path / "elsewhere"))
@@ -74,7 +74,7 @@ def test_node_backup_needs_root_beside_the_engine(
 
 @pytest.mark.usefixtures("migrated")
 def test_node_backup_needs_a_node_that_the_database_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A backup of nothing would look like a backup."""
+    """An empty backup would look like a real one."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("AW_DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setenv("AW_NODE", "typo")

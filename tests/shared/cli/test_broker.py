@@ -112,7 +112,7 @@ def _answers(var: Path, process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_broker_gets_no_settings(short_var: Path) -> None:
-    """A server would overwrite its environment with its title."""
+    """The server is a stub, because a real one overwrites its environment with its process title."""
     server = short_var.parent / "redis-server"
     server.write_text("#!/bin/sh\nenv\n")
     server.chmod(0o755)

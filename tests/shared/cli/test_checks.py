@@ -46,7 +46,7 @@ def test_database_of_another_version_is_found(migrated: Cli, database: Database)
 
 
 def test_database_of_a_newer_version_is_not_wrong_after_a_rollback(migrated: Cli, database: Database) -> None:
-    """No migration reverts it, and this version works with it."""
+    """No migration reverts the newer schema, and this version works with it."""
     with database.transaction() as session:
         session.connection().execute(text("UPDATE alembic_version SET version_num = '9999'"))
     answer = migrated("db", "check")
@@ -100,7 +100,7 @@ def test_reasons_are_listed_and_others_refused(cli: Cli) -> None:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """The port of another program, which hangs up."""
+    """The port of another program, which accepts a connection and closes it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         port = server.getsockname()[1]

@@ -42,7 +42,7 @@ def test_migrate_creates_a_missing_metrics_key(migrated: Cli, var: Path) -> None
 def test_keys_that_root_writes_are_readable_for_the_service(
     cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch, folder: tuple[int, int], expected: int
 ) -> None:
-    """`make run` lets the group of root's folder read them; under systemd, the folder is the API's user's own."""
+    """With `make run`, the group of root's folder may read them; under systemd, the API's user owns the folder."""
     var.mkdir()
     owners: list[tuple[int, int]] = []
     status = os.stat_result((stat.S_IFDIR | folder[1], 0, 0, 2, folder[0], 8, 0, 0, 0, 0))

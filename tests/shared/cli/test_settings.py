@@ -58,7 +58,7 @@ def test_database_without_tables_is_one_line(cli: Cli, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # the tests share PostgreSQL's tables
 def test_database_without_a_column_of_this_version_is_one_line(migrated: Cli, database: Database) -> None:
-    """As after an update of the code alone."""
+    """The code may have been updated without a migration."""
     with database.transaction() as session:
         session.connection().execute(text("ALTER TABLE node DROP COLUMN impaired_reason"))
     for command in (("status",), ("nodes", "list")):

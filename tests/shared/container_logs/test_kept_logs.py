@@ -50,7 +50,7 @@ def kept(database: Database, sandbox_id: str) -> list[tuple[str, str, str | None
 
 
 def test_repeat_of_a_write_changes_nothing(database: Database, sandbox_id: str) -> None:
-    """A worker may die after the write and before the removal."""
+    """A worker may die after it has stored the log and before it has removed the container."""
     for at in (0, 1):
         keep(database, sandbox_id, "the log", at=at, cause=LogCause.REMOVED)
     assert kept(database, sandbox_id) == [("c1", "the log", "removed")]
@@ -146,7 +146,7 @@ def test_lines_after_a_clock_was_set_back_follow_once() -> None:
 
 
 def test_line_without_an_end_hides_no_other_line() -> None:
-    """The log is last in the list, with the time of its last part."""
+    """The unfinished line is last in the log, and it has the time of its last part."""
     log = SandboxLog(sandbox_id="1", owner_id="u", container_id="c", text="10:02 b\n10:01 a…\n", expires_at=after(1))
     cursor = select_lines([log], tail=10).cursor
     followed: list[str] = []

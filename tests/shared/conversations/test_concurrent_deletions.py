@@ -56,7 +56,7 @@ def test_message_at_the_moment_of_ready_is_accepted(database: Database, user: Pe
 def test_message_during_a_delete_is_refused(
     database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
 ) -> None:
-    make_conversation(database, user, sandbox)  # the sandbox stays
+    make_conversation(database, user, sandbox)  # so that the sandbox stays
     with pytest.raises(NotFound):
         overlap(database, partial(delete, conversation), partial(send, conversation))
     with database.reading() as session:

@@ -97,7 +97,7 @@ def test_statements_bind_a_limited_number_of_values(
     jobs = delete(database, user, conversation)
     event.remove(database.engine, "before_cursor_execute", count)
     assert max(bound) <= MAX_BOUND
-    # The job of each conversation, of each start, and of the sandbox that becomes empty.
+    # One job for each conversation, for each start, and for the sandbox that becomes empty.
     assert len(jobs) == (1 + CHILDREN) + CHILDREN + 1
     assert all(as_stored(database, row).deleted_at for row in (conversation, *children))
     assert all(as_stored(database, task).cancelled_at for task in starting)

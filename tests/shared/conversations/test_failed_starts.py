@@ -1,4 +1,4 @@
-"""Failed starts have a retention, a limit per owner, and count as creates."""
+"""Failed starts have a retention and a limit per owner, and count as creates."""
 
 from datetime import timedelta
 from typing import Any
@@ -100,7 +100,7 @@ def test_requests_of_failed_starts_have_a_limited_size(
     requests = kept(database, user)
     lengths = [len(requests[task.id].get("title", "")) for task in (ready, *failed)]
     assert lengths == [3000, 0, 0, 1000, 1000]
-    # What clients poll is still there, and a repeat returns the task.
+    # The fields that clients poll are still stored, and a repeated request returns the task.
     repeated = start(database, user, conversation_id=failed[0].conversation_id, title="x" * 1000)
     assert (repeated.id, repeated.stage, repeated.detail) == (failed[0].id, Stage.ERROR, conversation_start.NO_MODEL)
 

@@ -142,14 +142,14 @@ def test_refused_events_are_stated_until_they_are_stored(
     assert usage_of(database, user).events == 2
     with database.reading() as session:
         row = session.get_one(Conversation, conversation_id)
-        # The state is known all the same: a sandbox whose agent has ended must be paused.
+        # The execution status is stored nevertheless, because a sandbox whose agent has ended must be paused.
         assert (row.execution_status, row.execution_reason) == ("running", EVENTS_REFUSED)
         assert "AW_QUOTA_EVENT" in str(row.execution_detail)
     # Events that are already stored need no room.
     assert send(database, sandbox, conversation_id, stored, limits=limits).refusal is None
     with database.transaction() as session:
         conversation_queries.purge(session, other)
-    # The agent server sends them again.
+    # The agent server sends refused events again.
     assert send(database, sandbox, conversation_id, late, limits=StoredQuotas(events=2)).refusal is None
     with database.reading() as session:
         assert session.get_one(Conversation, conversation_id).execution_reason is None

@@ -1,4 +1,4 @@
-"""The sandbox of a failed start is deleted, and no other one, unless another conversation or start is in it."""
+"""The sandbox of a failed start, and no other, is deleted unless another conversation or start is in it."""
 
 from collections.abc import Callable
 

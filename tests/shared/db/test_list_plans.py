@@ -54,7 +54,7 @@ def search(store: Explained, owner_id: str, which: ConversationFilter, order: st
 
 
 def second_page(name: str) -> str:
-    """A page with most of the rows after it."""
+    """The id of a page that has most of the rows after it."""
     order = SORT_ORDERS[name]
     if name.startswith("TITLE"):
         return encode_page_id(order, "S" if order.descending else "B", "8" * 32)
@@ -122,7 +122,7 @@ def test_filters_read_the_owner_s_rows_only(
 def test_plan_depends_on_the_values_of_a_filter(
     store: Explained, owner_id: str, which: ConversationFilter, has_custom_plan: bool
 ) -> None:
-    # A cached plan is generic: in a prepared statement, from the sixth execution on.
+    # PostgreSQL caches a generic plan for a prepared statement, from its sixth execution on.
     before = kept_plans(store)
     for _ in range(10):
         search(store, owner_id, which, "CREATED_AT_DESC")
@@ -131,7 +131,7 @@ def test_plan_depends_on_the_values_of_a_filter(
 
 
 def kept_plans(store: Explained) -> int:
-    """The number of statements that PostgreSQL has prepared on the first connection."""
+    """The number of executions of prepared statements on the first connection to PostgreSQL."""
     connection = store._readers.raw_connection()
     cursor: Any = connection.cursor()
     kept = "SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements WHERE statement NOT LIKE 'EXPLAIN%'"
@@ -182,7 +182,7 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, s
             which = StartTaskFilter(stage=stage)
             found = start_tasks.search(session, owner_id, which, sort_order=name, page_id=page_id, limit=3)
         assert found.items
-        assert len(plans) == 2  # the queries of the sizes of their requests, and of those that fit into a page
+        assert len(plans) == 2  # one for the sizes of their requests, one for the tasks that fit into a page
         for plan in plans:
             assert_along(plan, f"ix_start_task_owner_id_{name.removesuffix('_DESC').lower()}_id")
 
@@ -223,7 +223,7 @@ def test_events_have_an_index(store: Explained, owner_id: str, descending: bool)
     for page_id in (None, encode_page_id(order, NEWEST.replace(day=1, minute=10), 1)):
         with store.reading() as session, plans_of_sessions(store) as plans:
             events.search(session, told, owner_id, EventFilter(), descending=descending, page_id=page_id, limit=3)
-        assert len(plans) == 2  # the queries of their sizes, and of those that fit into a page
+        assert len(plans) == 2  # one for their sizes, and one for the events that fit into a page
         for plan in plans:
             assert_along(plan, "ix_event_conversation_id_timestamp_seq")
 

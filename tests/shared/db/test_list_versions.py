@@ -127,7 +127,7 @@ def test_each_column_that_lists_depend_on(
     assert after != before
     assert (version(other_user) == of_others) == (name != "owner_id" and table != "sandbox_spec")
     write(database, change)
-    assert version(user) == after  # no change since the last read
+    assert version(user) == after  # the same value again is no change
 
 
 def test_inserted_and_deleted_rows(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:
@@ -248,7 +248,7 @@ def test_versions_are_locked_in_one_order(server: Database) -> None:
             changing = pool.submit(change_both)
             eventually(lambda: changing.done() or _has_lock_waiter(server))
             assert not changing.done()
-            with server.reading() as looking:  # no other transaction has the lock yet
+            with server.reading() as looking:  # no other transaction has this lock yet
                 assert looking.exec(of_the_last.with_for_update(nowait=True)).one()
         changing.result(30)
 

@@ -44,7 +44,7 @@ def port(authority: Authority) -> Iterator[int]:
     with ExitStack() as stack:
         port = stack.enter_context(Port())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PGPORT", str(port))  # while it is awaited
+            patch.setenv("PGPORT", str(port))  # for the wait until the server responds
             stack.enter_context(running_postgres(*options, f"port={port}"))
         yield port
 

@@ -1,4 +1,4 @@
-"""A process does not serve a database whose restore is not finished, also if it could not read it at its start."""
+"""A process serves no database whose restore is not finished, even if the database was down at the process's start."""
 
 import os
 import signal

@@ -40,7 +40,7 @@ class Attempts:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses, which take no time."""
+    """Record the pauses instead of sleeping."""
     made = list[float]()
     monkeypatch.setattr("shared.db.waiting.time.sleep", made.append)
     return made

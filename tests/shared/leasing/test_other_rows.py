@@ -1,4 +1,4 @@
-"""Rows whose fencing tokens happen to be equal: a lease is for one of them."""
+"""Rows whose fencing tokens happen to be equal: a lease is for one row only."""
 
 from collections.abc import Callable
 from typing import Any

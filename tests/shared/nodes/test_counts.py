@@ -40,7 +40,7 @@ def test_unreconciled_are_counted_whether_due_or_not(database: Database, user: P
     assert count() == (2, old)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # PostgreSQL would read a small table itself
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # PostgreSQL would scan a small table instead
 def test_counts_read_only_their_indexes(database: Database) -> None:
     statements: list[str] = []
 

@@ -20,7 +20,7 @@ def beat(session: Session) -> None:
 
 
 def mark_lost(session: Session) -> str | None:
-    before = session.get_one(Node, "a")  # the session keeps it, as in a failover
+    before = session.get_one(Node, "a")  # the session caches the row, as in a failover
     problem = node_registry.mark_lost(session, "a", LAST)
     assert before.detail is problem
     return problem

@@ -115,7 +115,7 @@ def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Pe
         fail(database, user)
     end_backoff(database)
     assert [place(database) for _ in range(3)] == [BAD, GOOD, GOOD]
-    end_backoff(database)  # without a result of the half-open breaker
+    end_backoff(database)  # although the sandbox that was let through has no result
     assert [place(database) for _ in range(2)] == [BAD, GOOD]
 
 

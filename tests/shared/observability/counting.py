@@ -16,7 +16,7 @@ from shared.settings import Settings
 def main(arguments: Sequence[str]) -> None:
     """Execute commands with counter files in this var directory."""
     settings = Settings(var_dir=Path(arguments[0]))
-    metric_files.CHECK_SECONDS = 0.0  # each count checks
+    metric_files.CHECK_SECONDS = 0.0  # each count checks whether the files exist
     metrics.configure_instruments(settings)
     _say("counting")
     for line in sys.stdin:

@@ -10,7 +10,7 @@ from tests.services.directories import REPOSITORY
 
 @failpoints.around("engine.start")
 def double(number: int) -> int:
-    """Imported before an observer is set, as the product's modules are."""
+    """A function that is decorated before an observer is set, as those of the product's modules are."""
     return 2 * number
 
 

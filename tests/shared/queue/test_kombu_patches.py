@@ -47,7 +47,7 @@ def test_worker_reconnects_at_a_constant_interval(
 
 @pytest.mark.parametrize("lost", ["channel", "transport"])
 def test_message_of_a_lost_connection_is_dropped(celery_app: Celery, lost: str) -> None:
-    """The same calls on kombu's own class raise, which ends a worker."""
+    """The same calls on kombu's own class raise an AttributeError, which ends a worker."""
     send(celery_app, "1")
     channel, tag = fetch_and_lose(celery_app, lost)
     with pytest.raises(AttributeError):
@@ -89,7 +89,7 @@ def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:
     channel.queue_declare(QUEUE)
     message = channel.basic_get(QUEUE)
     channel._disconnect_pools()
-    channel.qos._on_collect.cancel()  # or it would be put back when the interpreter ends
+    channel.qos._on_collect.cancel()  # otherwise, the message would be put back when the interpreter ends
     if lost == "channel":
         channel.connection = None
     else:

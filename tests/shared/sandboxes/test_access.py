@@ -21,7 +21,7 @@ from tests.rows import as_stored
 
 @pytest.fixture(params=[NO_QUOTAS, Quotas(running=1)], ids=["no quotas", "quotas"])
 def limits(request: pytest.FixtureRequest) -> Quotas:
-    """A user's quotas, which leave room for one."""
+    """A user's quotas, which leave room for one running sandbox."""
     quotas: Quotas = request.param
     return quotas
 
@@ -34,7 +34,7 @@ def asleep(database: Database, user: Person) -> Sandbox:
 
 @pytest.fixture
 def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], bool]:
-    """Resumes the sandbox if it is paused."""
+    """Return a function that resumes the sandbox if it is paused, and returns whether it was."""
 
     def wake(session: Session) -> bool:
         return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).changed

@@ -17,14 +17,14 @@ EXPECTED = {
     (Desired.RUNNING, Status.RUNNING, PENDING): Availability.RUNS,
     (Desired.RUNNING, Status.RUNNING, OBSERVED): Availability.RUNS,
     (Desired.RUNNING, Status.PAUSED, PENDING): Availability.SETTLES,
-    # Drift: paused outside.
+    # Drift: the sandbox was paused outside Agent Workspace.
     (Desired.RUNNING, Status.PAUSED, OBSERVED): Availability.SLEEPS,
     (Desired.RUNNING, Status.ERROR, PENDING): Availability.SETTLES,
     (Desired.RUNNING, Status.ERROR, OBSERVED): Availability.FAILED,
     **{(pause, Status.STARTING, PENDING): Availability.SLEEPS for pause in PAUSES},
     **{(pause, Status.STARTING, OBSERVED): Availability.SETTLES for pause in PAUSES},
     **{(pause, Status.RUNNING, PENDING): Availability.SLEEPS for pause in PAUSES},
-    # Drift: resumed outside.
+    # Drift: the sandbox was resumed outside Agent Workspace.
     **{(pause, Status.RUNNING, OBSERVED): Availability.RUNS for pause in PAUSES},
     **{(pause, Status.PAUSED, PENDING): Availability.SLEEPS for pause in PAUSES},
     **{(pause, Status.PAUSED, OBSERVED): Availability.SLEEPS for pause in PAUSES},

@@ -30,7 +30,7 @@ OWN = {"id", "session_key", "session_key_digest", *TIMES}
 CHAIN: dict[str, Any] = {"freeze_after_seconds": 60, "stop_after_seconds": 600, "delete_after_seconds": 6000}
 AGES = pytest.mark.parametrize("age", [None, 3600], ids=["ageless", "aged"])
 STATES = list(product(Desired, Status))
-# For a change, each desired state in each state, and each of these with and without a max age; at night, all.
+# For a change: each pair of states once, and each state both with and without a max age. At night: all cases.
 CHOSEN = [
     (desired, status, [None, 3600][(number + number // len(Status)) % 2])
     for number, (desired, status) in enumerate(STATES)

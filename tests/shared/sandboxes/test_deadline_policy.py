@@ -22,7 +22,7 @@ from shared.states import MAX_DEADLINE_SECONDS, DeadlineAction, Desired, PauseKi
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 EARLY, LATE = CREATED + timedelta(seconds=100), CREATED + timedelta(seconds=200)
 FREEZE, STOP, DELETE = 10, 20, 30
-# Before everything else, between two of the others, after everything else.
+# None, and ages that end before all other deadlines, between two of them, and after all of them.
 AGES = (None, 50, 225, 10_000)
 ROWS = [
     Sandbox(
@@ -50,7 +50,7 @@ def is_deleted(row: Sandbox) -> bool:
 
 
 def idle_action(row: Sandbox) -> DeadlineAction | None:
-    """The action on an idle sandbox, in a table of its own."""
+    """The expected action on an idle sandbox, from a table that is independent of the code."""
     if is_deleted(row) or row.generation != row.observed_generation:
         return None
     by_status = {

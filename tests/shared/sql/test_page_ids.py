@@ -55,5 +55,5 @@ def test_id_that_is_not_from_the_list_is_invalid(page_id: str) -> None:
 def test_no_other_module_decodes_page_ids() -> None:
     texts = {name(path): path.read_text() for part in PARTS for path in files_of(part)}
     decoding = {file for file, text in texts.items() if "b64decode" in text}
-    # Encrypted values, and the bodies of messages.
+    # The other two decode encrypted values, and the bodies of messages.
     assert decoding == {"shared/sql/page_ids.py", "shared/crypto.py", "shared/queue/envelopes.py"}

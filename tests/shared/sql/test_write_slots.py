@@ -118,7 +118,7 @@ def test_shared_slots_are_half_and_each_caller_gets_half_of_these(slots: WriteSl
 class TestCrowd:
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Two may wait for a caller's slots, and three for shared ones."""
+        """Let two transactions wait for a caller's slots, and three for shared ones."""
         monkeypatch.setattr(write_slots, "MAX_WAITING", 2)
         monkeypatch.setattr(write_slots, "MAX_WAITING_FOR_SHARED", 3)
         monkeypatch.setattr(write_slots, "STANDSTILL_SECONDS", 0.2)

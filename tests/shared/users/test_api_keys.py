@@ -120,7 +120,7 @@ def create_with(session: Session, user: Person, key_id: str) -> None:
 
 
 def test_key_that_was_revoked_creates_no_key(database: Database, user: Person) -> None:
-    """Its request was authenticated before; the body came after the revocation."""
+    """The request was authenticated before the revocation, and its body arrived after it."""
     key_id = authenticate(database, user.key).key_id
     revoke(database, user.key)
     with pytest.raises(Unauthenticated), database.transaction() as session:

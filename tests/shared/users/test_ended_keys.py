@@ -16,7 +16,7 @@ MONTH = api_keys.RETENTION
 
 
 def add(database: Database, person: Person, **columns: object) -> str:
-    """A key of the person with these columns; returns its id."""
+    """Add a key of the person with these columns; return its id."""
     with database.transaction() as session:
         digest = VAULT.digest(api_keys.create_key(session, VAULT, accounts.get_user(session, person.name), "old"))
         session.flush()
@@ -25,7 +25,7 @@ def add(database: Database, person: Person, **columns: object) -> str:
 
 
 def create(database: Database, person: Person) -> str:
-    """A key that its owner creates; returns its id."""
+    """Create a key as its owner does; return its id."""
     with database.transaction() as session:
         return api_keys.create_own_key(session, VAULT, person.id, "new", None, None)[0].id
 

@@ -109,7 +109,7 @@ EMPTY = {
 def test_claim_clears_every_column_that_is_not_the_boots(
     database: Database, owner: Person, add: Callable[..., str]
 ) -> None:
-    """The claim writes each new column, unless it is named above."""
+    """A claim must write each column that is added later, unless it is named above."""
     left = UNCLAIMABLE | OF_BOOT | EMPTY
     filled = {name: value for name, value in fill_columns(Sandbox, exposed_urls=[{}]).items() if name not in left}
     quick, slow = add(**filled), add(**filled)
@@ -154,7 +154,7 @@ def test_spec_with_an_escaped_name_is_not_mistaken_for_the_default(
     preferred = add(spec_id=named)
     with database.transaction() as session:
         settings_store.change(session, VAULT, owner.id, {"default_sandbox_spec_id": named})
-    assert claim(database, owner, spec_id=None) is None  # `claim` in a transaction reads it
+    assert claim(database, owner, spec_id=None) is None  # the claim in a transaction reads the setting
     found = claim(database, owner, spec_id=named)
     assert (found.id if found else None) == (preferred if is_postgresql(database) else None)
 
@@ -207,7 +207,7 @@ def test_concurrent_claims_get_one_each(database: Database, owner: Person, add: 
 def test_claim_during_a_change_of_its_spec_comes_before_it(
     database: Database, owner: Person, add: Callable[..., str]
 ) -> None:
-    """Until the change is committed the claim gets a current sandbox. No outdated one is claimed after it."""
+    """Before the change is committed, the claim gets a current sandbox. After it, no outdated sandbox is claimed."""
     pool = {add(), add()}
     _, found = overlap(
         database,

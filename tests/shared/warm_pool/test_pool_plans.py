@@ -55,7 +55,7 @@ def history(database: Database, add: Callable[..., str]) -> Database:
 
 
 def test_pool_queries_read_warm_sandboxes_only(history: Database, pooled: SandboxSpec) -> None:
-    for name, query in QUERIES.items():  # in one store: filling it takes longer than all of them
+    for name, query in QUERIES.items():  # in one test: filling the store takes longer than all queries
         with plans_of_sessions(history) as plans, history.transaction() as session:
             query(session, pooled)
         assert any(index in plan for plan in plans for index in INDEXES), (name, plans)

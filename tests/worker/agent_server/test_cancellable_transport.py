@@ -32,7 +32,7 @@ class Silent:
         self._listener = listener
 
     def serve(self) -> bool:
-        """Serve the request. Returns whether the client was still connected for the response."""
+        """Serve the request, and return whether the client was still connected for the response."""
         connection, _ = self._listener.accept()
         with connection:
             connection.settimeout(10)
@@ -100,7 +100,7 @@ def test_timeout_of_a_request_holds_with_checks() -> None:
 
 
 def test_check_runs_while_bytes_arrive() -> None:
-    """Each single read is short if a server sends single bytes."""
+    """Each read is short if a server sends single bytes: the check must run between reads."""
 
     def check() -> None:
         raise Cancelled

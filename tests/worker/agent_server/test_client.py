@@ -100,7 +100,7 @@ def test_upload_sends_the_content_and_the_path() -> None:
 
 
 def test_folder_with_an_endless_path_is_another_server_s() -> None:
-    """The paths of folders come from a sandbox. A URL has a limit, and no job may fail by it."""
+    """Paths of folders come from a sandbox, and a URL has a max length: no job may fail because of a longer path."""
     with pytest.raises(WrongServer, match="path is longer"):
         server_that(answering(200)).upload("/" * 100_000, b"")
 

@@ -33,7 +33,7 @@ def body(contract_model: ScriptedModel) -> dict[str, Any]:
 
 @pytest.fixture
 def running(server: AgentServer, body: dict[str, Any]) -> Iterator[str]:
-    """Id of a running conversation, which is interrupted after the test: the server's concurrent runs have a max."""
+    """Id of a running conversation, which is interrupted after the test, because the server limits concurrent runs."""
     server.create_conversation(body)
     eventually(lambda: status_of(server, id_of(body)) == "running")
     yield id_of(body)
@@ -206,7 +206,7 @@ class TestProfile:
 
 
 class TestRealServer:
-    """Behaviour that the stand-ins don't have: a model is called, and its response is used."""
+    """Behavior that the stand-ins don't have: a model is called, and its response is used."""
 
     @pytest.fixture
     def server(self, sandbox_url: str) -> Iterator[AgentServer]:

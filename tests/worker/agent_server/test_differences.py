@@ -35,11 +35,11 @@ class Difference:
 
     Args:
         route: the route with the difference.
-        what: the stand-ins' behaviour.
+        what: the stand-ins' behavior.
         why: the reason why it is acceptable.
-        probe: function that reads a server's behaviour.
-        real: result of the probe at the real server.
-        others: results of the probe at the stand-ins that differ, by kind: `fake` or `tiny`.
+        probe: function that reads a server's behavior.
+        real: result of the probe with the real server.
+        others: results of the probe with the stand-ins that differ, by kind: `fake` or `tiny`.
     """
 
     route: str

@@ -76,13 +76,13 @@ def test_server_that_the_door_does_not_reach_is_unreachable(http: httpx.Client, 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short timeouts of probes and of questions to doors."""
+    """Short timeouts of probes and of checks of doors."""
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.1)
     monkeypatch.setattr(transport, "DOOR_SECONDS", 0.1)
 
 
 def before(door: HostileServer, server: Mode) -> Mode:
-    """The mode of a door before an agent server in that mode."""
+    """The mode of a door in front of an agent server that is in mode `server`."""
 
     def answer(ended: Event) -> Iterator[bytes]:
         return (REFUSAL if door.asked[-1].startswith(b"GET / ") else server)(ended)

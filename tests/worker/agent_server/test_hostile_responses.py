@@ -1,4 +1,4 @@
-"""Each response that no honest server sends is one of the client's own errors."""
+"""The client raises one of its own errors for each response that no honest server sends."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -67,7 +67,7 @@ def asking(context: WorkerContext) -> Iterator[WorkerContext]:
 
 
 def find_url(door: str, address: str, port: int) -> str:
-    """Return the URL of a hostile server, which has no door before it, or of a container."""
+    """Return the URL of a hostile server, which has no door in front of it, or of a container."""
     return address if address.startswith("http:") else sandbox_url(door, address, port)
 
 
@@ -80,7 +80,7 @@ def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: Hos
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
 
 
-# For a change, each way to be hostile meets one desired state, and each of these every third way; at night, all.
+# For each change, each hostile mode is tested with one of the three desired states, in rotation; at night, with all.
 @pytest.mark.parametrize(("desired", "mode"), effort.covering(list(REACHED), list(MODES)))
 def test_sandbox_reaches_its_desired_state(
     asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
@@ -149,7 +149,7 @@ def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request with a long timeout is for work that takes long. Its result is there when the header is."""
+    """A long timeout is for the server's work before the header; the content must follow the header without delay."""
     monkeypatch.setattr(transport, "CONTENT_SECONDS", 0.5)
     with hostile(dripping) as server, open_client(DOOR) as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
@@ -158,7 +158,7 @@ def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_pages_have_a_max(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits.MAX_MESSAGES == 1000
-    monkeypatch.setattr(limits, "MAX_MESSAGES", 100)  # a request for each of a thousand takes seconds
+    monkeypatch.setattr(limits, "MAX_MESSAGES", 100)  # a thousand requests, one for each message, take seconds
     with hostile(MODES["endless pages"]) as server, open_client(DOOR) as client:
         assert len(AgentServer(server.url, "key", client).find_running()) == limits.MAX_RUNNING_PAGES
         assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == 100
@@ -179,7 +179,7 @@ def test_cookies_of_one_server_are_not_sent_to_another() -> None:
 def test_status_check_ends_soon(
     asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
-    """A newer desired state waits for the check, because of its lease."""
+    """A newer desired state waits for the end of the check, which has a lease on the row."""
     monkeypatch.setattr("worker.loops.recheck.CHECK_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 60.0)
     with hostile(mode) as server:
@@ -195,7 +195,7 @@ def test_status_check_ends_soon(
 def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
     asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
 ) -> None:
-    """Each of the server's responses can be late. After the first one the newer desired state is reconciled."""
+    """Each of the server's responses can be late: the newer desired state is reconciled after the first one."""
     with hostile(answering({}, 401)) as server:
         take_over(asking, user, sandbox_id, server)
         set_desired(asking, sandbox_id, Desired.RUNNING)

@@ -1,4 +1,4 @@
-"""The agent server's shell and files: behaviour of the real and the tiny one, and the format of all responses."""
+"""The agent server's shell and files: behavior of the real and the tiny one, and the format of all responses."""
 
 import pytest
 

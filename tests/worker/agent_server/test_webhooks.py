@@ -14,7 +14,7 @@ from tests.waiting import eventually
 from worker.sandboxes.container_spec import WEBHOOK
 
 on_both = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
-# The real server takes its time for these: its recorded webhooks are replayed for each change.
+# The real server is slow in these tests. For each change, other tests replay its recorded webhooks.
 on_real_at_night = pytest.mark.parametrize(
     "place", ["tiny", pytest.param("real", marks=pytest.mark.nightly)], indirect=True
 )

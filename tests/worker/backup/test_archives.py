@@ -37,7 +37,7 @@ def test_space_that_others_take_meanwhile_counts(tmp_path: Path, monkeypatch: py
 
 
 def test_archive_is_written_through_no_link(tmp_path: Path) -> None:
-    """Root writes it, perhaps into a folder of all users."""
+    """Root writes the archive, perhaps into a folder that all users can write to."""
     for name in ("files", "another"):
         (tmp_path / name).write_text(name)
     (tmp_path / "files.partial").symlink_to(tmp_path / "another")

@@ -1,4 +1,4 @@
-"""The files of a sandbox on a real engine: an archive of them, and a restore beside a clean engine."""
+"""The files of a sandbox on a real engine: they are archived, and restored for a sandbox that has none."""
 
 import subprocess
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_files_are_restored_for_a_sandbox_that_has_none(
     name = started(engine, wanted)
     assert not files.at_rest(name)
     before = inside(name, f"{WRITE}; {READ}")
-    engine.pause(name)  # what it has written is in the kernel's memory, perhaps
+    engine.pause(name)  # what it has written may still be only in the kernel's memory
     assert files.at_rest(name)
     found, archive = files.save(name, tmp_path, Limits())
     assert (found, (tmp_path / archive.file).stat().st_size) == (kind, archive.size)

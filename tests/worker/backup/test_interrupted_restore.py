@@ -115,7 +115,7 @@ def test_killed_restore_begins_again(
 def test_files_of_a_sandbox_that_was_used_since_a_killed_restore_stay(
     files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its container may be gone again: the files are newer than those of the backup, and are saved."""
+    """The sandbox's container may be gone again. Its files are newer than those of the backup, and are saved."""
     kill_restore(files, archive, engine, monkeypatch)
     newer = engine.root / NAME / "_data" / "newer"
     newer.write_text("newer")

@@ -95,7 +95,7 @@ def test_sandboxes_at_rest_are_saved_and_restored(
 
 
 def test_smallest_are_saved_first(database: Database, user: Person, files: FilesInMemory, tmp_path: Path) -> None:
-    """One sandbox with huge files takes no disk that the others need."""
+    """One sandbox with huge files must not use up the disk space that the others need."""
     rows = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(3)]
     names = [f"aw-{row.id}" for row in rows]
     files.found |= {name: b"x" * size for name, size in zip(names, (30, 10, 20), strict=True)}

@@ -22,7 +22,7 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
 
 
 def inputs(**change: Any) -> AgentInputs:
-    """Inputs of a start; each name is one of the settings' or one of the inputs'."""
+    """Inputs of a start; each name is that of a setting or of a field of `AgentInputs`."""
     values = {"llm_model": "openai/gpt", "llm_api_key": "llm-key"} | change
     stored = {name: values.pop(name) for name in StoredSettings.model_fields if name in values}
     return AgentInputs(CONVERSATION, "/workspace/project/app", StoredSettings(**stored), **values)

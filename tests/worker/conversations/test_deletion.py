@@ -26,7 +26,7 @@ MAX_POINTS = 60
 
 @pytest.fixture
 def neighbour(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
-    """A second conversation: the sandbox is kept for it."""
+    """A second conversation, for which the sandbox is kept."""
     found = make_conversation(context.database, user, sandbox, title_settled=True)
     server.add(found.id)
     return found
@@ -41,7 +41,7 @@ def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server:
 
 
 def delete(context: WorkerContext, user: Person, conversation: Conversation) -> None:
-    """Delete as the API does, and lose the jobs."""
+    """Delete the conversation as the API does, without publishing the jobs."""
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(
             session, conversation.id, user.id, due_at=after(context.shared.republish_seconds)
@@ -228,7 +228,7 @@ class TestPausedSandbox:
     def test_conversation_in_a_sandbox_without_a_node_is_deleted_by_any_worker(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation
     ) -> None:
-        """`nodes forget` leaves the node's sandboxes like that."""
+        """`nodes forget` leaves the node's sandboxes in this state."""
         delete(context, user, conversation)
         change(context, Sandbox, sandbox.id, node_id=None, status=Status.DELETED, desired=Desired.DELETED, due_at=None)
         change(context, Conversation, conversation.id, due_at=now())

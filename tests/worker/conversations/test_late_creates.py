@@ -1,4 +1,4 @@
-"""A deleted conversation that its agent server may create later: the delete is sent until no create can follow."""
+"""A deleted conversation that its agent server may still create: the delete is repeated until no create can follow."""
 
 from dataclasses import replace
 

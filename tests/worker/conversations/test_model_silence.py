@@ -1,4 +1,4 @@
-"""A silent model: its conversation shows that within a minute, and until the next event."""
+"""A silent model: the conversation shows the silence within a minute, and until the next event."""
 
 from datetime import datetime
 from typing import Any
@@ -29,7 +29,7 @@ STATE = [event_report("ConversationStateUpdateEvent", key="stats", value={})]
 
 @pytest.fixture
 def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
-    """A conversation whose agent runs, by its last report."""
+    """A conversation whose agent runs according to its last report."""
     made = make_conversation(
         context.database,
         user,
@@ -45,7 +45,7 @@ def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server:
 
 
 def store_events(context: WorkerContext, conversation: Conversation, events: Events, seconds: float) -> datetime:
-    """Store events, of which the newest is `seconds` old; returns its time."""
+    """Store events, of which the newest is `seconds` old, and return the time of that event."""
     at = after(-seconds)
     for number, event in enumerate(events):
         columns = {"id": f"{event['id']}", "kind": event["kind"], "body": event}

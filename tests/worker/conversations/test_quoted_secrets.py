@@ -49,7 +49,7 @@ STATUSES = (400, 422, 429, 500)
 
 
 def quoting(status: int, quoted: Iterable[str] = QUOTED) -> httpx.Response:
-    """An error that quotes secrets in each field that is read."""
+    """An error that quotes secrets in each field that the worker reads."""
     text = f"no good: {' '.join(quoted)}"
     return httpx.Response(status, json={"detail": [{"loc": [text], "msg": text}], "exception": text})
 

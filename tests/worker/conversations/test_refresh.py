@@ -1,4 +1,4 @@
-"""The work on a conversation that no webhook does: its title, and the interrupt at its budget."""
+"""The work on a conversation that no webhook does: reading its title, and interrupting its agent at the budget."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A start in a sandbox that has a clone of its repository: it shows the branch that the clone is on."""
+"""A start in a sandbox that already has a clone: the conversation shows the branch that the clone is on."""
 
 from typing import Any
 

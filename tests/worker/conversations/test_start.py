@@ -275,7 +275,7 @@ class TestWaiting:
     def test_sandbox_that_an_operator_paused_during_its_resume(
         self, monkeypatch: pytest.MonkeyPatch, context: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str
     ) -> None:
-        # PAUSED before and after: no transition enqueues the task.
+        # The sandbox is PAUSED before and after: no transition enqueues the task.
         set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)

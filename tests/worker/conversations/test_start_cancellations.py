@@ -41,7 +41,7 @@ def _settings(context: WorkerContext, user: Person) -> None:
 
 
 def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
-    """Cancel as the API does, and lose the job."""
+    """Cancel the start as the API does, without publishing the job."""
     with context.database.transaction() as session:
         start_tasks.cancel(session, task_id, user.id, due_at=now())
 

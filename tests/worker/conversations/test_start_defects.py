@@ -61,7 +61,7 @@ def test_defect_22_sandbox_without_an_address_is_no_assertion(
         if task_of(context, task_id).stage not in FINAL_STAGES:
             change(context, StartTask, task_id, due_at=now())
     found = task_of(context, task_id)
-    if found.stage not in FINAL_STAGES:  # it waits for the address, and says why
+    if found.stage not in FINAL_STAGES:  # it would wait for the address
         pytest.fail(f"{found.stage} {found.reason}")
     assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "address")
 

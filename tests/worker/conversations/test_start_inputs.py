@@ -111,7 +111,7 @@ def test_grouped_conversations_have_folders_of_their_own(
     store_settings(context, user, sandbox_grouping_strategy="ADD_TO_ANY")
     grouped = task_of(context, ask(context, user, sandbox.id, selected_repository="acme/app"))
     store_settings(context, user, sandbox_grouping_strategy="NO_GROUPING")
-    # The folder of the time of the request: a start whose folder changed during it would not find its clone.
+    # The folder is chosen at the time of the request: if it changed during a start, the start would not find its clone.
     assert load_inputs(context, alone, sandbox).project.folder == "/workspace/project"
     folder = f"/workspace/project/{grouped.conversation_id}"
     assert load_inputs(context, grouped, sandbox).project.working_dir == folder

@@ -1,7 +1,7 @@
 """Starts that are interrupted at every point: the worker dies, the sandbox is ready or deleted, a message is lost.
 
-Points are the edges of each transaction and read, and of each request to the agent server. No test names them: each
-test continues to the next point until a whole start has passed without reaching it.
+Points are the edges of each transaction and read, and of each request to the agent server. No test lists them: each
+test moves on to the next point until a whole start has passed without reaching it.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ MAX_POINTS = 100
 @pytest.fixture(autouse=True)
 def _settings(context: WorkerContext, user: Person) -> None:
     configure(context, user)
-    # These tests take long, and no heartbeat is written.
+    # These tests take long, and nothing writes heartbeats meanwhile.
     change(context, Node, context.settings.node, heartbeat_at=after(600))
 
 
@@ -59,7 +59,7 @@ def nothing(_method: str) -> None:
 
 
 def starts(context: WorkerContext, server: FakeAgentServer, act: Callable[[], None]) -> Iterator[Callable[[str], None]]:
-    """Functions that run a task with `act` at the next point, until a start has passed without it."""
+    """Functions that each run a task and call `act` at the next point, until a start has passed without reaching it."""
     for at in range(MAX_POINTS):
         working, database = punctuated(context, at, act)
 
@@ -148,7 +148,7 @@ def test_message_that_may_still_be_delivered_is_not_sent(
 def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    """A clock that was an hour ahead wrote the conversation's row."""
+    """The conversation's row was written by a worker whose clock was an hour ahead."""
     waiting = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
     task_id = begin_without_message(context, user, sandbox_id, server)
     change(context, Conversation, task_of(context, task_id).conversation_id, created_at=after(3600))
@@ -158,7 +158,7 @@ def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
 
 
 def begin_without_message(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> str:
-    """A start whose create is interrupted as soon as the conversation exists; returns its task's id."""
+    """Begin a start whose create is interrupted as soon as the conversation exists, and return its task's id."""
     task_id = ask(context, user, sandbox_id, title="A title")
     server.loses_messages = True
 
@@ -210,7 +210,7 @@ def test_sandbox_that_is_deleted_meanwhile(context: WorkerContext, user: Person,
         reconcile(context, sandbox_id)
         server = server_of(engine, sandbox_id)
         working, database = punctuated(context, at, partial(delete, context, sandbox_id))
-        # Only before a request: after it, its answer would be lost with the sandbox.
+        # A point only before each request: after it, the response would be lost with the sandbox.
         server.before = refuse_without(database, engine)
         start_conversation(working, task_id)
         if database.passed <= at:

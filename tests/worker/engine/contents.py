@@ -17,7 +17,7 @@ def put(
     state: ContainerState = ContainerState.RUNNING,
     installation: str = INSTALLATION,
 ) -> str:
-    """Create a sandbox's container in the given state, and its volume. Returns their name."""
+    """Create a sandbox's container in the given state, and its volume; return their name."""
     request = container_request(sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation)
     engine.volumes[request.name] = request.labels
     if state != ContainerState.ABSENT:

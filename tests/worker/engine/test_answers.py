@@ -157,7 +157,7 @@ def test_lost_response_during_a_heartbeat_loses_no_node(
 def test_container_that_is_still_being_created_is_waited_for(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest
 ) -> None:
-    """The container's name is taken, and it can't be inspected yet."""
+    """The container's name is taken, but the container can't be inspected yet."""
     image = whole(b'{"Id":"1","Config":{"Labels":null}}')
     scripted.answers |= {f"/images/{request_.image}/json": image, "/volumes/create": VOLUME}
     scripted.answers["/containers/create"] = error(409, "conflict")
@@ -180,7 +180,7 @@ class Stop(Exception):
 def test_abandoned_create_creates_no_container(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sandbox can be deleted when the volume's creation completes."""
+    """The sandbox may be deleted by the time that the creation of its volume completes."""
     monkeypatch.setattr(lease_renewer, "WATCH_SECONDS", 0.01)
     ended = threading.Event()
 
@@ -207,7 +207,7 @@ def test_abandoned_create_creates_no_container(
 def test_engine_of_another_version_is_asked_for_its_version(
     scripted: ScriptedEngine, engine: DockerEngine, words: str
 ) -> None:
-    """An upgrade, or a way back, in the life of a worker."""
+    """The engine is upgraded or downgraded while the worker runs."""
     scripted.answers |= {"/v1.41/info": whole(INFO), "/v1.41/events": whole(b"")}
     assert engine.read_id() == "engine /data"
     assert list(engine.follow("test")) == []

@@ -18,7 +18,7 @@ NAME = "aw-1"
 
 
 def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Path) -> None:
-    """It may be all that a deleted sandbox has left, so its removal depends on it."""
+    """The half-made disk may be all that a deleted sandbox has left: it is only removed if it is found."""
     images = DiskImages(tmp_path, "installation")
     images.folder.mkdir(parents=True)
     half_made = images.path(NAME).with_suffix(".new")
@@ -44,7 +44,7 @@ def leave_image(root: Path) -> None:
 
 
 def test_worker_that_starts_without_a_loop_device_still_knows_the_disks_of_its_node(root: Path) -> None:
-    """Else new sandboxes would get no limit, and deleted ones would leave their files, for as long as it runs."""
+    """Otherwise, until it restarts, new sandboxes would get no limit, and deleted sandboxes would leave their files."""
     with running_scripted_engine() as scripted:
         clients = ClientPool(scripted.host, 5)
         assert find_disks(scripted.host, clients, root, "installation").kind == DiskKind.PLAIN

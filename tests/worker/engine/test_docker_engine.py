@@ -1,4 +1,4 @@
-"""Tests that need the real engine, beside the contract in `tests/worker/engine/contract`."""
+"""Tests that need the real engine, in addition to the contract in `tests/worker/engine/contract`."""
 
 import gc
 import subprocess
@@ -141,7 +141,7 @@ def test_follow_reports_outside_changes(
 def test_programs_that_need_too_much_memory_are_no_changes(
     docker: DiskEngine, request_: ContainerRequest, installation: str
 ) -> None:
-    """A sandbox could have its node check it as often as it likes."""
+    """Otherwise a sandbox could make its node check it any number of times."""
     began = int(time.time())
     name = started(docker, request_)
     exit_codes = run(name, "for _ in 1 2 3; do dd if=/dev/zero of=/dev/null bs=200M count=1; echo $?; done")
@@ -164,7 +164,7 @@ def run(name: str, script: str) -> str:
 
 
 def count_events(installation: str, since: int) -> Counter[str]:
-    """Count the engine's stored events by container: a pause with an immediate unpause may have a second pause."""
+    """Count the engine's stored events by container: a pause before an immediate unpause may cause two pause events."""
     filters = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
     with closing(APIClient(ENGINE)) as client:
         events = client.events(since=since, until=int(time.time()) + 1, filters=filters, decode=True)

@@ -6,7 +6,7 @@ import pytest
 
 from worker.engine.docker_formats import read_observed, read_summary
 
-# As Docker 20.10 lists a container that ran when the daemon was killed, once it is back.
+# As Docker 20.10, after a restart of its daemon, lists a container that was running when the daemon was killed.
 NETWORKS = {"NetworkSettings": {"Networks": {"agent-workspace-1": {"IPAddress": "10.213.0.2"}}}}
 
 

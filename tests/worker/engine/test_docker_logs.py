@@ -17,7 +17,7 @@ from worker.engine.log_stream import MAX_KEPT_BYTES, MAX_SECONDS
 from worker.engine.protocol import ContainerRequest
 
 SECRET = "tok-0123456789abcdef"
-# The engine's parts of a long line.
+# The engine splits a long line into parts of this size.
 PART = 16 * 1024
 BOUND_SECONDS = 2 * MAX_SECONDS + 1
 
@@ -30,7 +30,7 @@ def docker(installation: str) -> Iterator[DiskEngine]:
 
 @pytest.fixture
 def name(docker: DiskEngine, request_: ContainerRequest) -> str:
-    """A container whose own server has printed what it prints, so that it interrupts no line of a test."""
+    """A container whose server has already printed its own output, which thus interrupts no line of a test."""
     name = started(docker, request_)
     eventually(lambda: docker.read_log(name).lines)
     return name
@@ -43,7 +43,7 @@ def say(name: str, script: str, *, to: int = 1) -> None:
 
 
 def stored(docker: DiskEngine, name: str) -> StoredText:
-    """The log as it is stored, which took no longer than it may."""
+    """The log as it is stored; reading it took no longer than the bound, and its size is within the limits."""
     began = time.monotonic()
     log = docker.read_log(name)
     assert time.monotonic() - began < BOUND_SECONDS

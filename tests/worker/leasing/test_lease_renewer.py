@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def renewer(database: Database) -> LeaseRenewer:
-    """A renewer of leases of an hour. The claims of these tests are for a minute."""
+    """A renewer that renews leases for an hour. The tests claim them for a minute."""
     return LeaseRenewer(database, "worker-1", HOUR.total_seconds())
 
 

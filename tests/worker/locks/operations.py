@@ -54,7 +54,7 @@ def create(session: Session, world: World) -> None:
 
 
 def create_cold(session: Session, _world: World) -> None:
-    """Create as `create` does, without a quota: nothing locks the spec before."""
+    """Create as `create` does, but without a quota, so that nothing locks the spec before."""
     sandbox_start.start(session, VAULT, owner_id=None, spec=specs.get_spec(session, IMAGE), due_at=after(9))
 
 

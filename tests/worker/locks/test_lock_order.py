@@ -73,7 +73,7 @@ def test_each_operation_finds_its_rows(world: World) -> None:
 
 
 def try_alone(world: World, name: str) -> str | None:
-    """Run one operation. Returns the error if it was refused."""
+    """Run one operation, and return the error if it was refused."""
     world.put_back()
     try:
         OPERATIONS[name](world)
@@ -111,12 +111,12 @@ def choose_pairs(dice: random.Random) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.timeout(1800)
 def test_pairs_that_deadlocked_before_do_not(world: World) -> None:
-    # In one test: the rows take longer to make than the operations to meet.
+    # In one test, because creating the rows takes longer than running a pair of operations.
     assert [found for pair in INVERTED for _ in range(REPEATS) for found in meet(world, pair)] == []
 
 
 def meet(world: World, pair: tuple[str, str]) -> list[str]:
-    """Run both operations concurrently. Returns their deadlocks and lock timeouts."""
+    """Run both operations concurrently, and return their deadlocks and lock timeouts."""
     world.put_back()
     together = Barrier(2)
 

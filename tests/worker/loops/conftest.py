@@ -1,4 +1,4 @@
-"""A health monitor whose probes and checks run at once."""
+"""A health monitor whose probes and checks run immediately, in the calling thread."""
 
 import pytest
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from worker.context import WorkerContext
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 
-# The failed probes after which an agent server is unresponsive.
+# The number of failed probes after which an agent server counts as unresponsive.
 PROBES = 4
 
 
 def tolerating_probes(context: WorkerContext) -> WorkerContext:
-    """The context of a worker that tolerates one failed probe less."""
+    """The context of a worker that tolerates `PROBES - 1` failed probes."""
     settings = context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 30.0 * PROBES})
     return replace(context, settings=settings)
 

@@ -1,4 +1,4 @@
-"""A node whose sandboxes' addresses don't respond has failed, and not its sandboxes (decision 79)."""
+"""If no address of a node's sandboxes responds, the node has failed, and not its sandboxes (decision 79)."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def context(context: WorkerContext, network: Firewalled) -> WorkerContext:
 
 
 def silence(engine: FakeEngine, *sandbox_ids: str) -> set[str]:
-    """Let agent servers be silent; return their addresses."""
+    """Silence agent servers; return their addresses."""
     names = set(map(container_name, sandbox_ids))
     engine.silent |= names
     return {engine.containers[name].address for name in names}
@@ -73,7 +73,7 @@ def test_silent_server_is_detected_although_all_others_are_silent_too(
     context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found, hostile = running(context, user), [running(context, user), running(context, user)]
-    network.unreachable = silence(engine, *hostile)  # as a sandbox with more rights may be
+    network.unreachable = silence(engine, *hostile)  # as a sandbox with the right to drop packets may be
     silence(engine, found)
     probe(monitor, PROBES)
     assert statuses(context, found) == [Status.ERROR]

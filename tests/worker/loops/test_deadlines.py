@@ -38,7 +38,7 @@ def _spec(database: Database, context: WorkerContext) -> None:
 
 
 def swept(context: WorkerContext) -> list[Job]:
-    """Run one sweep and its jobs. Returns the jobs."""
+    """Run one sweep and its jobs, and return the jobs."""
     assert isinstance(context.publisher, RecordingPublisher)
     context.publisher.jobs.clear()
     sweep(context)
@@ -223,7 +223,7 @@ class TestRaces:
     def test_owner_s_request_between_read_and_write_wins(
         self, context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request before the sweep's own write is not overruled."""
+        """The sweep does not overrule a request that comes between its read and its write."""
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)

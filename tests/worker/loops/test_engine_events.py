@@ -21,7 +21,7 @@ from worker.sandboxes.container_spec import container_name
 
 
 class EventEngine(FakeEngine):
-    """Engine that reports changes of these containers, and then becomes unavailable."""
+    """Engine that reports changes of the containers in `changed`, and then becomes unavailable."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ from worker.loops.health_monitor import LivenessMonitor, open_monitor
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-# Unresponsive servers, which must not delay the probe of another one.
+# The number of unresponsive servers, which must not delay the probe of another one.
 STUCK = 40
 
 

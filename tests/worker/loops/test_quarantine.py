@@ -51,7 +51,7 @@ def test_unknown_container_is_paused_and_kept_for_an_hour(
     assert engine.containers[name].state == ContainerState.PAUSED
     first_seen = kept(context)[name].first_seen_at
     pass_time(context, HOUR - timedelta(minutes=1))
-    resync(another(context))  # a worker that was started since reads the same rows
+    resync(another(context))  # a worker that was started in between reads the same rows
     assert name in engine.containers
     assert first_seen - kept(context)[name].first_seen_at == HOUR - timedelta(minutes=1)
     pass_time(context, timedelta(minutes=2))

@@ -39,7 +39,7 @@ def put(engine: FakeEngine, sandbox_id: str, state: ContainerState) -> None:
 
 
 def checked(context: WorkerContext, sandbox_id: str) -> list[type]:
-    """Run a status check. Returns the kinds of the jobs that it enqueued."""
+    """Run a status check, and return the kinds of the jobs that it enqueued."""
     assert isinstance(context.publisher, RecordingPublisher)
     assert isinstance(context.status_checks, ManualExecutor)
     context.publisher.jobs.clear()

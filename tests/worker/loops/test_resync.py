@@ -46,7 +46,7 @@ def quiet_row(context: WorkerContext, user: Person, status: Status, *, ready: bo
 
 
 def checked(context: WorkerContext) -> set[str]:
-    """Run a resync. Returns the ids of the sandboxes that it checks."""
+    """Run a resync, and return the ids of the sandboxes that it checks."""
     assert isinstance(context.publisher, RecordingPublisher)
     assert isinstance(context.status_checks, ManualExecutor)
     context.publisher.jobs.clear()
@@ -170,7 +170,7 @@ class TestReaping:
     def test_pauses_and_keeps_the_sandboxes_of_another_node(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
-        # After the restore of a database from before a failover, or if a worker was renamed.
+        # This happens after the restore of a database from before a failover, or if a worker was renamed.
         make_node(context.database, "node-b")
         theirs = put(engine, quiet_row(context, user, Status.RUNNING, node_id="node-b"))
         for _ in range(2):

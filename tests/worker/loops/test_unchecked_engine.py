@@ -1,4 +1,4 @@
-"""A worker that starts while its engine does not respond, and does not know if the engine is its node's."""
+"""A worker that starts while its engine does not respond does not know whether the engine is its node's."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Reconciling warm pools: a refill holds no lock for longer than one sandbox takes."""
+"""Reconciling warm pools: a refill holds no lock for longer than the start of one sandbox takes."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The admission of a sandbox, for which each start and resume waits: its time and its cost."""
+"""The admission of a sandbox, for which each start and resume waits: when it happens, and what it costs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ SERVER, OTHER = "192.168.1.20:8000", "192.168.1.21:8000"
 
 @pytest.fixture
 def warm_id(scene: Scene) -> str:
-    """A ready sandbox of the warm pool, behind rules."""
+    """A ready sandbox of the warm pool, with firewall rules."""
     scene.isolation.refresh()
     warm_id = warm(scene.context)
     reconcile(scene.context, warm_id)

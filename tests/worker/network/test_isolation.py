@@ -29,7 +29,7 @@ MODELS = {"llm_base_url": f"http://{SERVER}/v1"}
 
 @pytest.fixture
 def sandbox_id(scene: Scene, user: Person) -> str:
-    """A sandbox that runs behind rules."""
+    """A running sandbox with firewall rules."""
     scene.isolation.refresh()
     return running(scene.context, user)
 
@@ -180,7 +180,7 @@ def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.Mon
 
 
 class TestBridgeThatIsDown:
-    """Another program of the machine sets the sandboxes' bridge down, or takes its address or its route.
+    """Another program of the machine sets the sandboxes' bridge down, or removes its address or its route.
 
     Another machine may respond at the sandboxes' addresses meanwhile, for example a transparent proxy.
     """

@@ -185,7 +185,7 @@ def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:
 
 
 def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
-    """Each connection of a sandbox may need another to a host. Otherwise one user's sandboxes could block others."""
+    """Each connection of a sandbox may need another one to a host. One user's sandboxes must not block other users."""
     most = 2 * configuration.PER_SANDBOX * WorkerSettings().node_capacity
     assert most < 0.9 * configuration.MAX_DESCRIPTORS
     assert f"max_filedescriptors {configuration.MAX_DESCRIPTORS}\n" in configuration.write(

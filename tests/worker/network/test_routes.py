@@ -21,7 +21,7 @@ print(find_route_problem(Place("br-awtest", IPv4Network("10.213.0.0/20"))) or "n
 
 @pytest.fixture
 def node() -> Iterator[Namespace]:
-    """A machine whose bridge is as the engine makes it, and which has a default route."""
+    """A machine with a bridge like that which the engine creates, and with a default route."""
     with running_namespace() as node:
         node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
         node.run("ip", "address", "add", f"{PLACE.gateway}/20", "dev", PLACE.bridge)
@@ -68,7 +68,7 @@ OUTPUT = "add table ip t; add chain ip t o {{ type filter hook output priority 0
 
 @pytest.fixture
 def sandbox(node: Namespace) -> Iterator[Namespace]:
-    """A sandbox's network, linked to the node's bridge, where the service's own rules apply. It has no programs."""
+    """A sandbox's network, linked to the node's bridge, where the service's own rules apply. No program runs in it."""
     with running_namespace() as sandbox:
         ends = ("netns", node.path.name, "type", "veth", "peer", "eth0", "netns", sandbox.path.name)
         subprocess.run(["ip", "link", "add", "port0", *ends], check=True, capture_output=True)

@@ -81,7 +81,7 @@ def test_flows_are_counted_before_anything_is_accepted() -> None:
     rate = f"rate over {FLOWS_PER_SECOND}/second burst {MAX_FLOWS} packets"
     assert f"update @starts {{ ip saddr limit {rate} }} goto refuse" in counting
     [chain] = [chain for chain in text.split("chain ") if chain.startswith("from_sandboxes {")]
-    # Packets from other addresses, which are refused, could fill the sets.
+    # Otherwise packets from other addresses, which are refused anyway, could fill the sets.
     before, _, after = chain.partition("ip saddr 10.9.0.0/24 ct state new jump count_flows")
     assert after
     assert [line.strip() for line in before.splitlines() if "accept" in line] == [

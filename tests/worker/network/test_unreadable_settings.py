@@ -44,7 +44,7 @@ def change_row(scene: Scene, user: Person, change: Spoil) -> None:
 
 @pytest.fixture
 def other(scene: Scene) -> Person:
-    """A second user. Both name a model server that is allowed."""
+    """A second user. The settings of both users name a model server that is allowed."""
     return make_person(scene.context.database, "other")
 
 
@@ -90,7 +90,7 @@ def test_model_server_is_reached_once_the_settings_can_be_read(
     change_row(scene, user, spoil)
     node = restart(scene)
     node.isolation.refresh()
-    change_row(scene, user, restore)  # the version stays, as if this worker had got the key
+    change_row(scene, user, restore)  # the row's version stays, as if this worker had got the key
     node.isolation.refresh()
     assert node.rules.models == {f"{mine} . {ELEMENT}", f"{others} . {ELEMENT}"}
 

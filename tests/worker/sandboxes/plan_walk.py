@@ -34,7 +34,7 @@ OUTSIDE = {
 
 
 class Walk:
-    """Runs the reconcile loop in a row; a wrong plan raises an AssertionError that names the mistake."""
+    """Runs the reconcile loop repeatedly; a wrong plan raises an AssertionError that names the mistake."""
 
     def __init__(self, plan: Callable[..., Action], dice: Random) -> None:
         self.actions = 0
@@ -132,5 +132,5 @@ class Walk:
         self._drifted = True
 
     def _pass(self) -> bool:
-        """No event; for a worker in its run, its death."""
+        """No event; during a run, the death of its worker."""
         return False

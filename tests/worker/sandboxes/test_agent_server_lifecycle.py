@@ -52,7 +52,7 @@ def test_warm_sandbox_builds_its_routes_before_its_claim(
 
 
 def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
-    """It awaits no init request any more, which no row says; its init key is no longer valid."""
+    """The server no longer awaits an init request, but no row says so; its init key is no longer valid."""
     warm_id = warm(context)
     reconcile(context, warm_id)
     claimed = claim(context, user)

@@ -1,4 +1,4 @@
-"""A sandbox from the warm pool belongs to its owner once it was ready: used files are no sign of another owner."""
+"""A sandbox from the warm pool belongs to its owner once it was ready: its new files are no sign of another owner."""
 
 import pytest
 

@@ -59,7 +59,7 @@ def test_idle_deadline_deletes_the_running_container_of_a_lost_node(
 def test_idle_deadline_deletes_a_failed_sandbox_whose_container_is_paused(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    """A failed sandbox was not used since: its paused container is no sign of it, as a running one is."""
+    """A paused container, unlike a running one, is no sign that the sandbox was used since it failed."""
     sandbox_id = running(context, user)
     engine.pause(container_name(sandbox_id))
     pass_idle_deadline(context, sandbox_id, status=Status.ERROR, reason=Reason.HEALTH_TIMEOUT)

@@ -13,7 +13,7 @@ from worker.sandboxes.planner import plan
 
 BOUNDS = bounds(
     max_examples=200,
-    # How long it takes depends on what else the machine does; and no walk is short.
+    # The duration of an example depends on the load of the machine, and no walk is short.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
 )
 RUNS = 60_000

@@ -1,4 +1,4 @@
-"""`plan` over its whole product."""
+"""`plan` with all combinations of its arguments, for containers that are not outdated."""
 
 from itertools import product
 

@@ -33,7 +33,7 @@ from worker.settings import WorkerSettings
 BOUNDS = bounds(
     max_examples=25,
     stateful_step_count=12,
-    suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
+    suppress_health_check=[HealthCheck.too_slow],  # the duration depends on the load of the machine
 )
 VERBS = ("observe", "create", "put_file", "start", "pause", "unpause", "stop", "remove_container", "remove")
 # More calls than a run has; None: the worker lives.

@@ -1,4 +1,4 @@
-"""A sandbox that one engine refuses is rescheduled to another node, and the first node's circuit breaker."""
+"""A sandbox that one engine refuses is rescheduled to another node, and the first node's circuit breaker may open."""
 
 import pytest
 from sqlmodel import select

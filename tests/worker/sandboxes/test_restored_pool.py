@@ -130,7 +130,7 @@ def test_used_sandbox_that_does_not_answer_is_not_removed(
 def test_used_sandbox_that_was_restarted_for_its_owner_is_not_removed(
     context: WorkerContext, engine: FakeEngine, restored: str
 ) -> None:
-    """It was booted with its owner's keys, and knows no deferred init."""
+    """Its server was booted with its owner's keys, and does not know deferred init."""
     server = server_of(engine, restored)
     server.boot_key, engine.containers[container_name(restored)].files = None, {}
     engine.containers[container_name(restored)].files["config"] = b'{"session_api_keys": ["theirs"]}'
@@ -268,7 +268,7 @@ def test_warm_sandbox_without_a_claim_is_removed_immediately(
 def test_warm_sandbox_that_a_dead_worker_has_initialized_can_be_deleted(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    """It has no files, and takes the key of the row."""
+    """The sandbox has no files, and its server accepts the key of the row."""
     warm_id = make_warm_sandbox(context)
     assert claim(context, user) == warm_id
     key = context.vault.decrypt(row(context, Sandbox, warm_id).session_key)

@@ -1,4 +1,4 @@
-"""A resume probes the agent server before the engine has unpaused its container, so that it answers early."""
+"""A resume probes the agent server before the engine has unpaused its container, so that the response comes early."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class PausedServers:
-    """The agent servers of an engine in memory: they take requests while paused, and answer when unpaused."""
+    """The agent servers of an engine in memory: they accept requests while paused, and respond when unpaused."""
 
     def __init__(self, engine: FakeEngine, name: str) -> None:
         self.engine, self.name = engine, name

@@ -57,7 +57,7 @@ def test_late_cleanup_leaves_the_next_worker_s_container_alone(
     engine.at_boot = 3
 
     def stall(*_jobs: Job) -> None:
-        """After its write of ERROR the worker stands still, until another worker has run the sandbox."""
+        """Stall the worker after its write of ERROR, until another worker has started the sandbox."""
         if row(context, Sandbox, sandbox_id).status == Status.ERROR:
             engine.at_boot = None
             change(context, Sandbox, sandbox_id, lease_until=after(-1))

@@ -28,7 +28,7 @@ Tokens = dict[str, ProviderCredential]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as the sandbox's files."""
+    """A folder in place of the sandbox's files."""
     made = tmp_path / "sandbox"
     (made / "ho me" / "tmp").mkdir(parents=True)
     (made / "shm").mkdir()
@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[GitServer]:
 
 @pytest.fixture
 def tokens(database: Database, vault: Vault, user: Person, server: GitServer) -> Tokens:
-    """The owner's tokens, stored."""
+    """The owner's stored tokens."""
     entry = {"token": TOKEN, "host": server.url}
     with database.transaction() as session:
         secrets.put_provider_tokens(session, vault, user.id, {"github": entry})

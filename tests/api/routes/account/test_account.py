@@ -33,7 +33,7 @@ def test_each_user_owns_one_organization(client: TestClient, user: Person) -> No
 def test_the_id_of_an_earlier_organization_means_the_caller_s(
     client: TestClient, user: Person, other_user: Person
 ) -> None:
-    """The web page keeps it in the browser when another user logs in."""
+    """The web UI keeps the id in the browser when another user logs in."""
     for earlier in (other_user.id, new_id(), str(uuid4())):
         assert get_json(f"/api/organizations/{earlier}/me", client, user)["org_id"] == user.id
         profiles = f"/api/organizations/{earlier}/profiles"
@@ -44,7 +44,7 @@ def test_the_id_of_an_earlier_organization_means_the_caller_s(
 
 
 def test_no_provider_connections(client: TestClient, user: Person, other_user: Person) -> None:
-    """Agent Canvas lists them on its page of LLM settings."""
+    """Agent Canvas lists provider connections on its page of LLM settings."""
     path = f"/api/organizations/{user.id}/provider-connections"
     assert get_json(path, client, user) == get_json(path, client, other_user) == {"connections": []}
 

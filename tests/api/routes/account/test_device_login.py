@@ -229,7 +229,7 @@ def test_page_shows_the_requesting_program_and_its_address(client: TestClient) -
 
 
 class TestStrangers:
-    """Callers without a key may send requests without a limit, which must not block the login of a user."""
+    """Callers without a key may send any number of requests, which must not block the login of a user."""
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:

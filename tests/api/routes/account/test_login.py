@@ -80,7 +80,7 @@ def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Da
     closed = [one for one in all_operations(browser) if not (one.is_open or one.is_webhook or one.path == "/metrics")]
     assert {str(one) for one in closed} == FOR_USERS - WITH_THE_METRICS_KEY
     for operation in closed:
-        if operation.path == "/api/v1/changes":  # the session does not end
+        if operation.path == "/api/v1/changes":  # its stream does not end
             continue
         answer = browser.request(
             operation.method, operation.url(any=sandbox.id), json={} if operation.has_body else None

@@ -89,7 +89,7 @@ def test_metrics_key_that_the_api_may_not_read_is_named(
     def refuse(_path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(settings.metrics_key_file))
 
-    monkeypatch.setattr(Path, "read_text", refuse)  # root may read each file
+    monkeypatch.setattr(Path, "read_text", refuse)  # a stub, because root may read every file
     answer = client.get("/metrics", headers=bearer(key))
     assert (answer.status_code, "may not read metrics.key" in answer.json()["detail"]) == (503, True)
 
@@ -136,7 +136,7 @@ def test_refused_start_is_not_counted(
     def fail(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("api.request.command_options.IdempotentRequest.keep", fail)  # the last thing before the commit
+    monkeypatch.setattr("api.request.command_options.IdempotentRequest.keep", fail)  # the last step before the commit
     params = {"sandbox_spec_id": pooled.id}
     assert client.post(SANDBOXES, params=params, headers=user.headers).status_code == 500
     assert (STARTS, "boot", pooled.id) not in scrape(client, key)

@@ -56,7 +56,7 @@ class TestSearch:
         for sort_order, ids in expected.items():
             params = {"sort_order": sort_order} if sort_order else {}
             found, page_id = [], None
-            for _ in ids:  # one at a time: the pages fit together
+            for _ in ids:  # one item per page: the pages fit together
                 page = _get(client, user, "/search", limit=1, **params, **({"page_id": page_id} if page_id else {}))
                 found += [item["id"] for item in page["items"]]
                 page_id = page["next_page_id"]

@@ -101,7 +101,7 @@ def test_pages_end_by_bytes_too(
         20,
         5,
         1,
-    ]  # thousand bytes; two are larger than a page, as events of earlier versions may be
+    ]  # in thousands of bytes; two are larger than a page, as events of earlier versions may be
     ids = [
         make_event(database, conversation, timestamp=FIRST + timedelta(minutes=number), body=_large(number, size)).id
         for number, size in enumerate(sizes)
@@ -159,7 +159,7 @@ def test_filters_agree_with_count(
         ({}, ids),
         ({"kind__eq": "MessageEvent"}, [ids[1], ids[4]]),
         ({"kind__eq": "PauseEvent"}, []),
-        # Aware or naive: the naive ones of the agent server are in UTC.
+        # Times with or without a zone: the agent server's have none, and are in UTC.
         ({"timestamp__gte": "2026-01-01T00:01:00", "timestamp__lt": "2026-01-01T00:03:00"}, ids[1:3]),
         ({"timestamp__gte": "2026-01-01T01:01:00+01:00", "timestamp__lt": "2026-01-01T00:03:00Z"}, ids[1:3]),
     ):

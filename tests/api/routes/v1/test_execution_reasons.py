@@ -32,7 +32,7 @@ def status(value: str, after: float) -> dict[str, Any]:
 
 @pytest.fixture
 def reason(client: TestClient, user: Person, conversation: Conversation) -> Callable[[], tuple[Any, Any]]:
-    """The reason in the response to each kind of read."""
+    """Return a function that reads the reason, which must be the same in each kind of read."""
 
     def read() -> tuple[Any, Any]:
         one = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()

@@ -1,4 +1,4 @@
-"""Errors that quote secrets of their owner: no response, no archive and no row contains these."""
+"""Errors that quote secrets of their owner: no response, no archive and no row contains the secrets."""
 
 import io
 import zipfile

@@ -1,4 +1,4 @@
-"""Faults of the engines' responses: the engine runs, and its responses are errors, late, truncated or lost."""
+"""Faults of the engines' responses: the engine works, but its responses are errors, late, truncated or lost."""
 
 import random
 from typing import ClassVar

@@ -16,7 +16,7 @@ from tests.services.engine import TINY_IMAGE
 
 
 class ContainerFault(Fault):
-    """An outside change to one sandbox's container; only the service reverts it, on a request."""
+    """An outside change to one sandbox's container; only the service reverts it, when a client requests it."""
 
     seconds = (0.0, 0.0)
     arguments: ClassVar[tuple[str, ...]] = ()
@@ -28,7 +28,7 @@ class ContainerFault(Fault):
         return self._node
 
     def choose(self, rng: random.Random) -> str:
-        """A container in one of the states, of a random engine or else of the other one; empty if there is none."""
+        """Choose a container in one of the states, on a random node or else on the other; empty if neither has one."""
         for self._node in rng.sample(NODES, len(NODES)):
             if names := sorted(self._names()):
                 return rng.choice(names).removeprefix(NAME_PREFIX)

@@ -19,7 +19,7 @@ class Fault(ABC):
         rng: chooses the target and the other parameters.
     """
 
-    # Whether the fault exists only at a site with PostgreSQL.
+    # Whether the fault can be injected only at a site with PostgreSQL.
     needs_postgres: ClassVar[bool] = False
     # The shortest and the longest duration, in seconds.
     seconds: ClassVar[tuple[float, float]] = (0.5, 6.0)

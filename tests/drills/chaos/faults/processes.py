@@ -50,7 +50,7 @@ class ProcessFrozen(ProcessFault):
 class ClockStepped(ProcessFault):
     """A step of one process's clock, forward or back; healing steps it back.
 
-    With a worker's wrong clock, the heartbeat of any node may look old.
+    While a worker's clock is wrong, the heartbeat of any node may look old.
     """
 
     def choose(self, rng: random.Random) -> str:

@@ -6,7 +6,7 @@ from tests.drills.chaos.faults.fault import Fault
 
 
 class BrokerRestarted(Fault):
-    """A crash of the broker, and a restart with what it had persisted."""
+    """A crash of the broker, and a restart with the messages that it had persisted."""
 
     def inject(self) -> None:
         self.site.valkey.kill()
@@ -26,7 +26,7 @@ class BrokerStalled(Fault):
 
 
 class BrokerFlushed(Fault):
-    """Loss of every message."""
+    """The loss of every message in the broker."""
 
     seconds = (0.0, 0.0)
 

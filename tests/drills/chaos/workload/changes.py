@@ -45,7 +45,7 @@ class ChangeFollower:
         self._thread.join()
 
     def violations(self, listed: dict[str, Any]) -> list[str]:
-        """The feed's gaps, its resets, and the sandboxes whose last status in it differs from the list."""
+        """The gaps and resets of the feed, and the sandboxes that it lacks or shows with a wrong last status."""
         wrong = [f"changes of {self.person.id}: {gap}" for gap in self.gaps]
         if self.resets > 1:
             wrong.append(

@@ -25,7 +25,8 @@ class Conversations:
         # The acknowledged events, as (conversation, event).
         self.reported: list[tuple[str, str]] = []
         self._fleet = fleet
-        # The texts of acknowledged messages, by conversation. `_once`: those sent without faults, so never twice.
+        # The texts of acknowledged messages, by conversation. `_once`: those sent while there were no faults, which
+        # must not be delivered twice.
         self._messages: dict[str, list[str]] = {}
         self._once: set[str] = set()
         self._lock = threading.Lock()
@@ -54,7 +55,7 @@ class Conversations:
             self._record(Verb.CANCEL, task_id, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel", person)
 
     def delete(self, rng: random.Random) -> None:
-        """Delete a conversation; a sandbox without any other goes with it."""
+        """Delete a conversation. The service may then delete its sandbox, if that has no other conversation."""
         talk = self._any(rng)
         if talk is None:
             return
@@ -65,7 +66,7 @@ class Conversations:
         self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.person)
 
     def say(self, rng: random.Random) -> None:
-        """Post a pending message to a conversation, whether its sandbox runs or not."""
+        """Post a pending message to a conversation, whether or not its sandbox runs."""
         talk = self._any(rng)
         if talk is not None:
             self._say(talk)
@@ -94,7 +95,7 @@ class Conversations:
                 return
 
     def violations(self) -> list[str]:
-        """Acknowledged messages that are neither delivered nor still listed, or delivered too often."""
+        """Acknowledged messages that are neither delivered nor still pending, or that were delivered too often."""
         with self._lock:
             messages = {conversation_id: list(texts) for conversation_id, texts in self._messages.items()}
         listed = self._fleet.listed()

@@ -68,7 +68,7 @@ class Sandboxes:
         self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
 
     def list_own(self, client: RecordingClient) -> None:
-        """List sandboxes: whatever part is down, a page never contains another user's."""
+        """List the user's sandboxes. Whatever part is down, the page must not contain another user's sandboxes."""
         answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.person.headers)
         if answer is not None and answer.is_success:
             owners = {item["created_by_user_id"] for item in answer.json()["items"]}
@@ -76,7 +76,7 @@ class Sandboxes:
             self._fleet.count("list", "ok")
 
     def adopt(self, listed: dict[str, tuple[Person, dict[str, Any]]]) -> None:
-        """Note all listed sandboxes: a start without a response may have created one."""
+        """Record all listed sandboxes: a start without a response may have created one."""
         for sandbox_id, (_, item) in listed.items():
             if sandbox_id not in self._fleet.alive:
                 self._note_deadlines(sandbox_id, _own_deadlines(item))

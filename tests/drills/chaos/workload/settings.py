@@ -36,7 +36,7 @@ class UserSettings:
         self._fleet.count("settings", Outcome.OK)
 
     def settle(self) -> None:
-        """Take the stored values as acknowledged: no write is pending any more."""
+        """Treat the stored values as acknowledged: no write is pending any more."""
         for person in self._fleet.people:
             self._acknowledged[person.id] = self._stored(person)
             self._pending[person.id].clear()

@@ -42,7 +42,7 @@ def choose(rng: random.Random, acts: dict[str, tuple[float, Act]], missing: Coll
 
 
 class Workload:
-    """Clients that send requests until they are stopped; what they know is in one `Fleet`."""
+    """Clients that send requests until they are stopped, and share their state in one `Fleet`."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.fleet = Fleet(site, [_make_owner(site, f"user-{number}") for number in range(PEOPLE)])
@@ -102,7 +102,7 @@ class Workload:
             follower.stop()
 
     def repair(self) -> None:
-        """While there are no faults, resume one half of the sandboxes and pause the other."""
+        """While there are no faults, resume half of the sandboxes, pause the others, and post to each conversation."""
         self.settings.settle()
         self.sandboxes.adopt(self.fleet.listed())
         for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
@@ -118,7 +118,7 @@ class Workload:
         self.fleet.history.settle()
 
     def violations(self) -> list[str]:
-        """What the API shows that contradicts a response. Call it only while there are no faults."""
+        """The contradictions between the API's state and its responses. Call it only while there are no faults."""
         listed = self.fleet.listed()
         told = [wrong for follower in self.followers for wrong in follower.violations(listed)]
         return [*self.sandboxes.violations(), *self.conversations.violations(), *self.settings.violations(), *told]

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 END = "DELETE /app-conversations/{conversation_id}"
 FOLDER = "/workspace/conversations"
-# The conversation's events, one a line, contain the messages.
+# The conversation's events, one per line, contain the messages.
 COUNT_MESSAGES = r"""grep -F '"kind":"MessageEvent"' {folder}/events | wc -l"""
 
 
@@ -280,7 +280,7 @@ OPERATIONS: Mapping[str, Operation] = {
         owns=frozenset({END, "conversations.delete", "sandboxes.delete"}),
         prepare=conversing_alone,
         act=_delete_last_conversation,
-        # Otherwise the end of the sandbox may or may not make the conversation due again.
+        # Otherwise the deletion of the sandbox may or may not make the conversation due again.
         holds=ROUTINES | REMOVAL,
         releases=REMOVAL,
     ),

@@ -25,7 +25,7 @@ MODES = {
 }
 # For reads, `FAIL_AFTER` is the same as `FAIL`.
 READ_MODES = {name: mode for name, mode in MODES.items() if mode != FailureMode.FAIL_AFTER}
-# Each change is tested with the quick modes, and with one verb for each slow mode. The nightly tests run all.
+# The tests of a change use all verbs with the quick modes, but one verb with each slow mode. The nightly tests run all.
 QUICK = (FailureMode.FAIL, FailureMode.DROP, FailureMode.FAIL_AFTER)
 CHANGE = {
     "stop-whose-answer-is-cut",

@@ -89,7 +89,7 @@ def _is_lost(runner: Runner, sandbox_id: str) -> None:
 
 
 def moved_away(runner: Runner) -> str:
-    """A sandbox that was recreated on another node and deleted there, when this lost node has its stale container."""
+    """A sandbox that was recreated on another node and deleted there, while this lost node has its stale container."""
     make_node(runner.service.database, ELSEWHERE, status=NodeStatus.CORDONED)
     sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
     here = runner.service.environment["AW_NODE"]

@@ -22,7 +22,7 @@ from tests.factories import session_key_of
 from tests.services import http
 from tests.waiting import eventually
 
-# Longer than the service holds a request.
+# Longer than the time for which the service holds a request.
 TIMEOUT_SECONDS = 90
 SANDBOX_PATH = "GET /sandbox/{sandbox_id}"
 FORWARD = frozenset({"agent_server.forward"})
@@ -37,7 +37,7 @@ class InFlight:
     generation: int
 
 
-# By sandbox.
+# The requests in flight, by sandbox.
 IN_FLIGHT: dict[str, InFlight] = {}
 SENDERS = ThreadPoolExecutor(thread_name_prefix="sender")
 

@@ -50,7 +50,7 @@ def test_programs_get_the_stored_values_of_a_spec(migrated: Cli) -> None:
 
 
 def test_former_spec_becomes_the_default_again(migrated: Cli, database: Database) -> None:
-    """As after an image that does not start."""
+    """An operator does this after a new image that does not start."""
     first = "agent-workspace/sandbox:1.58.2"
     assert migrated("specs", "add", "own:1", "--default").status == 0
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_waking_is_on_unless_a_spec_disables_it(migrated: Cli, database: Databas
     assert migrated("specs", "add", "own:2", "--no-wake").status == 0
     with database.reading() as session:
         first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
-    # Only one change affects containers: warm sandboxes of the other changes stay usable.
+    # Only one of the changes affects containers; the others leave warm sandboxes usable.
     assert (first.wake_on_traffic, first.revision, second.wake_on_traffic) == (True, 2, False)
 
 

@@ -22,7 +22,7 @@ IN_USE = [["service.test", URL, "yes"]]
 def approving(
     client: TestClient, user: Person, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
-    """A user who approves each login at once; the list is what the command has printed for the user."""
+    """Approve each login immediately, as its user does; return the list of what the command printed for the user."""
     shown: list[str] = []
 
     def approve(_seconds: float) -> None:
@@ -57,7 +57,7 @@ def test_machine_gets_a_key_by_the_device_flow_and_revokes_it(
 def test_logout_forgets_no_key_that_it_could_not_revoke(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, code: int, status: int, left: list[str]
 ) -> None:
-    """It is the only copy, and stays valid. One that the service does not accept any more is forgotten."""
+    """The context has the only copy of a key that stays valid. A key that the service rejects is forgotten."""
     answers = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
     run = scripted(lambda _request: answers.pop(0))
     monkeypatch.setattr("shared.cli.remote.login._ask_device", lambda _url: "key")
@@ -95,7 +95,7 @@ def test_login_warns_of_a_key_that_it_could_not_revoke(
 def test_logout_leaves_a_given_key_valid(
     client: TestClient, served: Cli, user: Person, approving: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be the administrator's only one."""
+    """The given key may be the administrator's only one."""
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
     assert served("login", URL, "--with-key").status == 0
     assert served("login", URL).status == 0, "it replaces the context"

@@ -96,7 +96,7 @@ class TestDates:
         assert count == 1
 
     def test_sandbox_created_during_a_change_of_its_spec(self, database: Database, user: Person) -> None:
-        """In both orders the sandbox ends with the spec's deadlines."""
+        """In either order, the sandbox has the spec's deadlines in the end."""
         for order in (1, -1):
             acts = [
                 lambda session: create(session, user),

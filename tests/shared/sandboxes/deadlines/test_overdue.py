@@ -113,7 +113,7 @@ class TestApply:
             assert apply_all(database) == [False]
             found = as_stored(database, sandbox)
             assert (found.desired, found.generation) == (Desired.RUNNING, sandbox.generation)
-            # Overdue the next time when it could be idle, and not before.
+            # The deadline is overdue again when the sandbox could be idle, and not before.
             assert found.deadline_at is not None
             assert now() + timedelta(seconds=50) < found.deadline_at
 

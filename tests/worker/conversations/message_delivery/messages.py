@@ -23,7 +23,7 @@ def content(text: str) -> list[dict[str, Any]]:
 
 
 def say(context: WorkerContext, user: Person, conversation_id: str, *texts: str) -> None:
-    """Add messages as the API does, and lose their jobs."""
+    """Add messages as the API does, without publishing their jobs."""
     for text in texts:
         with context.database.transaction() as session:
             pending_messages.add(

@@ -28,7 +28,7 @@ def test_message_at_the_moment_of_a_resume_is_delivered(
     conversation: Conversation,
     talk: FakeConversation,
 ) -> None:
-    """The worker that writes RUNNING has looked for waiters before the message was committed."""
+    """The worker that writes RUNNING looks for waiters before the message is committed."""
     urls = sandbox.exposed_urls
     set_desired(context, sandbox.id, Desired.PAUSED)
     reconcile(context, sandbox.id)

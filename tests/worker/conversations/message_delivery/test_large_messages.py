@@ -1,4 +1,4 @@
-"""A message of a user that is larger than any pending one: the delivery reads no further, and continues."""
+"""A conversation's message that is larger than any pending one can be: the delivery reads no further, and continues."""
 
 import pytest
 

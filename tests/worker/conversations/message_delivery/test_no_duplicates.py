@@ -1,4 +1,4 @@
-"""A pending message is delivered without a duplicate after a worker's death or a lost answer."""
+"""A pending message is delivered without a duplicate after a worker's death or a lost response."""
 
 import time
 
@@ -80,7 +80,7 @@ class TestNoDuplicates:
         server: FakeAgentServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A dead worker sent it, or it was sent before a pause: the server takes it after the first check."""
+        """The message was sent by a dead worker, or before a pause: the server takes it after the first check."""
         say(context, user, conversation.id, "one")
         server.before = lambda method: die() if method == "send_message" else None
         with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""Pauses and deletions during a delivery: what they leave to do is done when the sandbox runs next."""
+"""Pauses and deletions during a delivery: the remaining work is done when the sandbox runs next."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_end_of_a_delivery_leaves_the_mark_of_a_pause(
 
 
 def begin_pause(context: WorkerContext, sandbox: Sandbox, talk: FakeConversation) -> None:
-    """Request a pause, and act as its worker up to the interruption."""
+    """Request a pause, and do what a worker does for it, up to the interruption of the agent."""
     set_desired(context, sandbox.id, Desired.STOPPED)
     with context.database.transaction() as session:
         conversation_queries.continue_later(session, session.get_one(Sandbox, sandbox.id), [talk.id])

@@ -1,4 +1,4 @@
-"""Starts that end in ERROR: with a reason, and without remains."""
+"""Starts that end in ERROR have a reason, and leave nothing behind."""
 
 import logging
 from collections.abc import Callable
@@ -113,7 +113,7 @@ class TestFailure:
     def test_server_that_redirects_to_no_host(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        """The fake's client reads the address, and so raises what the worker's own client does not."""
+        """The fake's client parses the address, and so raises an error that the worker's own client does not raise."""
         server.refuse = {"create_conversation": httpx.Response(307, headers={"Location": "foo:bar"})}
         task_id = ask(context, user, sandbox_id)
         for _ in range(context.settings.max_attempts):

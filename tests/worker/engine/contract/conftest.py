@@ -18,7 +18,7 @@ def filtered_network() -> NetworkRequest | None:
     return None
 
 
-# For a change, most other real tests use the real engine without its filter.
+# Nightly, because for each change most other tests with the real engine use it without its filter.
 DIRECT = pytest.param("docker", marks=pytest.mark.nightly)
 
 

@@ -27,7 +27,7 @@ def test_changes_are_reported_in_order(
         another.stop(second.name, 0)
         another.unpause(first.name)
         another.remove(second.name)
-        # Changes of the second before can be reported, too.
+        # Changes from the same second before the subscription can be reported, too.
         eventually(lambda: without_repeats(reported)[-6:] == [first.name, second.name] * 3)
 
 

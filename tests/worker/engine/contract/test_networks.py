@@ -25,7 +25,7 @@ def network(installation: str) -> Iterator[NetworkRequest]:
 
 @pytest.fixture
 def filtered_network(network: NetworkRequest) -> NetworkRequest:
-    """The filter's, too."""
+    """The network of the test, which the filter permits."""
     return network
 
 
@@ -57,7 +57,7 @@ def test_container_whose_network_was_removed_does_not_start_and_says_why(
     try:
         engine.stop(name, 0)
         remove_network(engine, network)
-        for _ in range(2):  # with the network away, and with another one of that name
+        for _ in range(2):  # without the network, and with another one of that name
             with pytest.raises(EngineFailing, match=r"network \S+ not found"):
                 engine.start(name)
             assert engine.observe(name).has_lost_network

@@ -1,4 +1,4 @@
-"""Volumes without labels, and volumes that another container has.
+"""Volumes without labels, and volumes that another container uses.
 
 Docker creates a volume for a container whose volume is missing, and never adds labels later.
 """
@@ -28,7 +28,7 @@ def unlabelled(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
 
 @pytest.fixture
 def shared(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
-    """The name of a container whose volume another container has, too."""
+    """The name of a container whose volume another container uses, too."""
     name, other = started(engine, request_), f"{request_.name}-other"
     if isinstance(engine, FakeEngine):
         engine.shared_volumes.add(name)

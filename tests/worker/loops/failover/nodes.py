@@ -23,7 +23,7 @@ class Clock:
 
 
 def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMIT, *, is_writable: bool = True) -> None:
-    """Run a check every second for `seconds`. The store takes the heartbeats of the detector's own node, or not."""
+    """Run a check every second for `seconds`. The detector's own heartbeats are stored if `is_writable`."""
     detector.check()
     for _ in range(round(seconds)):
         clock.seconds += 1.0

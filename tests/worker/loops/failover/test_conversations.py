@@ -1,4 +1,4 @@
-"""Conversations whose agents ran on a lost node: in error, once their sandbox was recreated on another node."""
+"""Conversations whose agents ran on a lost node are in error once their sandbox is recreated on another node."""
 
 from datetime import timedelta
 

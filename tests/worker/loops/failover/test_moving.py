@@ -20,7 +20,7 @@ from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-# By the state of a container on a node that is back: what its sandbox is then.
+# The states of a container on a node that is back, each with the resulting status and reason of its sandbox.
 FOUND = [
     (ContainerState.EXITED, Status.ERROR, Reason.EXIT_CODE),
     (ContainerState.DEAD, Status.ERROR, Reason.EXIT_CODE),
@@ -95,7 +95,7 @@ class TestResumeElsewhere:
         sandbox_id = running(context, user)
         lose(other)
         set_desired(other, sandbox_id, Desired.RUNNING)
-        # After it has read the stale containers, and before it writes.
+        # The sandbox is moved after the heartbeat has read the stale containers, and before it writes.
         beating, _ = punctuated(context, 4, lambda: lose(other))
         send_heartbeat(beating)
         assert status_of(context) == NodeStatus.LOST

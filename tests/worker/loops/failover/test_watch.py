@@ -51,7 +51,7 @@ class TestDetector:
     def test_store_that_takes_no_writes_makes_no_node_silent(self, other: WorkerContext, clock: Clock) -> None:
         detector = NodeFailureDetector(other, clock)
         check_for(detector, clock, 10 * LIMIT, is_writable=False)
-        # When it takes writes again, the heartbeats of others arrive within the pause between two.
+        # Once the store accepts writes again, the heartbeats of other nodes arrive within one heartbeat interval.
         check_for(detector, clock, other.settings.heartbeat_seconds)
         assert status_of(other) == NodeStatus.READY
         check_for(detector, clock, LIMIT)
@@ -105,7 +105,7 @@ class TestLoss:
         if lost:
             assert NODE_ID in (found.detail or "")
             assert (found.lease_owner, found.lease_until, found.lost_generation) == (None, None, found.generation)
-            # An unobserved desired state is left for the node when it is back.
+            # An unobserved desired state stays due, for the node when it is back.
             assert (found.due_at is not None) == (found.generation != found.observed_generation)
             assert found.observed_generation == sandbox.observed_generation
         else:

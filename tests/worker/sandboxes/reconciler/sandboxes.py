@@ -61,7 +61,7 @@ def assert_reconciled(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def container_runs(context: WorkerContext) -> bool:
-    """Whether the engine has a container that runs: the next write is the final status."""
+    """Whether the engine has a running container, so that the next write is the final status."""
     assert isinstance(context.engine, FakeEngine)
     return any(found.state == ContainerState.RUNNING for found in context.engine.containers.values())
 

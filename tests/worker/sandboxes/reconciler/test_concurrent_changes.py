@@ -118,7 +118,7 @@ class TestConcurrentChanges:
             expire_lease(context, sandbox_id)
             reconcile(other, sandbox_id)
 
-        # Between its observation of the engine and its read of the row.
+        # The worker stalls between its observation of the engine and its read of the row.
         sleeper, database = punctuated(context, 2, sleep_too_long)
         reconcile(sleeper, sandbox_id)
         assert database.passed > 2
@@ -175,7 +175,7 @@ class TestConcurrentChanges:
     def test_late_action_after_the_next_workers_is_corrected(
         self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, first: Desired, then: Desired
     ) -> None:
-        """The engine knows no fencing token: it executes the call of a worker that slept just before it."""
+        """The engine knows no fencing token: it executes the call of a worker that stalled just before the call."""
         sandbox_id = start(context, user) if verb == "start" else running(context, user)
         if verb == "unpause":
             set_desired(context, sandbox_id, Desired.PAUSED)

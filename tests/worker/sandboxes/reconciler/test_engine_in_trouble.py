@@ -31,7 +31,7 @@ from worker.sandboxes.reconciler import reconcile
 
 # More runs than the max attempts.
 OFTEN = 12
-# By desired state: the calls that fail, and what the sandbox is afterwards.
+# Desired states, each with the calls that fail, and with the sandbox's status afterwards.
 STATES = [
     (Desired.PAUSED, ["pause"], Status.PAUSED),
     (Desired.STOPPED, ["unpause", "stop"], Status.PAUSED),

@@ -1,4 +1,4 @@
-"""Actions that succeed without an effect: a start ends in ERROR, and an ending is explained and retried."""
+"""Actions that succeed without an effect: a start ends in ERROR, and a delete is explained and retried."""
 
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@ from worker.sandboxes.reconciler import reconcile
 
 @pytest.fixture(params=["published", "elsewhere"])
 def old(request: pytest.FixtureRequest, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
-    """A running sandbox with a container from before."""
+    """A running sandbox with such a container."""
     sandbox_id = running(context, user)
     container = engine.containers[container_name(sandbox_id)]
     if request.param == "published":
@@ -63,7 +63,7 @@ def test_paused_one_is_replaced_by_its_resume(
 def test_stopped_one_whose_network_was_removed_is_replaced_by_its_resume(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
-    """Its engine can't start it: the former container names the former network by its id."""
+    """The engine can't start the sandbox's container, which names the removed network by its id."""
     sandbox_id = running(context, user)
     container = engine.containers[container_name(sandbox_id)]
     engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")

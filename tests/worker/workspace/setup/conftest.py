@@ -1,4 +1,4 @@
-"""A folder as the sandbox, its shell, and a git server."""
+"""A folder in place of a sandbox, its shell, and a git server."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The real sh, bash and git of this machine, in a folder as the sandbox."""
+"""The real sh, bash and git of this machine, in a folder in place of a sandbox."""
 
 import os
 import subprocess

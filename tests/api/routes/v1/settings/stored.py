@@ -125,7 +125,7 @@ def raw_store(database: Database) -> str:
 
 def refused(client: TestClient, person: Person, body: dict[str, Any]) -> list[list[str]]:
     """Check the body of a 422; return the locations of its errors."""
-    # As any client may write JSON, including NaN and lone surrogates.
+    # Any client may write JSON like this, with NaN and lone surrogates.
     answer = client.post("/api/settings", content=json.dumps(body), headers=person.headers | JSON)
     assert answer.status_code == 422, answer.text
     entries = answer.json()["detail"]

@@ -113,7 +113,7 @@ def test_other_fields_of_v1_are_stored_and_shown(
 ) -> None:
     patch(client, user, **{name: fields})
     assert read(client, user)["agent_settings"]["mcp_config"][name].items() >= fields.items()
-    # A client of the lists keeps them.
+    # A client that sends the lists back keeps these fields.
     lists = read(client, user, "/api/settings")["mcp_config"]
     post(client, user, {"mcp_config": lists}, "/api/settings")
     assert read(client, user)["agent_settings"]["mcp_config"][name].items() >= fields.items()
