@@ -20,7 +20,8 @@ PULLED, MISSING = "tiny:3", "tiny:missing"
 TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"}
 SPECS: Mapping[str, dict[str, str]] = {
     TINY_IMAGE: {},
-    BROKEN_IMAGE: {"TINY_EXIT_CODE": "3"},
+    # After the first request, a probe: the worker has then made all writes that precede it, however slow it is.
+    BROKEN_IMAGE: {"TINY_EXIT_CODE": "3", "TINY_EXIT_AFTER_REQUEST": "1"},
     TALKING_IMAGE: TALKS,
     FORGETFUL_IMAGE: {**TALKS, "TINY_LOSES_MESSAGES": "1"},
     REFUSING_IMAGE: {**TALKS, "TINY_REFUSES": "1"},
