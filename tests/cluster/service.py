@@ -66,9 +66,7 @@ class Installed:
             processes.stop(running, deadline_seconds=60)
             self._transcript.keep_log(machine.namespace.name, log.read_text())
 
-    def joined(
-        self, first: Machine, second: Machine, *, on_first: "Installed | None" = None
-    ) -> AbstractContextManager[Path]:
+    def joined(self, first: Machine, second: Machine) -> AbstractContextManager[Path]:
         """Join another machine as a node with one command, for the length of the block."""
         invitation = self.run(first, "nodes", "invite")
         shown = f"ssh first agent-workspace nodes invite | agent-workspace nodes join {second.address}"

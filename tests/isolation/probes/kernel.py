@@ -6,7 +6,6 @@ import errno
 import glob
 import os
 import resource
-import socket
 import struct
 import tempfile
 
@@ -141,13 +140,6 @@ def open_path(path: str, flags: str = "r") -> Outcome:
     return flags == "w" or bool(text.strip(b"\0\n")), f"{found[0]}: {text[:60]!r}"
 
 
-def shows(path: str, needle: str, absent: str = "") -> Outcome:
-    """Find a text in a file of the kernel."""
-    with open(path, errors="replace") as file:
-        text = file.read(200_000)
-    return needle in text and (not absent or absent not in text), f"{len(text)} characters"
-
-
 def kernel_addresses() -> Outcome:
     """Read the addresses of kernel functions, which exploits need."""
     with open("/proc/kallsyms") as file:
@@ -173,12 +165,6 @@ def devices() -> Outcome:
     harmless = {"null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "mqueue", "core", "fd"}
     found = set(os.listdir("/dev")) - harmless - {"stdin", "stdout", "stderr", "console"}
     return bool(found), f"{sorted(found)[:5]}"
-
-
-def vsock(host: int, port: int) -> Outcome:
-    """Open a socket from a virtual machine to its hypervisor."""
-    socket.socket(40, socket.SOCK_STREAM).close()
-    return True, f"a socket to {host}:{port} could be connected"
 
 
 def lower_score() -> Outcome:

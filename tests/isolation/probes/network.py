@@ -92,19 +92,14 @@ def ping(host: str) -> Outcome:
         return sender.recv(100)[0] == 0, "echo reply"
 
 
-def ask_name(server: str, name: str, over: str = "udp") -> Outcome:
+def ask_name(server: str, name: str) -> Outcome:
     """Send a DNS query for a name that contains data. Any response except a refusal is a leak."""
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     query = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 16, 1)
-    if over == "udp":
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.settimeout(SECONDS)
-            sender.sendto(query, (server, 53))
-            answer = sender.recv(2000)
-    else:
-        with socket.create_connection((server, 53), SECONDS) as connection:
-            connection.sendall(struct.pack(">H", len(query)) + query)
-            answer = connection.recv(2000)[2:]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(SECONDS)
+        sender.sendto(query, (server, 53))
+        answer = sender.recv(2000)
     code = answer[3] & 15
     return code not in (2, 5), f"rcode {code}"
 
