@@ -55,7 +55,7 @@ class ListQuery(Response):
 
 
 class CachedResponse(NamedTuple):
-    """A response with its entity tag, and the version of the lists that was read before it was built."""
+    """A response that all requests get, its entity tag, and the version of the lists read before it was built."""
 
     version: str
     etag: str
@@ -119,8 +119,8 @@ def cache_key(request: Request) -> Hashable:
 
 def respond(request: Request, response: CachedResponse) -> Response:
     """Return the list, or a 304 if the caller has it."""
-    lists = [value for name, value in request.scope["headers"] if name == IF_NONE_MATCH]
-    known = b", ".join(lists).decode("latin-1")
+    values = [value for name, value in request.scope["headers"] if name == IF_NONE_MATCH]
+    known = b", ".join(values).decode("latin-1")
     if known.strip() == "*" or response.etag in ENTITY_TAG.findall(known):
         return Response(status_code=304, headers={"ETag": response.etag})
     return response.response
