@@ -5,6 +5,7 @@ the sandboxes' bridges there, so this machine's own metadata service stays reach
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -67,7 +68,9 @@ def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]],
     """Run listeners for the length of the block; `command` is the prefix that runs them at a place."""
     program = (PROBES / "listen.py").read_text()
     arguments = [*command, "/usr/bin/python3", "-c", program, json.dumps(listeners), str(heard)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as running:
+    # The path is in the environment too: attacks on environments find it there when run outside a sandbox.
+    environment = {**os.environ, "HEARD": str(heard)}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment) as running:
         try:
             assert running.stdout is not None
             assert running.stdout.readline() == "listening\n"
