@@ -4,6 +4,7 @@
 `chaos` tests break these on purpose. Each test gets one of these marks by its fixtures and its folder, never by hand.
 """
 
+import argparse
 import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterable
@@ -112,6 +113,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
     group.addoption("--all-points", action="store_true", help="drills kill at equivalent points, too")
     group.addoption("--longest-first", action="store_true", help="begin with the tests that take longest")
+    group.addoption(
+        "--share", type=read_share, default=(1, 1), metavar="K/N", help="each Nth test, beginning with the Kth"
+    )
     group.addoption("--seed", type=int, help="where tests that count through seeds begin; with --thorough at random")
 
 
@@ -159,7 +163,7 @@ def pytest_collect_directory(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test, and deselect those for databases or for nights that are not selected."""
+    """Mark every test, and deselect those for databases, nights or shares that are not selected."""
     for item in items:
         item.add_marker(kind_of(item))
         if item.nodeid.startswith(NO_RERUN):
@@ -171,13 +175,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(select_databases(items, config.option.database, thorough=config.option.thorough))
     if not config.option.thorough:
         chosen = {item for item in chosen if item.get_closest_marker("nightly") is None}
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = [item for item in items if item in chosen]
+    number, shares = config.option.share
+    kept = [item for item in items if item in chosen][number - 1 :: shares]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
     for item in items:
         if group := group_of(item):
             item.add_marker(pytest.mark.xdist_group(group))
     if config.option.longest_first:
         put_longest_first(items)
+
+
+def read_share(text: str) -> tuple[int, int]:
+    """A share of the tests, as `1/2`.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not K/N with 1 ≤ K ≤ N.
+    """
+    number, _, shares = text.partition("/")
+    if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
+        raise argparse.ArgumentTypeError(f"not a share such as 1/2: {text}")
+    return int(number), int(shares)
 
 
 def put_longest_first(items: list[pytest.Item]) -> None:

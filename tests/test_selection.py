@@ -164,6 +164,18 @@ def test_one_database_is_tested(select: Select) -> None:
     assert found == ["test_both[postgresql]", "test_single[postgresql]"]
 
 
+def test_shares_are_all_tests_and_have_none_in_common(select: Select) -> None:
+    shares = [select("--thorough", "--share", f"{number}/3") for number in (1, 2, 3)]
+    assert [len(share) for share in shares] == [4, 4, 4]
+    assert sorted(name for share in shares for name in share) == sorted(select("--thorough"))
+
+
+@pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/", "-1/2", "a/b"])
+def test_share_that_is_none_is_refused(select: Select, share: str) -> None:
+    with pytest.raises(AssertionError, match=f"not a share such as 1/2: {share}"):
+        select(f"--share={share}")
+
+
 def test_unit_test_of_a_new_module_runs_on_both_databases(select: Select) -> None:
     found = select("-k", "both or single")
     assert found == ["test_both[sqlite]", "test_both[postgresql]", "test_single[postgresql]"]

@@ -44,6 +44,8 @@ BENCHMARKS = {
     "bursts": "warm-burst,cold-burst,webhooks,engine,versions",
     "store": "queue,stalls,sweep,lists",
 }
+# On a slow machine, the deaths at all points of one database take an hour.
+PARTS_OF_POINTS = 2
 # Neighboring operations have similar numbers of pairs, so each part takes every fifth operation.
 PARTS_OF_PAIRS = 5
 
@@ -129,8 +131,15 @@ def _real(name: str, database: str) -> Groups:
     return _thorough(name, "-m", "real", "--database", database, *left_out, *WAITING_AT_NIGHT)
 
 
-def _points(database: str) -> Groups:
-    return _thorough(f"points-{database}", "-m", "drill", "--database", database, "tests/drills", *ALONE)
+def _all_points() -> dict[str, Groups]:
+    parts = [(database, number) for database in ("sqlite", "postgresql") for number in range(1, PARTS_OF_POINTS + 1)]
+    return {f"points-{database}-{number}": _points(database, number) for database, number in parts}
+
+
+def _points(database: str, number: int) -> Groups:
+    only = {"sqlite": "sqlite", "postgresql": "only-postgresql"}[database]
+    share = ("--share", f"{number}/{PARTS_OF_POINTS}")
+    return _thorough(f"points-{database}-{number}", "-m", "drill", "--database", only, *share, "tests/drills", *ALONE)
 
 
 def _all_pairs() -> dict[str, Groups]:
@@ -217,8 +226,7 @@ def nightly() -> dict[str, Groups]:
         "real-postgresql": _real("real-postgresql", "only-postgresql"),
         "real-alone": _thorough("real-alone", "-m", "real", *ALONE_AT_NIGHT, *ALONE),
         "cluster": _clusters(),
-        "points-sqlite": _points("sqlite"),
-        "points-postgresql": _points("postgresql"),
+        **_all_points(),
         **_all_pairs(),
         "chaos-sqlite": _chaos("sqlite"),
         "chaos-postgresql": _chaos("postgresql"),
