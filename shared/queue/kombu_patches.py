@@ -1,4 +1,4 @@
-"""Patches of kombu 5.7.0 for lost broker connections, and for items of a queue that are not messages.
+"""Patches of kombu 5.7.0 for lost broker connections, long queues, and items of a queue that are not messages.
 
 kombu restores and acknowledges the messages of a connection even after the connection is lost. Both then fail on
 missing objects, and that ends the worker (docs/decisions/0003). Dropping these messages loses nothing: a message is
@@ -6,6 +6,8 @@ redelivered after its visibility timeout and finds its row completed, or the swe
 
 Any program with access to the broker can put anything into a queue. kombu does not catch the errors of its parsers, and
 they end the worker, too. So an item that kombu cannot read is dropped first.
+
+Nothing reads the queue of a node that is down, and kombu does not limit a queue on Redis.
 """
 
 from functools import partial
@@ -22,6 +24,8 @@ log = structlog.get_logger()
 
 # The interval between two attempts to connect. kombu's own interval grows to 30 s.
 RETRY_SECONDS = 1.0
+# The maximum number of messages in a queue: about 20 MB. Older ones are dropped, and the sweep enqueues their rows.
+MAX_QUEUED = 20_000
 
 
 class FastRetryConnection(Connection):
@@ -65,7 +69,14 @@ class NotAnEnvelope(Exception):
 
 
 class CheckingClient(PrefixedStrictRedis):
-    """Reads from queues only what kombu can read."""
+    """Reads from queues only what kombu can read, and keeps at most `MAX_QUEUED` messages in each."""
+
+    def lpush(self, name: str, *values: Any) -> Any:
+        """Append messages to a queue, and drop the oldest ones that exceed the maximum."""
+        length = super().lpush(name, *values)
+        if length > MAX_QUEUED:
+            self.rpop(name, length - MAX_QUEUED)
+        return length
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
         """Return the response to a command.

@@ -1,5 +1,7 @@
 """A worker survives the loss of its broker in every state, and unreadable items of its queues."""
 
+import base64
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from celery import Celery
 from kombu import Consumer, Queue
 from kombu.transport.redis import QoS
 
+from shared.queue import kombu_patches
 from tests.fakes.waiting_worker import QUEUE, TASK
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
@@ -81,6 +84,18 @@ def test_unreadable_items_of_a_queue_do_not_delay_another_queue(celery_app: Cele
             assert len(received) == 1
             received.pop().ack()
             assert client.llen("aw:first") == 9
+
+
+def test_queue_that_nobody_reads_keeps_its_newest_messages(
+    celery_app: Celery, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kombu_patches, "MAX_QUEUED", 3)
+    for number in range(5):
+        celery_app.send_task(TASK, args=[str(number)], queue="read")
+    with valkey.client() as client:
+        queued = client.lrange("aw:read", 0, -1)
+    messages = [json.loads(base64.b64decode(json.loads(message)["body"])) for message in queued]
+    assert [arguments for arguments, *_ in messages] == [["4"], ["3"], ["2"]]
 
 
 def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:
