@@ -71,9 +71,9 @@ class NotAnEnvelope(Exception):
 class CheckingClient(PrefixedStrictRedis):
     """Reads from queues only what kombu can read, and keeps at most `MAX_QUEUED` messages in each."""
 
-    def lpush(self, name: str, *values: Any) -> Any:
+    def lpush(self, name: Any, *values: Any) -> Any:
         """Append messages to a queue, and drop the oldest ones that exceed the maximum."""
-        length = super().lpush(name, *values)
+        length: Any = super().lpush(name, *values)
         if length > MAX_QUEUED:
             self.rpop(name, length - MAX_QUEUED)
         return length

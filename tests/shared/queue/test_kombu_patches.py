@@ -86,7 +86,7 @@ def test_unreadable_items_of_a_queue_do_not_delay_another_queue(celery_app: Cele
             assert client.llen("aw:first") == 9
 
 
-def test_queue_that_nobody_reads_keeps_its_newest_messages(
+def test_queue_without_a_reader_keeps_its_newest_messages(
     celery_app: Celery, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kombu_patches, "MAX_QUEUED", 3)
