@@ -8,15 +8,15 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from deploy.service.owners import API, OWNERS, engine_socket
-from deploy.service.processes import DOOR, EGRESS_PROXY, ENGINE_FILTER, Process
+from deploy.service.processes import BROKER, DOOR, EGRESS_PROXY, ENGINE_FILTER, WEB, WORKER, Process
 from deploy.service.sockets import MIN_DESCRIPTOR
 
 LAUNCH = shlex.quote(str(Path(__file__).with_name("launch")))
 
 # The start order, and in reverse the stop order: no process is left without the broker.
-ORDER = ("broker", ENGINE_FILTER, DOOR, EGRESS_PROXY, "worker", "flower", "web")
+ORDER = (BROKER, ENGINE_FILTER, DOOR, EGRESS_PROXY, WORKER, "flower", WEB)
 # Workers finish their running jobs, and the API closes its connections gracefully.
-STOP_SECONDS = {"worker": 30, "web": 26}
+STOP_SECONDS = {WORKER: 30, WEB: 26}
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
@@ -34,7 +34,8 @@ def write_configuration(processes: Sequence[Process], var: Path, *, own_users: b
     if own_users:
         for process in processes:
             programs[f"program:{process.name}"] |= _identity(process.name, var)
-    parser.read_dict(own | programs | {"program:ready": _ready_message()})
+    has_api = any(process.name == WEB for process in processes)
+    parser.read_dict(own | programs | ({"program:ready": _ready_message()} if has_api else {}))
     path = var / "run" / "supervisord.conf"
     with path.open("w") as file:
         parser.write(file)

@@ -11,7 +11,8 @@ from deploy.service.errors import ServiceError
 # The Procfile of the current folder, or else the package's copy.
 PROCFILES = (Path("Procfile"), Path(__file__).with_name("Procfile"))
 
-BROKER, ENGINE_FILTER, DOOR, EGRESS_PROXY, WORKER = "broker", "engine-filter", "door", "egress-proxy", "worker"
+BROKER, WEB, WORKER = "broker", "web", "worker"
+ENGINE_FILTER, DOOR, EGRESS_PROXY = "engine-filter", "door", "egress-proxy"
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,14 @@ def test_banner_is_printed_on_the_first_start_only(written: RawConfigParser) -> 
     assert written.getint("program:ready", "startretries") == 0
 
 
+def test_machine_without_an_api_waits_for_none(tmp_path: Path) -> None:
+    parser = RawConfigParser()
+    with write_configuration([Process("worker", 1), Process("door", 1)], tmp_path / "var").open() as file:
+        parser.read_file(file)
+    assert "program:worker" in parser
+    assert "program:ready" not in parser
+
+
 @pytest.mark.usefixtures("written")
 def test_var_directory_is_private(tmp_path: Path) -> None:
     var = tmp_path / "var"
