@@ -1,10 +1,13 @@
-"""`python -m deploy.service.health [FILE]`: whether this machine's API is ready, as its exit status. It imports little.
+"""`python -m deploy.service.health [FILE | --without-database]`: whether this machine's API is ready, as exit status.
 
 Processes of several units or containers share the API's port, and any of them may respond. The check succeeds only if
 the process in question has responded: systemd's `MAINPID`, or process 1 of the container.
 
 Swarm replaces an unhealthy container, but a new API process does not repair a database. So with FILE, which is created
-when the process is ready for the first time, only the process's own response counts from then on.
+when the process is ready for the first time, only the process's own response counts from then on. A unit of systemd has
+started when its process responds, also with 503 for lack of a database.
+
+It imports little: it runs every few seconds.
 """
 
 import json
@@ -19,6 +22,7 @@ from shared.settings import Settings
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 PAUSE_SECONDS = 0.05
+WITHOUT_DATABASE = "--without-database"
 # The index, after the name, of the field of `/proc/PID/stat` with the process's start, in ticks since the machine's.
 START = 19
 
@@ -59,9 +63,11 @@ def age_of(pid: str) -> float:
 
 def main(arguments: Sequence[str]) -> bool:
     """Whether the process is healthy. If a file is named, the database counts only until the process was ready once."""
-    was_ready = Path(arguments[0]) if arguments else None
+    counts = WITHOUT_DATABASE not in arguments
+    was_ready = Path(arguments[0]) if arguments and counts else None
     age = age_of(os.environ.get("MAINPID", "1"))
-    found = answers(local_url(Settings()), age, seconds=20, ready=was_ready is None or not was_ready.exists())
+    ready = counts and (was_ready is None or not was_ready.exists())
+    found = answers(local_url(Settings()), age, seconds=20, ready=ready)
     if found and was_ready is not None:
         was_ready.touch()
     return found

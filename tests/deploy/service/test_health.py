@@ -96,6 +96,12 @@ def test_process_that_was_ready_stays_healthy_without_its_database(
     assert not health.main([])
 
 
+@pytest.mark.usefixtures("unready")
+def test_process_is_healthy_without_its_database_if_that_is_asked() -> None:
+    assert health.main(["--without-database"])
+    assert not health.main([])
+
+
 def test_check_of_a_unit_is_about_its_main_process(port: int, uptimes: list[float]) -> None:
     uptimes[:] = [OWN]
     own = {"AW_HOST": "127.0.0.1", "AW_PORT": str(port), "MAINPID": str(os.getppid())}
