@@ -1,0 +1,54 @@
+"""`deploy/canvas` unpacks the web UI where the API looks for it."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services.directories import REPOSITORY
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project folder without npm and without a web UI."""
+    (tmp_path / "deploy").mkdir()
+    for name in ("canvas", "progress.sh"):
+        shutil.copy2(REPOSITORY / "deploy" / name, tmp_path / "deploy")
+    (tmp_path / "shared").symlink_to(REPOSITORY / "shared")
+    (tmp_path / "var").mkdir()
+    return tmp_path
+
+
+def unpack(project: Path) -> subprocess.CompletedProcess[str]:
+    programs = project / "programs"
+    programs.mkdir()
+    for name in ("bash", "cat", "dirname", "sha512sum"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    return subprocess.run(
+        [project / "deploy" / "canvas", sys.executable],
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_web_ui_is_unpacked_into_the_folder_of_the_settings(project: Path, tmp_path: Path) -> None:
+    """It is there already, so nothing is fetched."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    digest = hashlib.sha512((project / "deploy" / "canvas").read_bytes()).hexdigest()
+    (folder / ".made-from").write_text(f"{digest}  -\n")
+    (project / "var" / "env").write_text(f"AW_CANVAS_DIR={folder}\n")
+    done = unpack(project)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_missing_web_ui_is_fetched_with_npm(project: Path) -> None:
+    done = unpack(project)
+    assert done.returncode == 1
+    assert "npm is needed to fetch the web page" in done.stderr
