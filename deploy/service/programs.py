@@ -5,7 +5,8 @@ import pwd
 from collections.abc import Sequence
 from typing import NoReturn
 
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+# /usr/local comes last: Debian's programs are the tested ones. Official Python images have their Python only there.
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 # The only variables that these programs need; the service's own environment contains its secrets. In the C locale,
 # Squid's own programs accept any bytes of a request as text.
 ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C"}

@@ -28,6 +28,11 @@ def test_program_inherits_a_file_and_no_secret() -> None:
     assert "secret" not in done.stdout
 
 
+def test_python_of_official_images_is_found_after_debians() -> None:
+    folders = programs.PATH.split(":")
+    assert folders.index("/usr/bin") < folders.index("/usr/local/bin")
+
+
 @pytest.fixture
 def _without_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is root's, and there is no other user."""
