@@ -152,7 +152,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     unfinished_restore.require_finished(database)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
-    engine = DiskEngine(settings.docker_host, installation)
+    engine = DiskEngine(settings.docker_host, installation, settings.engine_data_dir)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     vault = Vault(shared.vault_keys)
     network = make_network(shared, settings, installation, database, vault, engine)

@@ -84,6 +84,9 @@ class WorkerSettings(BaseSettings):
     min_free_disk_bytes: int = Field(
         5 * 1024**3, ge=0, description="Free bytes of the engine's disk below which this node takes no new sandboxes"
     )
+    engine_data_dir: str = Field(
+        "", description="A folder of this machine on the disk with the engine's data; empty: the engine's own data root"
+    )
     backup_sandbox_bytes: int = Field(
         0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
     )

@@ -54,6 +54,14 @@ def test_only_the_engine_filter_keeps_root_s_rights_and_the_engine_s_socket(file
     assert all(service["cap_drop"] == ["ALL"] and service["read_only"] for service in own.values())
 
 
+@pytest.mark.parametrize("file", ["compose.yaml", "swarm/stack.yaml"])
+def test_worker_measures_the_disk_of_a_volume(file: str) -> None:
+    """Its container does not have the engine's data root, so the floor of free bytes would not hold."""
+    worker = yaml.safe_load((DEPLOY / file).read_text())["services"]["worker"]
+    volumes = [mount.split(":")[1] for mount in worker["volumes"] if isinstance(mount, str) and mount[0].isalpha()]
+    assert worker["environment"]["AW_ENGINE_DATA_DIR"] in volumes
+
+
 def test_changed_settings_reach_every_process_of_compose() -> None:
     """A process that keeps former secret keys or ports no longer works with the others."""
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]

@@ -31,19 +31,23 @@ MISCOUNTED = "volume has active mounts"
 class DiskEngine(DockerEngine):
     """A Docker Engine. A sandbox that has a plain volume keeps it; a sandbox that has a disk keeps its size."""
 
-    def __init__(self, base_url: str, installation: str) -> None:
-        """Connect lazily to `base_url`."""
+    def __init__(self, base_url: str, installation: str, data_dir: str = "") -> None:
+        """Connect lazily to `base_url`.
+
+        Args:
+            data_dir: a folder on the disk with the engine's data; empty: the engine's own data root.
+        """
         super().__init__(base_url)
-        self._base_url, self._installation = base_url, installation
+        self._base_url, self._installation, self._data_dir = base_url, installation, data_dir
         self._found: Disks | None = None
 
     def disk_kind(self) -> DiskKind:
         return self._disks.kind
 
     def free_bytes(self) -> int | None:
-        """The free space of the engine's data root; None if this machine does not have that folder."""
+        """The free space of the disk with the engine's data; None if this machine does not have its folder."""
         try:
-            return shutil.disk_usage(self.data_root()).free
+            return shutil.disk_usage(self._data_dir or self.data_root()).free
         except OSError:
             return None
 

@@ -143,6 +143,20 @@ def test_filter_refuses_other_disks(installation: str, method: str, target: str,
         assert EngineSocket(host).send(method, target, body).status == 403
 
 
+def test_floor_is_measured_in_another_folder_if_the_data_root_is_elsewhere(
+    installation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker in a container does not have the engine's data root."""
+    monkeypatch.setattr(DiskEngine, "data_root", lambda _: tmp_path / "elsewhere")
+    with (
+        closing(DiskEngine(ENGINE, installation)) as without,
+        closing(DiskEngine(ENGINE, installation, str(tmp_path))) as disks,
+    ):
+        assert find_lack_of_disk(without, 2**60) is None
+        assert find_lack_of_disk(disks, 1) is None
+        assert "AW_MIN_FREE_DISK_BYTES" in str(find_lack_of_disk(disks, 2**60))
+
+
 def test_floor_and_runtimes(disks: DiskEngine, request_: ContainerRequest) -> None:
     assert find_lack_of_disk(disks, 1) is None
     assert "AW_MIN_FREE_DISK_BYTES" in str(find_lack_of_disk(disks, 2**60))
