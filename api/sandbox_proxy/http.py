@@ -108,8 +108,10 @@ class HttpProxy:
             return await self._send(proxied, sandbox, body)
         except httpx.TransportError as error:
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            if not (unsent or proxied.is_repeatable):
-                raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server closed the connection") from None
+            # The door may have refused the request after its body, which can be read only once.
+            if not (proxied.is_repeatable or (unsent and not body.is_begun)):
+                what = describe_failure(error) if unsent else "its agent server closed the connection"
+                raise AgentServerUnreachable(f"sandbox {sandbox.id}: {what}") from None
         # The sandbox may just have been paused, or have a new address: read it and retry.
         sandbox = await self._ensure_running(proxied, await self._access.check(proxied))
         try:
@@ -138,14 +140,16 @@ class RequestBody:
     """The ASGI messages of a caller: the body, then the disconnect."""
 
     def __init__(self, proxied: ProxyRequest, receive: Receive) -> None:
+        # Whether a part of the body was read.
+        self.is_begun = False
         self._receive = receive
         self._consumed = asyncio.Event()
         if not proxied.has_body:
             self._consumed.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body, chunk by chunk."""
-        more = True
+        """Yield the body, chunk by chunk. It can be read once."""
+        self.is_begun = more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":

@@ -26,5 +26,9 @@ def test_answer_of_the_door_is_a_502_that_names_what_is_away(
     with hostile(answering("from the door", status, X_Agent_Workspace_Door=str(status))) as door:
         urls = [{"name": "AGENT_SERVER", "url": f"{door.url}/10.0.0.5/8000", "port": 8000}]
         sandbox = make_sandbox(database, user, exposed_urls=urls)
-        answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
-    assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
+        for method, body, requests in (("GET", None, 2), ("POST", None, 2), ("POST", b"x", 1)):
+            door.asked.clear()
+            answer = api.request(method, f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=body)
+            # A body is read once: the request can't be sent again.
+            got = answer.status_code, words in answer.json()["detail"], len(door.asked)
+            assert got == (502, True, requests), (method, body)
