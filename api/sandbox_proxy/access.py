@@ -13,6 +13,7 @@ from shared.errors import NotFound, Unauthenticated
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
 from shared.sandboxes.status import agent_server
+from shared.sql.write_slots import caller
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
 SESSION_KEY_REQUIRED = "the sandbox's key is required: X-Session-API-Key: <key>"
@@ -46,22 +47,20 @@ class AccessCheck:
     async def check(self, proxied: ProxyRequest) -> SandboxAccess:
         """Return the sandbox in its current state, if the caller's key gives access to it.
 
+        What this task does from then on takes the write slots and threads of the sandbox's owner.
+
         Raises:
             TooManyRequests: the address has sent too many wrong keys.
             Unauthenticated: the key is missing or wrong. The error does not reveal whether the sandbox exists.
             NotFound: the sandbox is deleted; or, for a user's key, it does not exist or has another owner.
         """
         try:
-            if not proxied.has_key:
-                raise Unauthenticated(KEY_REQUIRED)
-            if proxied.sandbox_id is None and not proxied.session_key:
-                raise Unauthenticated(SESSION_KEY_REQUIRED)
-            if proxied.session_key:
-                return await self._find_by_session_key(proxied.sandbox_id, proxied.session_key)
-            return await self._find_by_api_key(proxied.sandbox_id or "", proxied.api_key or "")
+            sandbox = await self._find(proxied)
         except Unauthenticated:
             self._context.limits.wrong_keys.require(group(proxied.client or ""))
             raise
+        caller.set(sandbox.owner_id)
+        return sandbox
 
     async def recheck(self, proxied: ProxyRequest) -> NoReturn:
         """Check a user's key periodically while a websocket or a response is open.
@@ -74,6 +73,15 @@ class AccessCheck:
             if not proxied.session_key:
                 with suppress(StoreError):
                     await self.check(proxied)
+
+    async def _find(self, proxied: ProxyRequest) -> SandboxAccess:
+        if not proxied.has_key:
+            raise Unauthenticated(KEY_REQUIRED)
+        if proxied.sandbox_id is None and not proxied.session_key:
+            raise Unauthenticated(SESSION_KEY_REQUIRED)
+        if proxied.session_key:
+            return await self._find_by_session_key(proxied.sandbox_id, proxied.session_key)
+        return await self._find_by_api_key(proxied.sandbox_id or "", proxied.api_key or "")
 
     async def _find_by_session_key(self, sandbox_id: str | None, key: str) -> SandboxAccess:
         found = await self._context.accessed.find(key)

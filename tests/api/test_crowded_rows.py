@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from shared.db.database import Database
 from shared.models import Sandbox
+from shared.states import Status
 from tests.factories import NODE_ID, SPEC_ID, Person, make_node, make_person, make_sandbox, make_spec
 from tests.services.foreign_locks import locked_row
 
@@ -24,6 +25,8 @@ PROMPT_SECONDS = 6.0
 PAUSE_SECONDS = 0.1
 # A few more than `api.app.THREADS`, because the client's thread for each request needs CPU time.
 REQUESTS = 140
+# Sandboxes that are woken: more than an API process has write slots.
+WAKES = 10
 # A row of each table that a create locks.
 LOCKED = {"node": NODE_ID, "sandbox_spec": SPEC_ID}
 
@@ -113,6 +116,24 @@ def test_creates_leave_write_slots_for_other_requests(
         return client.post("/api/v1/sandboxes", headers=users[number % 2].headers)
 
     answers, slowest = request_all(create, locked_row(database, table, LOCKED[table]), others)
+    assert_locked(answers)
+    assert slowest < PROMPT_SECONDS
+
+
+def test_wakes_of_one_user_s_sandboxes_leave_write_slots_for_others(
+    client: TestClient, database: Database, user: Person, other_user: Person
+) -> None:
+    theirs = make_sandbox(database, other_user)
+    asleep = [make_sandbox(database, user, status=Status.PAUSED) for _ in range(WAKES)]
+    others = others_requests(client, other_user, theirs)
+
+    def wake(number: int) -> Any:
+        return client.get(f"/sandbox/{asleep[number % WAKES].id}/api/x", headers=user.headers)
+
+    with ExitStack() as locks:
+        for sandbox in asleep[1:]:
+            locks.enter_context(locked_row(database, "sandbox", sandbox.id))
+        answers, slowest = request_all(wake, locked_row(database, "sandbox", asleep[0].id), others)
     assert_locked(answers)
     assert slowest < PROMPT_SECONDS
 

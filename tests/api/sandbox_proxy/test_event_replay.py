@@ -1,15 +1,20 @@
 """Websockets that connect during an action of the agent, while the agent server sends nothing."""
 
 import json
+import threading
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 
+from api.json_text import SMALL_BYTES
 from api.sandbox_proxy import event_replay
 from api.sandbox_proxy.event_replay import Resend, read_resend
 from api.sandbox_proxy.request import read_proxy_request
+from shared.agent_server.responses import read_shape
 from shared.models import Sandbox
+from tests.api.agent_reports import JSON
 from tests.api.sandbox_proxy.doubles import Agent, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
 from tests.factories import Person
@@ -132,3 +137,27 @@ def test_search_that_hangs_delays_no_frames(
         agent.server.steps = False
         assert connection.recv(timeout=20) == f"/{ALL}"
     agent.server.hangs = False
+
+
+def test_replays_of_one_owner_keep_no_other_user_waiting(
+    api: httpx.Client, running: Sandbox, agent: Agent, other_user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each websocket's page is too large to be read on the event loop, and another user sends a document as large."""
+    begun, released = [], threading.Event()
+
+    def read_slowly(*arguments: Any) -> Any:
+        begun.append(arguments)
+        released.wait(60)
+        return read_shape(*arguments)
+
+    monkeypatch.setattr("api.agent_server.answers.read_shape", read_slowly)
+    agent.server.steps, agent.server.events = True, [{"id": "one", "text": "x" * SMALL_BYTES}]
+    with ExitStack() as stack:
+        stack.callback(released.set)
+        sockets = [stack.enter_context(socket(api, running, ALL, **key_of(running))) for _ in range(3)]
+        assert eventually(lambda: begun and len([got for got in agent.server.got if "/search" in got.target]) >= 3)
+        settings = b'{"language": "en"' + b" " * SMALL_BYTES + b"}"
+        answer = api.post("/api/settings", content=settings, headers=other_user.headers | JSON)
+        assert (answer.status_code, len(begun)) == (200, 1)
+        released.set()
+        assert {json.loads(one.recv(timeout=20))["id"] for one in sockets} == {"one"}
