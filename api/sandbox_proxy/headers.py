@@ -129,7 +129,11 @@ def relocate(proxied: ProxyRequest, location: bytes, origin: bytes) -> bytes | N
         return None
     # Browsers treat this encoding as a dot (the URL standard).
     plain = re.sub("%2e", ".", path.decode(), flags=re.IGNORECASE)
-    joined = urljoin(proxied.target.decode("latin-1"), plain)
+    try:
+        joined = urljoin(proxied.target.decode("latin-1"), plain)
+    except ValueError:
+        # The client's target is no URL: it begins with two slashes, and what follows them is no host.
+        return None
     joined = joined if joined.startswith("/") else f"/{joined}"
     if {".", ".."} & set(re.split("[?#]", joined)[0].split("/")) or not RELATIVE.fullmatch(joined.encode()):
         return None

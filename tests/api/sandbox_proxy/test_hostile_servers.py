@@ -138,6 +138,16 @@ def test_redirect_stays_on_the_path_of_its_sandbox(
                 assert answer.headers.get("Location") == (expected and f"/sandbox/{sandbox.id}{expected}"), location
 
 
+@pytest.mark.parametrize("target", ["//[x", "//x]/y?z"])
+def test_redirect_of_a_target_that_is_no_url_is_dropped(
+    api: httpx.Client, database: Database, user: Person, target: str
+) -> None:
+    with hostile(database, user, moved("/elsewhere", 302)) as sandbox:
+        extensions = {"target": f"/sandbox/{sandbox.id}{target}".encode()}
+        answer = api.get("/", headers=key_of(sandbox), extensions=extensions)
+    assert (answer.status_code, "Location" in answer.headers) == (302, False)
+
+
 def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
     headers = "".join(f"{name}: {value}\r\n" for name, value in ORIGIN_HEADERS.items())
     page = b"<script>alert(1)</script>"
