@@ -4,7 +4,9 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from shared.json_documents import check_document
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -21,6 +23,11 @@ def _check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _check_body(body: Any) -> Any:
+    check_document(body)
+    return body
+
+
 class CloudProxyRequest(BaseModel):
     """A request to a sandbox's agent server."""
 
@@ -32,7 +39,7 @@ class CloudProxyRequest(BaseModel):
         default_factory=dict
     )
     # A text is sent unchanged; any other value as JSON.
-    body: Any = None
+    body: Annotated[Any, BeforeValidator(_check_body)] = None
 
     def find_header(self, name: str) -> str | None:
         """Return the value of a header; `name` is in lower case."""

@@ -1,14 +1,17 @@
 """/api/cloud-proxy: it reaches the caller's own sandboxes, and no other host."""
 
 import hashlib
+import json
 from typing import Any
 
 import httpx
 import pytest
 
+from api.json_text import SMALL_BYTES
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
+from tests.api.agent_reports import JSON
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import Person, make_sandbox
 
@@ -124,6 +127,26 @@ def test_malformed_envelope_is_refused(
 ) -> None:
     assert ask(api, user, running, **wrong).status_code == 422
     assert agent.server.got == []
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("[" * 970 + '"' + "x" * SMALL_BYTES + '"' + "]" * 970, "nested deeper than 100 levels"),
+        ("[" * 101 + "]" * 101, "nested deeper than 100 levels"),
+        ("[NaN]", "NaN and infinities are not JSON"),
+    ],
+    ids=("deep and large", "deep", "NaN"),
+)
+def test_body_that_is_nested_too_deep_or_is_no_json_is_refused(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, body: str, why: str
+) -> None:
+    envelope = json.dumps({"host": HOST.format(running.id), "method": "POST", "path": "/x", "headers": key_of(running)})
+    content = f'{envelope[:-1]}, "body": {body}}}'
+    answer = api.post("/api/cloud-proxy", content=content, headers=user.headers | JSON)
+    assert (answer.status_code, agent.server.got) == (422, [])
+    [entry] = answer.json()["detail"]
+    assert (entry["loc"], why in entry["msg"]) == (["body", "body"], True)
 
 
 def test_unreachable_agent_server_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
