@@ -10,8 +10,8 @@ from api.sandbox_proxy.http import HttpProxy
 from api.sandbox_proxy.request import read_proxy_request
 from api.sandbox_proxy.wake import Waker
 from api.sandbox_proxy.websocket import WebSocketProxy
-from api.server.connections import find_allowance
 from api.server.counted_websockets import find_buffers
+from api.server.websockets import find_key_limits
 from shared.observability import failpoints
 
 
@@ -33,7 +33,7 @@ class SandboxProxy:
         proxied = read_proxy_request(scope)
         failpoints.begin(f"{proxied.method} {SANDBOX_PATH_PREFIX}/{{sandbox_id}}")
         if scope["type"] == "websocket":
-            await self._websockets.serve(proxied, receive, send, find_allowance(scope), find_buffers(scope))
+            await self._websockets.serve(proxied, receive, send, find_key_limits(scope), find_buffers(scope))
         else:
             await self.http.serve(proxied, receive, send)
 

@@ -7,7 +7,7 @@ first frame. Only then does the proxy connect to the agent server, and send the 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from api.sandbox_proxy.throttle import Throttle
 from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
 from api.server.counted_websockets import Buffers
+from api.server.websockets import KeyLimits
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
 from shared.agent_server.responses import Answer
 from shared.db.database import StoreError
@@ -98,7 +99,7 @@ class WebSocketProxy:
         self._awaiting_key = Counter[str]()
 
     async def serve(
-        self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None], buffers: Buffers
+        self, proxied: ProxyRequest, receive: Receive, send: Send, limits: KeyLimits, buffers: Buffers
     ) -> None:
         """Serve one websocket until one side closes it. It counts for the sandbox's owner until its close is sent.
 
@@ -106,26 +107,27 @@ class WebSocketProxy:
             proxied: the request that opens the websocket.
             receive: receives the client's messages.
             send: sends messages to the client.
-            allow_long: lifts the size limit of the first message; called if the request has a key.
+            limits: lets the client send long messages once its key has been checked.
             buffers: reports the bytes received from the client, and waits until the client has read what was sent.
         """
         if proxied.has_key:
-            allow_long()
+            limits.hold()
         await receive()  # the connect message
         with suppress(ClientDisconnected, OSError), ExitStack() as held:
             await send({"type": "websocket.accept"})
-            code, reason = await self._serve_or_close(proxied, receive, send, buffers, held)
+            code, reason = await self._serve_or_close(proxied, receive, send, limits, buffers, held)
             text = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
             await send({"type": "websocket.close", "code": UNSENDABLE.get(code, code), "reason": text})
 
     async def _serve_or_close(
-        self, proxied: ProxyRequest, receive: Receive, send: Send, buffers: Buffers, held: ExitStack
+        self, proxied: ProxyRequest, receive: Receive, send: Send, limits: KeyLimits, buffers: Buffers, held: ExitStack
     ) -> Close:
         try:
             proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(proxied, receive))
             owner_id = (await self._access.check(proxied)).owner_id
             held.enter_context(self._limit.hold(owner_id))
             share = held.enter_context(self._bytes.share(owner_id))
+            limits.lift()
             buffers.watch(partial(share.note, "received from the client"))
             client = Client(receive, send, buffers, share)
             return await share.run(self._wake_and_serve(proxied, client))

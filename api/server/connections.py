@@ -6,7 +6,7 @@ make room for new ones.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
@@ -19,8 +19,6 @@ from api.server.timeouts import BODY_TIMEOUT, CROWDED, HEAD_TIMEOUT, timeout_res
 
 # Max bytes of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
-# In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
-LONG_MESSAGES = "agent_workspace.long_messages"
 
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
@@ -271,9 +269,3 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     lengths = (value.strip() for name, value in headers if name in (b"content-length", b"transfer-encoding"))
     return any(length != b"0" for length in lengths)
-
-
-def find_allowance(scope: Any) -> Callable[[], None]:
-    """Return the callback for a websocket whose request has the key. Without a limiting server it does nothing."""
-    allow: Callable[[], None] = scope.get("extensions", {}).get(LONG_MESSAGES, {}).get("allow", lambda: None)
-    return allow

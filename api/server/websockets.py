@@ -1,19 +1,24 @@
 """Websockets of uvicorn with the limits that uvicorn does not have.
 
-A websocket of an unauthenticated caller starts with a short message in few frames, which contains the key. Each frame
-costs the event loop time and memory, however small it is, and thousands fit into one read: a message has a limited
-number of tiny fragments, and tiny frames beyond a burst are delayed.
+A websocket of an unauthenticated caller starts with a short message in few frames, which contains the key. Nothing
+after it is read before the key has been checked. Each frame costs the event loop time and memory, however small it is,
+and thousands fit into one read: a message has a limited number of tiny fragments, and tiny frames beyond a burst are
+delayed.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import ProtocolError
 from websockets.frames import CTRL_OPCODES, Frame
 
-from api.server.connections import LONG_MESSAGES, MAX_AUTH_BYTES
+from api.server.connections import MAX_AUTH_BYTES
 
+# In a websocket's scope, under `extensions`.
+KEY_LIMITS = "agent_workspace.key_limits"
 # Max frames up to the end of the first message, pings included.
 MAX_AUTH_FRAMES = 16
 # A frame of fewer bytes is tiny.
@@ -29,22 +34,46 @@ PIECE_BYTES = 4096
 BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """A websocket with limits on tiny frames and on the first message. The latter is lifted if the request has the key.
+def _do_nothing() -> None:
+    return
 
-    While the timer runs, reading is paused, and `_delayed` has what is not parsed yet. `read_paused` is false then,
-    because uvicorn would resume reading otherwise.
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """The limits of a websocket whose key has not been checked. Without a limiting server there are none.
+
+    Args:
+        hold: delays all messages until `lift` is called or the websocket is closed; called if the request has a key.
+        lift: lifts the limits of the first message, and reads on; called when the key is known to be right.
+    """
+
+    hold: Callable[[], None] = _do_nothing
+    lift: Callable[[], None] = _do_nothing
+
+
+def find_key_limits(scope: Any) -> KeyLimits:
+    """Return the limits of a websocket."""
+    found: KeyLimits = scope.get("extensions", {}).get(KEY_LIMITS, KeyLimits())
+    return found
+
+
+class LimitedWebSocket(WebSocketsSansIOProtocol):
+    """A websocket with limits on tiny frames, and on what a client may send before its key has been checked.
+
+    While the timer runs or messages are held, reading is paused, and `_delayed` has what is not parsed yet.
+    `read_paused` is false then, because uvicorn would resume reading otherwise.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._delayed = b""
         self._timer: asyncio.TimerHandle | None = None
+        # Whether messages wait for the check of the key.
+        self._is_held = False
         self._frames = self._tiny_frames = self._tiny_fragments = 0
         # When the tiny frames so far would have come at an even pace, by the event loop's clock.
         self._even_at = 0.0
         self.conn.max_message_size = MAX_AUTH_BYTES
-        # The limit must be lifted per frame: the next frame may be in the same packet, and is parsed immediately.
         self._receive_frame = self.conn.recv_frame
         self.conn.recv_frame = self._count_first  # type: ignore[method-assign]
 
@@ -56,7 +85,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, unless it is to be delayed. Reject a handshake that cannot be parsed."""
-        if self._timer is not None:
+        if self._timer is not None or self._is_held:
             self._delayed += data
             return
         self._parse(data)
@@ -71,11 +100,17 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def handle_connect(self, event: Any) -> None:
-        """Start the application, and add to its scope the callback that lifts the limit."""
+        """Start the application, and add to its scope the limits that it lifts."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: Any = self.scope["extensions"]
-            extensions[LONG_MESSAGES] = {"allow": self._allow_long_messages}
+            extensions[KEY_LIMITS] = KeyLimits(self._hold, self._lift)
+
+    async def send(self, message: Any) -> None:
+        """Send a message. After a close, read on: the client's close ends the connection."""
+        await super().send(message)
+        if message["type"] == "websocket.close":
+            self._release()
 
     def _parse(self, data: bytes) -> None:
         for start in range(0, len(data), PIECE_BYTES):
@@ -83,7 +118,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             seconds = self._find_delay()
             if self.transport.is_closing():
                 return
-            if seconds > 0:
+            if seconds > 0 or self._is_held:
                 self._delay(data[start + PIECE_BYTES :], seconds)
                 return
 
@@ -96,10 +131,20 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         return self._even_at - now - BURST_FRAMES / FRAMES_PER_SECOND
 
     def _delay(self, data: bytes, seconds: float) -> None:
-        self._delayed = data
+        self._delayed += data
         self.read_paused = False
         self.transport.pause_reading()
-        self._timer = self.loop.call_later(seconds, self._parse_delayed)
+        if not self._is_held:
+            self._timer = self.loop.call_later(seconds, self._parse_delayed)
+
+    def _hold(self) -> None:
+        self._is_held = True
+        self._delay(b"", 0.0)
+
+    def _release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._parse_delayed()
 
     def _parse_delayed(self) -> None:
         data, self._delayed, self._timer = self._delayed, b"", None
@@ -118,8 +163,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         if self._frames > MAX_AUTH_FRAMES:
             raise ProtocolError("too many frames before the first message")
         self._receive_frame(frame)
-        if frame.fin and frame.opcode not in CTRL_OPCODES:
-            self._allow_long_messages()
+        if frame.fin and frame.opcode not in CTRL_OPCODES and not self.close_sent:
+            self._is_held = True
+            # The next frame may be in the same packet, and would be parsed immediately.
+            buffer = self.conn.reader.buffer
+            self._delayed = bytes(buffer)
+            buffer.clear()
 
     def _count(self, frame: Frame) -> None:
         self._receive_frame(frame)
@@ -132,6 +181,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         elif frame.opcode not in CTRL_OPCODES:
             self._tiny_fragments = 0
 
-    def _allow_long_messages(self) -> None:
+    def _lift(self) -> None:
         self.conn.recv_frame = self._count  # type: ignore[method-assign]
         self.conn.max_message_size = self.config.ws_max_size
+        self._release()

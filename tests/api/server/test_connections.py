@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.server.connections import LimitedHttp, find_allowance, limited_http
+from api.server.connections import LimitedHttp, limited_http
 from api.server.limits import ConnectionLimits
-from api.server.websockets import LimitedWebSocket
+from api.server.websockets import LimitedWebSocket, find_key_limits
 from tests.services.asgi import serving
 
 LIMITED = {"http": LimitedHttp, "ws": LimitedWebSocket, "ws_per_message_deflate": False}
@@ -17,13 +17,15 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Respond to each request with a 200, and to each websocket message with its length."""
+    """Respond to each request with a 200, and to each websocket message with its length. Every key is right."""
     if scope["type"] == "websocket":
         await receive()
+        limits = find_key_limits(scope)
         if scope["query_string"]:
-            find_allowance(scope)()
+            limits.lift()
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
+            limits.lift()
             await send({"type": "websocket.send", "text": str(len(message["text"]))})
     elif scope["type"] == "http":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})

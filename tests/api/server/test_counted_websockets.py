@@ -10,6 +10,7 @@ from websockets.sync.client import connect
 
 from api.server.counted_websockets import CountedWebSocket, find_buffers
 from api.server.limits import ConnectionLimits
+from api.server.websockets import find_key_limits
 from tests.services.asgi import serving
 from tests.waiting import eventually
 
@@ -29,6 +30,7 @@ class Application:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
+        find_key_limits(scope).lift()
         await send({"type": "websocket.accept"})
         buffers = find_buffers(scope)
         buffers.watch(self.reported.append)

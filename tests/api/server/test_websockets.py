@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from api.server import websockets
 from api.server.connections import MAX_AUTH_BYTES
-from api.server.websockets import MAX_AUTH_FRAMES, MAX_TINY_FRAGMENTS
+from api.server.websockets import MAX_AUTH_FRAMES, MAX_TINY_FRAGMENTS, find_key_limits
 from tests.api.server.test_connections import LIMITED, address_of, application
 from tests.services.asgi import serving
 from tests.waiting import eventually
@@ -83,6 +84,30 @@ def test_first_message_may_come_in_some_frames(url: str) -> None:
         assert websocket.recv(timeout=30) == "2"
 
 
+def test_message_in_one_packet_with_the_first_may_be_long(url: str) -> None:
+    frames = [Frame(Opcode.TEXT, text).serialize(mask=True) for text in (KEY.encode(), b"x" * 100_000, b"end")]
+    with connect(url, proxy=None) as websocket:
+        websocket.socket.sendall(b"".join(frames))
+        assert [websocket.recv(timeout=30) for _ in frames] == [str(len(KEY)), "100000", "3"]
+
+
+def test_client_s_close_ends_a_websocket_whose_key_is_wrong() -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            await receive()
+            await send({"type": "websocket.close", "code": 4001})
+
+    with serving(refuse, lifespan="off", **LIMITED) as url:
+        began = time.monotonic()
+        with connect(url.replace("http", "ws", 1), proxy=None) as websocket:
+            websocket.send("{}")
+            assert close_code(websocket) == 4001
+        # Without the client's close, the server waits for 10 s.
+        assert time.monotonic() - began < 9
+
+
 def test_message_has_a_limited_number_of_tiny_fragments(url: str) -> None:
     with authenticated(url) as websocket:
         for _ in range(2):
@@ -135,6 +160,7 @@ def test_messages_that_the_application_does_not_read_are_not_parsed() -> None:
             await receive()
             await send({"type": "websocket.accept"})
             await receive()
+            find_key_limits(scope).lift()
             await pass_a_check(receive.__self__)
             waiting.append(receive.__self__.queue.qsize())
             await send({"type": "websocket.close"})
