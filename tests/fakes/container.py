@@ -27,6 +27,8 @@ class FakeContainer:
     # Whether its network was removed after its last stop, and whether a start has failed since.
     is_cut_off: bool = False
     has_lost_network: bool = False
+    # Whether someone has disconnected it from its network; a start does not connect it again.
+    is_disconnected: bool = False
 
     def require_network(self) -> None:
         """Fail a start without its network.
@@ -41,6 +43,8 @@ class FakeContainer:
     @property
     def networks(self) -> dict[str, str]:
         """Its address in its network; empty while it does not run."""
+        if self.is_disconnected:
+            return {}
         running = self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
         return {self.request.network.name if self.request.network else "bridge": self.address if running else ""}
 

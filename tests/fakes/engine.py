@@ -94,7 +94,7 @@ class FakeEngine:
                 found.state,
                 exit_code=found.exit_code,
                 oom_killed=found.oom_killed,
-                address=next(iter(found.networks.values())),
+                address=next(iter(found.networks.values()), ""),
                 is_published=found.is_published,
                 labels=dict(found.request.labels),
                 networks=found.networks,

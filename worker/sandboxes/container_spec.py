@@ -58,9 +58,9 @@ def config_path(observed: ContainerStatus) -> str:
 
 
 def is_outdated(found: ContainerStatus | ContainerSummary, place: NetworkPlace | None) -> bool:
-    """Whether the door can't reach a container: it publishes ports, or is in another network than new ones."""
+    """Whether the door can't reach a container: it publishes ports, or is in no network or another than new ones."""
     own = {name for name in found.networks if name.startswith(NETWORK_PREFIX)}
-    return found.is_published or (bool(found.networks) and own != ({place.name} if place else set()))
+    return found.is_published or not found.networks or own != ({place.name} if place else set())
 
 
 def lacks_proxy(found: ContainerStatus, spec: SandboxSpec, place: NetworkPlace | None) -> bool:

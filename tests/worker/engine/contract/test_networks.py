@@ -11,7 +11,15 @@ from tests.fakes.engine import FakeEngine
 from tests.fixtures.containers import started
 from tests.services.slots import is_unused, taken_slot
 from worker.engine.docker_engine import INSTALLATION_LABEL
-from worker.engine.protocol import ContainerRequest, Engine, EngineFailing, EngineRefused, NetworkPlace, NetworkRequest
+from worker.engine.protocol import (
+    ContainerRequest,
+    ContainerState,
+    Engine,
+    EngineFailing,
+    EngineRefused,
+    NetworkPlace,
+    NetworkRequest,
+)
 
 
 @pytest.fixture
@@ -45,6 +53,36 @@ def test_containers_have_an_address_in_the_network_while_they_run(
         assert engine.observe(name).networks == {network.name: ""}
     finally:
         engine.remove(name)
+
+
+@pytest.mark.parametrize("stops_before", [True, False])
+def test_disconnected_container_has_no_network_and_gets_none_at_its_next_start(
+    engine: Engine, request_: ContainerRequest, network: NetworkRequest, *, stops_before: bool
+) -> None:
+    engine.ensure_network(network)
+    request = replace(request_, network=NetworkPlace(network.name, network.gateway))
+    engine.create(request)
+    try:
+        assert engine.observe(request.name).networks == {network.name: ""}
+        engine.start(request.name)
+        if stops_before:
+            engine.stop(request.name, 0)
+        disconnect(engine, network, request.name)
+        engine.stop(request.name, 0)
+        assert engine.observe(request.name).networks == {}
+        engine.start(request.name)
+        found = engine.observe(request.name)
+        assert (found.state, found.networks, found.address) == (ContainerState.RUNNING, {}, "")
+    finally:
+        engine.remove(request.name)
+
+
+def disconnect(engine: Engine, network: NetworkRequest, name: str) -> None:
+    if isinstance(engine, FakeEngine):
+        engine.containers[name].is_disconnected = True
+        return
+    command = ["docker", "network", "disconnect", "-f", network.name, name]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def test_container_whose_network_was_removed_does_not_start_and_says_why(

@@ -1,6 +1,7 @@
 """Containers that a door does not reach are replaced; their files are kept.
 
-They publish ports, as those from before decision 54 do, or are in a network from before a change of its settings.
+They publish ports, as those from before decision 54 do, are in a network from before a change of its settings, or were
+disconnected from their network.
 """
 
 from dataclasses import replace
@@ -20,13 +21,15 @@ from worker.sandboxes.container_spec import container_name, is_outdated
 from worker.sandboxes.reconciler import reconcile
 
 
-@pytest.fixture(params=["published", "elsewhere"])
+@pytest.fixture(params=["published", "elsewhere", "disconnected"])
 def old(request: pytest.FixtureRequest, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
     """A running sandbox with such a container."""
     sandbox_id = running(context, user)
     container = engine.containers[container_name(sandbox_id)]
     if request.param == "published":
         container.is_published = True
+    elif request.param == "disconnected":
+        container.is_disconnected = True
     else:
         container.request = replace(container.request, network=NetworkPlace("agent-workspace-former", "10.9.0.1"))
     engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")
