@@ -1,6 +1,7 @@
 """Work on a conversation besides its webhooks: messages, title, silent model, budget, deletion."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -87,17 +88,29 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     server = context.agent_server(sandbox, conversation_id=conversation.id)
     if server is None:
         return
+    _refresh_running(context, conversation, server)
+
+
+def _refresh_running(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:
+    """Check silence and budget first: a delivery that fails is retried without a max."""
+    seconds = check_silence(context, conversation)
+    _enforce_budget(server, conversation)
     if conversation.awaits_sandbox:
         deliver(context, conversation, server)
-    seconds = check_silence(context, conversation)
-    try:
-        _enforce_budget(server, conversation)
-        if not conversation.title_settled:
-            _update_title(context, server, conversation)
-    except AgentServerRefused as error:  # it would refuse a retry; the next webhook enqueues one
-        log.warning("not_refreshed", conversation=conversation.id, status=error.status)
+        _enforce_budget(server, conversation)  # the delivery has run the agent
+    if not conversation.title_settled:
+        _update_title(context, server, conversation)
     _reset_attempts(context, conversation)
     _requeue(seconds)
+
+
+@contextmanager
+def _tolerating_refusal(conversation: Conversation) -> Iterator[None]:
+    """Skip a request that the agent server refuses: it would refuse a retry, and the next webhook enqueues one."""
+    try:
+        yield
+    except AgentServerRefused as error:
+        log.warning("not_refreshed", conversation=conversation.id, status=error.status)
 
 
 def _delete_messages(context: WorkerContext, conversation: Conversation) -> None:
@@ -135,11 +148,14 @@ def _enforce_budget(server: AgentServer, conversation: Conversation) -> None:
     over = conversation.max_budget is not None and spent >= conversation.max_budget
     if over and conversation.execution_status == "running":
         log.info("budget_spent", conversation=conversation.id, spent=spent, budget=conversation.max_budget)
-        server.interrupt(conversation.id)
+        with _tolerating_refusal(conversation):
+            server.interrupt(conversation.id)
 
 
 def _update_title(context: WorkerContext, server: AgentServer, conversation: Conversation) -> None:
-    known = server.get_conversation(conversation.id)
+    known = None
+    with _tolerating_refusal(conversation):
+        known = server.get_conversation(conversation.id)
     title = clean_text(known.get("title"), MAX_TITLE_LENGTH) if known else None
     if title:
         _write_title(context, conversation, title)

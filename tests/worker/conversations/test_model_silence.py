@@ -11,6 +11,7 @@ from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import event_report
 from tests.factories import Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.conversations.message_delivery.messages import say
 from tests.worker.scenes import assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.conversations.model_silence import SILENT_SECONDS
@@ -68,6 +69,16 @@ def test_model_that_exceeds_its_timeout_is_named(
     assert str(found.execution_detail).startswith("no answer from the model openai/slow since ")
     assert found.updated_at > conversation.updated_at
     assert_at_rest(found)
+
+
+def test_silence_is_seen_while_a_message_can_not_be_delivered(
+    context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+) -> None:
+    store_events(context, conversation, ASKED, SILENT_SECONDS + 2)
+    say(context, user, conversation.id, "one")
+    server.refuse = {"send_message": httpx.Response(503)}
+    found = refreshed(context, conversation)
+    assert (found.execution_reason, found.awaits_sandbox) == ("model_silent", True)
 
 
 def test_model_that_has_some_time_left_is_checked_later(context: WorkerContext, conversation: Conversation) -> None:

@@ -20,10 +20,18 @@ from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
+from tests.worker.conversations.message_delivery.messages import assert_done, pending, said, say
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, set_desired
 from worker.context import MAX_IN_SANDBOX, WorkerContext
 from worker.conversations.refresh import MAX_TITLE_WAIT, refresh_conversation
 from worker.sandboxes.reconciler import reconcile
+
+OVER_BUDGET: dict[str, Any] = {
+    "max_budget": 1.0,
+    "metrics": {"accumulated_cost": 2.0},
+    "execution_status": "running",
+    "title_settled": True,
+}
 
 
 @pytest.fixture
@@ -168,6 +176,49 @@ class TestBudget:
         assert server.calls == (["interrupt"] if interrupted else [])
         assert (talk.execution_status == "paused") is interrupted
 
+    def test_budget_is_enforced_while_a_message_can_not_be_delivered(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+    ) -> None:
+        talk.execution_status = "running"
+        change(context, Conversation, conversation.id, **OVER_BUDGET)
+        say(context, user, conversation.id, "one")
+        server.refuse = {"send_message": httpx.Response(503)}
+        assert refreshed(context, conversation).due_at is not None
+        assert talk.execution_status == "paused"
+        assert len(pending(context)) == 1
+
+    def test_message_does_not_run_an_agent_that_has_spent_its_budget(
+        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        talk.execution_status = "running"
+        change(context, Conversation, conversation.id, **OVER_BUDGET)
+        say(context, user, conversation.id, "one")
+        refresh_conversation(context, conversation.id)
+        assert (said(talk), talk.execution_status) == (["one"], "paused")
+        assert_done(context, conversation.id)
+
+    @pytest.mark.parametrize("status", [400, 409])
+    def test_server_that_refuses_to_interrupt_gets_the_messages(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        status: int,
+    ) -> None:
+        change(context, Conversation, conversation.id, **OVER_BUDGET)
+        say(context, user, conversation.id, "one")
+        server.refuse = {"interrupt": httpx.Response(status, json={"detail": "no"})}
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == ["one"]
+        assert_done(context, conversation.id)
+
     @pytest.mark.parametrize(("status", "retried"), [(401, True), (400, False), (409, False)])
     @pytest.mark.parametrize("call", ["interrupt", "get_conversation"])
     def test_server_that_refuses_causes_no_failed_run(
@@ -181,8 +232,7 @@ class TestBudget:
         status: int,
         retried: bool,
     ) -> None:
-        over = {"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "running"}
-        change(context, Conversation, conversation.id, **(over if call == "interrupt" else {"title": "For now"}))
+        change(context, Conversation, conversation.id, **(OVER_BUDGET if call == "interrupt" else {"title": "For now"}))
         server.refuse = {call: httpx.Response(status, json={"detail": "no"})}
         found = refreshed(context, conversation)
         assert ((found.due_at is not None), found.attempt) == (retried, 0)
