@@ -73,6 +73,12 @@ def oldest_heartbeat() -> datetime:
     return now() - HEARTBEAT_LIMIT
 
 
+def is_lost(session: Session, node_id: str) -> bool:
+    """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
+    node = session.get(Node, node_id)
+    return node is not None and node.detail is not None
+
+
 def has_room(
     session: Session, spec_id: str, *, excluded: Collection[str] = frozenset(), for_pool: bool = False
 ) -> bool:
@@ -119,11 +125,12 @@ def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = Fal
 # --- sandboxes without a node, placed as soon as a node has room ----------------------------------------------------
 
 
-def find_waiting(session: Session, limit: int = 100) -> list[str]:
-    """Return the ids of the sandboxes that can be placed now, read without locks.
+def find_waiting(session: Session, own_node_id: str, limit: int = 100) -> list[str]:
+    """Return the ids of the sandboxes that `place_waiting` can place now, read without locks.
 
-    Sandboxes to be deleted come first: they need no room. Then come those of specs with room, oldest first: a spec
-    without room does not delay the others.
+    Sandboxes to be deleted come first: they need no room. They are left to other nodes while the calling worker's node
+    is lost: no worker could remove them before that node is back. Then come those of specs with room, oldest first: a
+    spec without room does not delay the others.
     """
     kinds = session.execute(select(Sandbox.spec_id, Sandbox.desired).where(*_waits()).distinct()).all()
     if not kinds:
@@ -131,7 +138,9 @@ def find_waiting(session: Session, limit: int = 100) -> list[str]:
     started = {spec_id for spec_id, desired in kinds if desired != Desired.DELETED}
     with_room = [spec_id for spec_id in started if has_room(session, spec_id)]
     starts = col(Sandbox.desired) != Desired.DELETED
-    can_be_placed = or_(~starts, col(Sandbox.spec_id).in_(with_room))
+    can_be_placed = and_(starts, col(Sandbox.spec_id).in_(with_room))
+    if not is_lost(session, own_node_id):
+        can_be_placed = or_(~starts, can_be_placed)
     found = select(Sandbox.id).where(*_waits(), can_be_placed).order_by(starts, col(Sandbox.created_at))
     return list(session.exec(found.limit(limit)).all())
 

@@ -130,12 +130,6 @@ def has_heartbeat(session: Session, node_id: str) -> bool:
     return node is not None and node.heartbeat_at > oldest_heartbeat()
 
 
-def is_lost(session: Session, node_id: str) -> bool:
-    """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
-    node = session.get(Node, node_id)
-    return node is not None and node.detail is not None
-
-
 def heartbeats(session: Session) -> dict[str, datetime]:
     """Return the last heartbeat of each node, except abandoned nodes without sandboxes."""
     placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, is_there())

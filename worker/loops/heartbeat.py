@@ -4,6 +4,7 @@ import structlog
 
 from shared import clock
 from shared.db.database import Session
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineError
@@ -78,7 +79,7 @@ def _reap_if_lost(context: WorkerContext, engine_id: str) -> set[str]:
     with context.database.reading() as session:
         # A container that is stale on this node's engine may be in use on another engine.
         node_registry.require_engine(session, context.settings.node, engine_id)
-        if not node_registry.is_lost(session, context.settings.node):
+        if not placement.is_lost(session, context.settings.node):
             return set()
     try:
         listed = list_names(context)

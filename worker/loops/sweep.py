@@ -25,7 +25,7 @@ def sweep(context: WorkerContext) -> None:
 def _place(context: WorkerContext) -> list[Job]:
     """Place each sandbox in its own transaction: while it locks the nodes, no other placement can run."""
     with context.database.reading() as session:
-        waiting = placement.find_waiting(session)
+        waiting = placement.find_waiting(session, context.settings.node)
     jobs: list[Job] = []
     for sandbox_id in waiting:
         due_at = after(context.shared.republish_seconds)

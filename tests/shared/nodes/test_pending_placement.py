@@ -40,7 +40,7 @@ def place(database: Database) -> str | None:
 def place_waiting_in(session: Session) -> list[tuple[str, str]]:
     found = [
         (row_id, placement.place_waiting(session, row_id, "own", due_at=now()))
-        for row_id in placement.find_waiting(session)
+        for row_id in placement.find_waiting(session, "own")
     ]
     return [(row_id, node_id) for row_id, node_id in found if node_id is not None]
 
@@ -244,7 +244,7 @@ def test_many_that_wait_for_room_delay_no_delete(database: Database, user: Perso
         make_sandbox(database, user, status=Status.STARTING, node_id=None)
     deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
     with database.reading() as session:
-        assert placement.find_waiting(session, limit=2) == [deleted.id]
+        assert placement.find_waiting(session, "own", limit=2) == [deleted.id]
 
 
 def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: Person) -> None:
@@ -256,7 +256,7 @@ def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user:
     with database.transaction() as session:
         session.add(NodeSpecBackoff(node_id="a", spec_id="broken/image:1", failures=3, backoff_until=until))
     with database.reading() as session:
-        assert placement.find_waiting(session, limit=2) == [waiting.id]
+        assert placement.find_waiting(session, "own", limit=2) == [waiting.id]
 
 
 def test_deletes_are_placed_before_starts(database: Database, user: Person) -> None:

@@ -12,11 +12,13 @@ from shared.ids import new_id
 from shared.leasing.leases import MAX_OF_OWNER
 from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.queue.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
-from shared.states import NodeStatus, Stage, Status
+from shared.states import Desired, NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
+from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import change, deliver, row, start
 from worker.context import WorkerContext
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
 
 
@@ -143,6 +145,44 @@ class TestPlacement:
         sweep(context)
         deliver(context)
         assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+class TestPlacementOfDeletes:
+    @pytest.fixture
+    def sandbox_id(self, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+        """A sandbox that was deleted before a node had room for it, while the engine of `node-a` is down."""
+        engine.down = True
+        send_heartbeat(context)
+        columns: dict[str, Any] = {"node_id": None, "desired": Desired.DELETED, "due_at": now()}
+        return make_sandbox(context.database, user, status=Status.STARTING, **columns).id
+
+    def test_another_node_takes_it(self, context: WorkerContext, other: WorkerContext, sandbox_id: str) -> None:
+        assert swept(context) == []
+        sweep(other)
+        deliver(other)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.node_id) == (Status.DELETED, "node-b")
+
+    def test_waits_for_the_only_node(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+        assert swept(context) == []
+        engine.down = False
+        send_heartbeat(context)
+        sweep(context)
+        deliver(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+
+    def test_cordoned_node_takes_it(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+        engine.down = False
+        change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
+        send_heartbeat(context)
+        assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
+
+    def test_starts_are_placed_on_other_nodes_meanwhile(
+        self, context: WorkerContext, other: WorkerContext, user: Person, sandbox_id: str
+    ) -> None:
+        started = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)
+        assert swept(context) == [StartSandbox(started.id, other.settings.node)]
+        assert row(context, Sandbox, sandbox_id).node_id is None
 
 
 def test_expired_stored_responses_are_deleted(context: WorkerContext, user: Person) -> None:
