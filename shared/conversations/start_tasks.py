@@ -120,7 +120,7 @@ def advance(
     reason: Reason | None = None,
     detail: str | None = None,
 ) -> None:
-    """Record the stage that begins now, under the caller's lease.
+    """Record the stage that begins now, under the caller's lease. A repeated stage is no change that its owner sees.
 
     Raises:
         LeaseLost: another worker owns the row now; nothing was written.
@@ -129,16 +129,18 @@ def advance(
     """
     if stage not in STAGE_MOVES[task.stage]:
         raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
-    values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
+    values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail}
+    values |= {"updated_at": now()} if stage != task.stage else {}
     if stage == Stage.ERROR:
         values["secrets"] = None  # a started conversation needs its secrets for redaction; a failed one does not
     [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
     if task.cancelled_at is not None and stage != Stage.ERROR:
         raise Cancelled(f"start task {task.id} is cancelled")
-    if stage != task.stage:
-        metrics.observe_stage(task.stage, values["updated_at"] - task.updated_at)
-        if stage == Stage.READY:
-            metrics.observe_stage("total", values["updated_at"] - task.created_at)
+    if stage == task.stage:
+        return
+    metrics.observe_stage(task.stage, values["updated_at"] - task.updated_at)
+    if stage == Stage.READY:
+        metrics.observe_stage("total", values["updated_at"] - task.created_at)
     task.stage, task.updated_at = stage, values["updated_at"]
     change_recorder.record_change(session, task)
     if stage == Stage.ERROR:

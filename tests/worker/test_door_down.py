@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 from shared.agent_server.errors import DoorUnavailable
+from shared.changes import change_feed
+from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
@@ -13,6 +15,7 @@ from tests.factories import DOOR, NODE_ID, Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
     ask,
+    change,
     claim,
     configure,
     deliver,
@@ -26,6 +29,7 @@ from worker.agent_server.transport import find_door_trouble, open_client
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
+from worker.lease_runner import UNAVAILABLE_SECONDS
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
@@ -140,6 +144,30 @@ def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut
     start_conversation(context, task_id)
     deliver(context)
     assert row(context, StartTask, task_id).stage == Stage.READY
+
+
+def test_start_of_a_conversation_that_waits_for_the_door_is_retried_seldom_and_shows_no_changes(
+    context: WorkerContext, shut: WorkerContext, user: Person
+) -> None:
+    configure(context, user)
+    task_id = ask(context, user, running(context, user))
+    start_conversation(shut, task_id)
+    waiting, before = row(context, StartTask, task_id), last_change(context, user)
+    for _ in range(TIMES):
+        change(context, StartTask, task_id, due_at=now())
+        earliest = after(UNAVAILABLE_SECONDS)
+        start_conversation(shut, task_id)
+        found = row(context, StartTask, task_id)
+        assert found.due_at is not None
+        assert found.due_at >= earliest
+    assert (found.stage, found.updated_at) == (waiting.stage, waiting.updated_at)
+    assert last_change(context, user) == before
+
+
+def last_change(context: WorkerContext, user: Person) -> int:
+    """The number of the newest entry in the user's change feed."""
+    with context.database.reading() as session:
+        return change_feed.last(session, [user.id])[user.id]
 
 
 def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_port: int) -> None:

@@ -33,7 +33,7 @@ from worker.context import LaneJob, WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
-from worker.lease_runner import Retry, run_leased, taking_place
+from worker.lease_runner import UNAVAILABLE_SECONDS, Retry, run_leased, taking_place
 from worker.workspace.git_remotes import install_logins
 from worker.workspace.setup import (
     Project,
@@ -263,7 +263,7 @@ class ConversationStart:
     def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
         """Retry: the sandbox may have a new URL, or another sandbox its old URL. Retries for the door have no max."""
         if isinstance(error, DoorUnavailable):
-            raise Retry(str(error), counts=False) from None
+            raise Retry(str(error), seconds=UNAVAILABLE_SECONDS, counts=False) from None
         if self._task.attempt + 1 < self._context.settings.max_attempts and time.monotonic() < self._ends_at:
             raise Retry(str(error)) from None
         self._fail(Reason(error.reason), str(error))
