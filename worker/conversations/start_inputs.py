@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_reports import MAX_MODEL_LENGTH
+from shared.json_documents import clean_text
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.redaction import Redact, redacting
 from shared.states import PAUSING, Desired, Reason, Status
@@ -56,7 +58,8 @@ class StartInputs:
             git_provider=request.get("git_provider"),
             trigger=request.get("trigger"),
             pr_number=request.get("pr_number") or [],
-            llm_model=self.agent.requested_model or self.agent.settings.llm_model,
+            # Settings from before the max length may have a longer name.
+            llm_model=clean_text(self.agent.requested_model or self.agent.settings.llm_model, MAX_MODEL_LENGTH),
             max_budget=self.max_budget,
             working_dir=self.agent.working_dir,
         )

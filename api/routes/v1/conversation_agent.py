@@ -25,7 +25,9 @@ from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.responses import Hooks, Skills
 from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_reports import MAX_MODEL_LENGTH
 from shared.errors import Invalid
+from shared.json_documents import clean_text
 from shared.models import Conversation
 from shared.states import Status
 from shared.users import llm_profile_store, settings_store
@@ -109,5 +111,7 @@ def _read_profile(context: Context, user_id: str, name: str) -> Llm:
 
 
 def _record(context: Context, conversation: Conversation, model: str | None) -> None:
+    # Profiles from before the max length may have a longer name.
+    values = {"llm_model": clean_text(model, MAX_MODEL_LENGTH)}
     with context.database.transaction() as session:
-        conversation_queries.change(session, conversation.id, conversation.owner_id, {"llm_model": model})
+        conversation_queries.change(session, conversation.id, conversation.owner_id, values)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
-from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
+from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, ModelName, Strict, Text, Value, check_names
 from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape, McpPatch
 from api.schemas.v1.secrets import CustomSecretInfo
 from shared.users.mcp_changes import Additions, Patch
@@ -81,7 +81,7 @@ class SettingsUpdate(Strict):
     max_iterations: Count | None = None
     security_analyzer: Analyzer | None = None
     confirmation_mode: bool | None = None
-    llm_model: Text | None = None
+    llm_model: ModelName | None = None
     llm_api_key: Key | None = None
     llm_base_url: BaseUrl | None = None
     remote_runtime_resource_factor: Count | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from api.schemas.v1.fields import BaseUrl, Count, Key, Line, Strict, Text
+from api.schemas.v1.fields import BaseUrl, Count, Key, Line, ModelName, Strict, Text
 from api.schemas.v1.mcp import HeaderChanges, McpChanges
 from shared.json_documents import check_texts
 
@@ -26,7 +26,7 @@ Document = Annotated[dict[str, Any], BeforeValidator(_check_document)]
 class LlmConfig(Strict):
     """How the agent calls a model. Null selects the default. A secret that is null or masked stays unchanged."""
 
-    model: Text | None = None
+    model: ModelName | None = None
     api_key: Key | None = None
     base_url: BaseUrl | None = None
     auth_type: Literal["api_key"] | None = None

@@ -20,6 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from shared.conversations.webhook_reports import MAX_MODEL_LENGTH
 from shared.states import Stage
 from shared.users.secrets import MAX_VALUE_BYTES, check_form, check_requested
 
@@ -143,6 +144,8 @@ def _none_if_blank(value: Any) -> Any:
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
 # One line: it ends up in a header, a command or a commit.
 Line = Annotated[str, Field(max_length=320, pattern=r"^[^\x00-\x1f\x7f]*$")]
+# A longer name fits into no conversation's row.
+ModelName = Annotated[str, Field(max_length=MAX_MODEL_LENGTH)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 # An empty URL means none.
 BaseUrl = Annotated[Text, AfterValidator(_check_base_url)]

@@ -20,6 +20,7 @@ from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import (
     BlankIsNone,
     BranchName,
+    ModelName,
     RepositoryName,
     ShortText,
     StartTaskStatus,
@@ -122,7 +123,8 @@ class StartRequestInfo(BaseModel):
     system_message_suffix: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
     # V1's callbacks inside the server: accepted, and not stored.
     processors: None = None
-    llm_model: Annotated[ShortText | None, BlankIsNone] = None
+    # Not checked: one inherited from a parent is what the parent's sandbox or an older setting says.
+    llm_model: str | None = None
     agent_profile_id: str | None = Field(default=None, max_length=256)
     selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
     # Not checked: a branch inherited from a parent is what the parent's sandbox reports.
@@ -144,6 +146,7 @@ class StartRequest(StartRequestInfo):
     """V1's AppConversationStartRequest. `{}` is valid, and unknown fields are ignored."""
 
     processors: Annotated[None, BeforeValidator(lambda _: None)] = None
+    llm_model: Annotated[ModelName | None, BlankIsNone] = None
     selected_branch: Annotated[BranchName | None, BlankIsNone] = None
     secrets: Secrets | None = None
 
