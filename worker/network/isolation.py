@@ -89,7 +89,7 @@ class NetworkIsolation:
         self._intact = False
         # This process has written the rules before: if they are missing, something else removed them.
         self._written = False
-        # The rules as last read, with this process's changes since. This is a cache: each resync reads the rules again.
+        # A cache of the rules as last read, with this process's changes since. Missing rules are written back from it.
         self._known = Allowed()
         # Addresses that were changed while a resync was deriving the rules: that resync leaves them to the next one.
         self._touched: set[str] = set()
@@ -198,10 +198,11 @@ class NetworkIsolation:
         """
         before = self._problem
         try:
+            found = self._read_rules()
             if not self._intact:
                 self._require_free_network()
             self._parts.engine.ensure_network(self._parts.network)
-            self._compare()
+            self._compare(found)
             if (problem := self.find_route_problem()) is not None:
                 raise Invalid(problem)
         except (FirewallError, EngineRefused, Invalid, OSError) as error:
@@ -213,33 +214,41 @@ class NetworkIsolation:
         return self._problem != before
 
     def _require_free_network(self) -> None:
-        place = self._parts.place
-        if (conflict := find_conflict(place)) is not None:
-            raise Invalid(
-                f"AW_SANDBOX_ADDRESSES is {place.network}, and this machine has a route to {conflict}: set another one"
-            )
+        if (conflict := find_conflict(self._parts.place)) is not None:
+            place = f"AW_SANDBOX_ADDRESSES is {self._parts.place.network}"
+            raise Invalid(f"{place}, and this machine has a route to {conflict}: set another one")
 
-    def _compare(self) -> None:
+    def _read_rules(self) -> Allowed | None:
+        """Read the rules. Missing ones are written back at once: the database and the engine may be away for long."""
         # The firewall is read first, so that elements that jobs add meanwhile are neither seen nor removed.
         with self._lock:
             self._touched.clear()
         found = self._parts.firewall.read()
-        if found is None and self._written:
-            self._close("the network rules were missing or changed; they are written again")
+        if found is not None or not self._written:
+            return found
+        self._close("the network rules were missing or changed; they are written again")
+        with self._lock:
+            self._write(self._known)
+            return self._known
+
+    def _compare(self, found: Allowed | None) -> None:
         access = self._derive()
         wanted = access.allowed
         with self._lock:
             self._parts.proxy.compare(access.proxied, self._touched)
             if found is None:
-                self._parts.firewall.write(wanted)
-                self._known = wanted
-                log.info("network_rules_written", bridge=self._parts.place.bridge, sandboxes=len(wanted.sandboxes))
+                self._write(wanted)
             else:
                 touched = frozenset(self._touched)
                 change = RulesChange(_without(wanted - found, touched), _without(found - wanted, touched))
                 self._correct(found, change)
                 self._known = _without((found - change.remove) | change.add, touched) | self._known.of(touched)
             self._written = self._intact = True
+
+    def _write(self, allowed: Allowed) -> None:
+        self._parts.firewall.write(allowed)
+        self._known = allowed
+        log.info("network_rules_written", bridge=self._parts.place.bridge, sandboxes=len(allowed.sandboxes))
 
     def _correct(self, found: Allowed, change: RulesChange) -> None:
         try:
