@@ -209,6 +209,8 @@ class WorkerContext:
     waiting_checks: set[str] = field(default_factory=set)
     # Ids of the sandboxes that moved to other nodes, and whose containers the engine did not remove.
     unreaped: set[str] = field(default_factory=set)
+    # When the engine last failed to pause or remove these containers, by name and the monotonic clock.
+    failed_at: dict[str, float] = field(default_factory=dict)
     # The network of this node's sandboxes.
     network: Isolation = field(default_factory=NoIsolation)
     # Checks whether this machine can take new sandboxes. For slower checks, these return the last result of a loop.

@@ -21,7 +21,7 @@ def follow_events(context: WorkerContext) -> None:
     changes = context.engine.follow(context.installation)
     try:
         resync(context)
-    except EngineError as error:  # a slow list, or a removal that hangs: the next resync follows soon
+    except EngineError as error:  # a slow list: the next resync follows soon
         log.warning("not_compared", node=context.settings.node, error=str(error))
     log.info("following_events", node=context.settings.node)
     for name in changes:

@@ -9,7 +9,8 @@ from shared.db.database import StoreConflict
 from shared.models import UnknownContainer
 from shared.sandboxes import quarantine
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
+from worker.engine.protocol import ContainerState, ContainerSummary
+from worker.loops.attempts import attempt_each
 
 log = structlog.get_logger()
 
@@ -40,13 +41,13 @@ def pause_running(context: WorkerContext, found: Iterable[ContainerSummary | Non
 
     A paused container loses nothing if its row returns.
     """
-    for item in found:
-        if item is not None and item.state == ContainerState.RUNNING:
-            log.warning("pausing_container_without_row", container=item.name, node=context.settings.node)
-            try:
-                context.engine.pause(item.name)
-            except (EngineRefused, EngineFailing) as error:
-                log.warning("unknown_not_paused", container=item.name, error=str(error))
+
+    def pause(name: str) -> None:
+        log.warning("pausing_container_without_row", container=name, node=context.settings.node)
+        context.engine.pause(name)
+
+    names = [item.name for item in found if item is not None and item.state == ContainerState.RUNNING]
+    attempt_each(context, names, pause, "unknown_not_paused")
 
 
 def _keep(context: WorkerContext, names: Collection[str]) -> Sequence[UnknownContainer]:
@@ -59,11 +60,10 @@ def _keep(context: WorkerContext, names: Collection[str]) -> Sequence[UnknownCon
 
 
 def _remove(context: WorkerContext, rows: Iterable[UnknownContainer]) -> None:
+    def remove(name: str) -> None:
+        log.warning("removing_unknown", container=name)
+        context.engine.remove(name)
+
     kept_for = timedelta(seconds=context.settings.quarantine_seconds)
     removable = [row.name for row in rows if quarantine.may_be_removed(row, kept_for)]
-    for name in removable[:MAX_REMOVALS]:
-        log.warning("removing_unknown", container=name)
-        try:
-            context.engine.remove(name)
-        except (EngineRefused, EngineFailing) as error:
-            log.warning("unknown_not_removed", container=name, error=str(error))
+    attempt_each(context, removable, remove, "unknown_not_removed", most=MAX_REMOVALS)

@@ -9,7 +9,8 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, ContainerSummary, EngineFailing, EngineRefused
+from worker.engine.protocol import ContainerState, ContainerSummary
+from worker.loops.attempts import attempt_each, forget_others
 from worker.loops.quarantine import pause_running, quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.stale_containers import reap_stale
@@ -50,6 +51,7 @@ def resync(context: WorkerContext) -> None:
             replace_container(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
+    forget_others(context, {*listed, *volumes, *unlabelled})
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
     # In each resync, because a worker that stalled during an action may create such a container later.
@@ -96,16 +98,12 @@ def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
     """Remove the containers of deleted sandboxes. Returns the stored status of each known sandbox, by these names."""
     with context.database.reading() as session:
         statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
-    for sandbox_id, status in statuses.items():
-        if status == Status.DELETED:
-            _remove(context, sandbox_id)
-    return {container_name(sandbox_id): status for sandbox_id, status in statuses.items()}
+    explained = {container_name(sandbox_id): status for sandbox_id, status in statuses.items()}
 
+    def remove(name: str) -> None:
+        log.warning("reaping", container=name)
+        context.engine.remove(name)
 
-def _remove(context: WorkerContext, sandbox_id: str) -> None:
-    """Remove a container. If the engine can't, this delays neither the removal of other containers nor the events."""
-    log.warning("reaping", sandbox=sandbox_id)
-    try:
-        context.engine.remove(container_name(sandbox_id))
-    except (EngineRefused, EngineFailing) as error:
-        log.warning("not_reaped", sandbox=sandbox_id, error=str(error))
+    deleted = [name for name, status in explained.items() if status == Status.DELETED]
+    attempt_each(context, deleted, remove, "not_reaped")
+    return explained

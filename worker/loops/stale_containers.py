@@ -6,7 +6,8 @@ import structlog
 
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
-from worker.engine.protocol import EngineError, EngineFailing, EngineRefused
+from worker.engine.protocol import EngineError
+from worker.loops.attempts import has_responded
 from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()
@@ -57,6 +58,6 @@ def _reap(context: WorkerContext, sandbox_id: str) -> bool:
     except EngineError as error:
         log.warning("stale_container_not_reaped", sandbox=sandbox_id, error=str(error))
         context.unreaped.add(sandbox_id)
-        return isinstance(error, EngineRefused | EngineFailing)
+        return has_responded(error)
     context.unreaped.discard(sandbox_id)
     return True

@@ -1,6 +1,8 @@
 """Warm pools: missing warm sandboxes are created, useless ones are removed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+import structlog
 
 from shared.clock import after
 from shared.models import Sandbox
@@ -9,8 +11,11 @@ from shared.warm_pool import pool as warm_pool
 from shared.warm_pool.pool import Pooled
 from shared.warm_pool.start import SandboxStart
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerSummary
+from worker.engine.protocol import ContainerSummary, EngineError
+from worker.loops.attempts import has_responded
 from worker.sandboxes.container_spec import container_name
+
+log = structlog.get_logger()
 
 
 def reconcile_pools(context: WorkerContext) -> None:
@@ -39,12 +44,25 @@ def remove_outdated(context: WorkerContext, listed: Mapping[str, ContainerSummar
     """
     with context.database.reading() as session:
         found = {warm for warm in warm_pool.on_node(session, context.settings.node) if _container(warm) in listed}
-    images = {spec_id: context.engine.find_image(spec_id) for spec_id in {warm.spec_id for warm in found}}
-    outdated = [warm.id for warm in found if images[warm.spec_id] not in (None, listed[_container(warm)].image)]
+    images = _find_images(context, {warm.spec_id for warm in found})
+    outdated = [warm.id for warm in found if images.get(warm.spec_id) not in (None, listed[_container(warm)].image)]
     if outdated:
         with context.database.transaction() as session:
             removed = warm_pool.retire(session, outdated, due_at=after(context.shared.republish_seconds))
         context.publisher.publish(*map(_deletion, removed))
+
+
+def _find_images(context: WorkerContext, spec_ids: Collection[str]) -> dict[str, str | None]:
+    """The ids of the specs' images, as far as the engine responds."""
+    found: dict[str, str | None] = {}
+    for spec_id in sorted(spec_ids):
+        try:
+            found[spec_id] = context.engine.find_image(spec_id)
+        except EngineError as error:  # the rest of the resync does not depend on images
+            log.warning("image_not_inspected", image=spec_id, error=str(error))
+            if not has_responded(error):
+                break
+    return found
 
 
 def _container(warm: Pooled) -> str:

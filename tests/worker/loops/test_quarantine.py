@@ -14,7 +14,7 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.engine.contents import put, stray
 from tests.worker.scenes import another, deliver, row
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused
+from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
 from worker.loops.quarantine import MAX_REMOVALS
 from worker.loops.resync import resync
 
@@ -150,7 +150,7 @@ def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, use
     assert (found.status, found.reason) == (Status.PAUSED, Reason.PAUSED_OUTSIDE)
 
 
-@pytest.mark.parametrize("error", [EngineRefused, EngineFailing])
+@pytest.mark.parametrize("error", [EngineRefused, EngineFailing, EngineUnavailable])
 def test_container_that_can_not_be_paused_or_removed_delays_no_other(
     context: WorkerContext, user: Person, engine: FakeEngine, error: type[EngineError]
 ) -> None:

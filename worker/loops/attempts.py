@@ -1,0 +1,56 @@
+"""Calls to an engine for one container after the other, some of which it may never answer."""
+
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from worker.context import WorkerContext
+from worker.engine.protocol import EngineError, EngineFailing, EngineRefused
+
+log = structlog.get_logger()
+
+# After this many calls without a response the others wait for the next turn: it may be the engine that is away.
+# The first one alone may be due to its container, and delays no other.
+MAX_SILENT = 2
+
+
+def attempt_each(
+    context: WorkerContext, names: Iterable[str], call: Callable[[str], None], failure: str, *, most: int | None = None
+) -> None:
+    """Call the engine for each of these containers. One whose last call failed comes after all others.
+
+    Args:
+        context: remembers which calls failed.
+        names: of the containers.
+        call: makes one call.
+        failure: the log event of a call that fails.
+        most: max number of calls.
+    """
+    silent = 0
+    for name in _in_turn(context, names)[:most]:
+        try:
+            call(name)
+        except EngineError as error:
+            log.warning(failure, container=name, error=str(error))
+            context.failed_at[name] = time.monotonic()
+            silent += not has_responded(error)
+        else:
+            context.failed_at.pop(name, None)
+        if silent == MAX_SILENT:
+            return
+
+
+def has_responded(error: EngineError) -> bool:
+    """Whether the engine has responded, with an error."""
+    return isinstance(error, EngineRefused | EngineFailing)
+
+
+def forget_others(context: WorkerContext, listed: set[str]) -> None:
+    """Forget the failed calls for containers that the engine no longer lists."""
+    for name in set(context.failed_at) - listed:
+        context.failed_at.pop(name, None)
+
+
+def _in_turn(context: WorkerContext, names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (context.failed_at.get(name, 0.0), name))
