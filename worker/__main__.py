@@ -33,7 +33,7 @@ from shared.queue.broker import Publisher
 from shared.queue.jobs import queues_of
 from shared.reasons import more
 from shared.settings import Settings
-from worker.agent_server.transport import find_door_trouble, open_client
+from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import JobConsumer
 from worker.context import Lane, LongRuns, WorkerContext
@@ -43,6 +43,7 @@ from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
+from worker.loops.door_check import DoorCheck
 from worker.loops.engine_events import follow_events
 from worker.loops.failover import NodeFailureDetector
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
@@ -98,9 +99,9 @@ def main() -> None:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-its-engine-or-its-name')}") from None
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
-    monitor = open_monitor(context)
-    context.impairment_checks.extend([monitor.find_cut_off, partial(find_unreaped, context)])
-    periodic_tasks = make_periodic_tasks(context, monitor)
+    monitor, door = open_monitor(context), DoorCheck(context.http, settings.door_url)
+    context.impairment_checks.extend([door.find_trouble, monitor.find_cut_off, partial(find_unreaped, context)])
+    periodic_tasks = make_periodic_tasks(context, monitor, door)
     for task in periodic_tasks:
         task.start()
     process = os.environ.get("PROCESS", "worker")
@@ -156,7 +157,6 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     vault = Vault(shared.vault_keys)
     network = make_network(shared, settings, installation, database, vault, engine)
-    http = open_client(open_access(vault, shared.door_ca))
     return WorkerContext(
         shared=shared,
         settings=settings,
@@ -165,7 +165,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         engine=engine,
         publisher=Publisher(celery),
         renewer=LeaseRenewer(reserve, owner, settings.lease_seconds),
-        http=http,
+        http=open_client(open_access(vault, shared.door_ca)),
         status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
         installation=installation,
@@ -176,11 +176,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         pulls=SharedCalls(),
         network=network,
         node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
-        impairment_checks=[
-            lambda: network.impairment,
-            partial(find_door_trouble, http, settings.door_url),
-            vault.find_trouble,
-        ],
+        impairment_checks=[lambda: network.impairment, vault.find_trouble],
     )
 
 
@@ -215,13 +211,14 @@ def make_network(
     )
 
 
-def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
+def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor, door: DoorCheck) -> list[PeriodicTask]:
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings, detector = context.settings, NodeFailureDetector(context)
     send = partial(send_heartbeat_or_exit, replace(context, database=context.renewer.database), detector)
     heartbeat = PeriodicTask("heartbeat", settings.heartbeat_seconds, send)
     return [
         PeriodicTask("network", settings.resync_seconds, lambda: refresh_network(context, heartbeat)),
+        PeriodicTask("door", settings.heartbeat_seconds, lambda: check_door(door, heartbeat)),
         heartbeat,
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor, detector),
@@ -231,6 +228,12 @@ def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> lis
 def refresh_network(context: WorkerContext, heartbeat: PeriodicTask) -> None:
     """Compare and correct the network rules. If that closes or opens the node, send a heartbeat immediately."""
     if context.network.refresh():
+        heartbeat.wake()
+
+
+def check_door(door: DoorCheck, heartbeat: PeriodicTask) -> None:
+    """Check the node's door. If it goes away or is back, send a heartbeat immediately."""
+    if door.run():
         heartbeat.wake()
 
 

@@ -25,11 +25,12 @@ from tests.worker.scenes import (
     start,
     warm,
 )
-from worker.agent_server.transport import find_door_trouble, open_client
+from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.lease_runner import UNAVAILABLE_SECONDS
+from worker.loops.door_check import DoorCheck
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
@@ -173,7 +174,9 @@ def last_change(context: WorkerContext, user: Person) -> int:
 def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_port: int) -> None:
     url = f"http://127.0.0.1:{unused_port}"
     with open_client(DOOR) as http:
-        send_heartbeat(replace(context, impairment_checks=[lambda: find_door_trouble(http, url)]))
+        door = DoorCheck(http, url)
+        assert door.run()
+    send_heartbeat(replace(context, impairment_checks=[door.find_trouble]))
     found = row(context, Node, NODE_ID)
     assert found.impaired_reason == f"the node's door does not respond: ConnectError ({url})"
     assert found.closed_reason is None

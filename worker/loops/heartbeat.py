@@ -36,6 +36,8 @@ def send_heartbeat(context: WorkerContext) -> None:
     except EngineError as error:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
         problem = f"the engine does not respond: {error}"
+    # No lock of the database waits for a check.
+    closed, impaired = context.check_node(), context.find_impairment()
     with context.database.transaction() as session:
         if problem and _is_other_workers(context, session):
             return
@@ -44,8 +46,8 @@ def send_heartbeat(context: WorkerContext) -> None:
             settings.node,
             capacity=settings.node_capacity,
             problem=problem,
-            closed_reason=context.check_node(),
-            impaired_reason=context.find_impairment(),
+            closed_reason=closed,
+            impaired_reason=impaired,
             disk_kind=disk_kind,
             runtimes=runtimes,
             engine_id=engine_id,

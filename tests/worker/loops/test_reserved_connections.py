@@ -11,17 +11,20 @@ from tests.worker.scenes import change, punctuated, row
 from worker.__main__ import make_context, make_periodic_tasks
 from worker.celery_app import app
 from worker.context import WorkerContext
+from worker.loops.door_check import DoorCheck
 from worker.loops.health_monitor import LivenessMonitor
 from worker.settings import WorkerSettings
 
 
-def test_heartbeat_needs_no_connection_of_the_jobs(context: WorkerContext, monitor: LivenessMonitor) -> None:
+def test_heartbeat_needs_no_connection_of_the_jobs(
+    context: WorkerContext, monitor: LivenessMonitor, door: DoorCheck
+) -> None:
     def wait_in_vain() -> None:
         raise StoreTimeout("too many transactions are under way")
 
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     crowded, database = punctuated(context, 0, wait_in_vain)
-    [heartbeat] = (task for task in make_periodic_tasks(crowded, monitor) if task._thread.name == "heartbeat")
+    [heartbeat] = (task for task in make_periodic_tasks(crowded, monitor, door) if task._thread.name == "heartbeat")
     heartbeat._function()
     assert database.passed == 0
     assert row(context, Node, NODE_ID).heartbeat_at > now() - timedelta(seconds=30)

@@ -10,7 +10,7 @@ from shared.clock import after, now
 from shared.errors import Conflict
 from shared.models import Node, Sandbox
 from shared.states import Desired, NodeStatus, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import status_of
 from tests.worker.scenes import another, assert_at_rest, change, deliver, row, running, set_desired
@@ -92,3 +92,19 @@ def test_worker_continues_once_its_engine_responds(context: WorkerContext, user:
     found = row(context, Sandbox, sandbox_id)
     assert found.status == Status.PAUSED
     assert_at_rest(found)
+
+
+def test_checks_of_a_heartbeat_lock_nothing(misled: WorkerContext) -> None:
+    """A check may wait for the engine that does not respond. On SQLite, all writers wait for one lock."""
+    with misled.database.transaction() as session:
+        session.delete(session.get_one(Node, NODE_ID))
+    written: list[Person] = []
+
+    def write() -> None:
+        written.append(make_person(misled.database, f"user-{len(written)}"))
+
+    for checks in (misled.node_checks, misled.impairment_checks):
+        checks.append(write)
+    send_heartbeat(misled)
+    assert len(written) == 2
+    assert status_of(misled) == NodeStatus.LOST

@@ -21,6 +21,7 @@ from tests.rows import all_rows
 from tests.worker.scenes import another, change, row, running, start
 from worker.__main__ import await_right_clock, make_periodic_tasks
 from worker.context import WorkerContext
+from worker.loops.door_check import DoorCheck
 from worker.loops.health_monitor import open_monitor
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import unless_clock_is_wrong
@@ -75,13 +76,13 @@ def test_periodic_tasks_do_nothing_until_the_clock_is_right(context: WorkerConte
 
 
 def test_no_periodic_task_touches_store_or_engine(
-    context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
+    context: WorkerContext, user: Person, engine: FakeEngine, door: DoorCheck, seconds: int
 ) -> None:
     start(context, user)
     before = all_rows(context.database)
     follow_database(context.database)
     with time_machine.travel(after(seconds)):
-        for task in make_periodic_tasks(context, open_monitor(context)):
+        for task in make_periodic_tasks(context, open_monitor(context), door):
             task._function()
     assert all_rows(context.database) == before
     assert engine.calls == []

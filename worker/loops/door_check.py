@@ -1,0 +1,23 @@
+"""Check of the node's door, which its heartbeats report and do not wait for."""
+
+import httpx
+
+from worker.agent_server.transport import find_door_trouble
+
+
+class DoorCheck:
+    """The last result of a check of the door. A check may take seconds."""
+
+    def __init__(self, http: httpx.Client, url: str) -> None:
+        """Check the door at this URL with this client. The door counts as usable before the first check."""
+        self._http, self._url = http, url
+        self._trouble: str | None = None
+
+    def find_trouble(self) -> str | None:
+        """Return why the door can't be used, as of the last check; None: it can."""
+        return self._trouble
+
+    def run(self) -> bool:
+        """Check the door. Returns whether the result of `find_trouble` has changed from trouble to none, or back."""
+        before, self._trouble = self._trouble, find_door_trouble(self._http, self._url)
+        return (before is None) != (self._trouble is None)
