@@ -21,7 +21,7 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
 from tests.worker.scenes import another, ask, assert_failed, change, configure, row, set_desired
-from worker.agent_server import transport
+from worker.agent_server import door_names, transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
@@ -178,7 +178,7 @@ def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: Person,
 
 def test_server_that_accepts_no_connections_times_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress is marked while a connection is opened, so the connect timeout is short for every request."""
-    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(door_names, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as queue, open_client(DOOR) as http:
         for _ in range(4):
             waiting = queue.enter_context(socket.socket())

@@ -19,7 +19,6 @@ import httpx
 from shared.agent_server.door import ERROR_HEADER, DoorAccess, DoorError, error_in, is_door_path
 from shared.agent_server.errors import DoorUnavailable
 from shared.agent_server.limits import (
-    CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
     MAX_BYTES,
     count_read,
@@ -29,6 +28,7 @@ from shared.agent_server.limits import (
 from shared.agent_server.responses import Answer, ResponseReader
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options
 from shared.observability import correlation
+from worker.agent_server.door_names import NameBackend
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
@@ -256,7 +256,7 @@ def _unavailable(error: Exception) -> DoorUnavailable:
     return DoorUnavailable(f"the node's door does not respond: {type(error).__name__}")
 
 
-class _CancellableBackend(httpcore.SyncBackend):
+class _CancellableBackend(NameBackend):
     def connect_tcp(
         self,
         host: str,
@@ -265,8 +265,7 @@ class _CancellableBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(_ends(timeout), httpcore.PoolTimeout)  # if no time is left, the door is not at fault
-        seconds = min(left, CONNECT_SECONDS)
+        seconds = _left(_ends(timeout), httpcore.PoolTimeout)  # if no time is left, the door is not at fault
         return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 
 
