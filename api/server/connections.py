@@ -174,6 +174,16 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
+    def start_read_deadline(self) -> None:
+        """Start the deadline. Until the client has read, the connection may be closed to make room for another."""
+        super().start_read_deadline()
+        self.slow.add_unread(self)
+
+    def cancel_read_deadline(self) -> None:
+        """Cancel the deadline: the client reads, or the connection is closed."""
+        super().cancel_read_deadline()
+        self.slow.remove_unread(self)
+
     def resume_writing(self) -> None:
         """Note that the client reads what it gets: the connection may be idle now."""
         super().resume_writing()
@@ -188,9 +198,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         """Close the connection, with a 408 if a response can still be sent."""
         self._forget()
         self.connections.discard(self)
-        if self.transport.is_closing():
-            return
-        if self._can_respond():
+        if self._can_respond() and not self.transport.is_closing():
             self.transport.write(timeout_response(detail))
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

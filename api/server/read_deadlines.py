@@ -1,8 +1,12 @@
 """The deadline of a client that does not read what the server sends it."""
 
 import asyncio
+import math
 
 from api.server.limits import ConnectionLimits
+
+# A client that has waited less may only have paused for a moment.
+MOMENT_SECONDS = 1.0
 
 
 class ReadDeadline(asyncio.Protocol):
@@ -15,6 +19,17 @@ class ReadDeadline(asyncio.Protocol):
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     _read_check: asyncio.TimerHandle | None = None
+    # The bytes that were unread when the deadline was started, and the time.
+    _unread = 0
+    _unread_since = 0.0
+
+    @property
+    def read_rate(self) -> float:
+        """The bytes per second that the client has read since the deadline was started; infinite for a moment."""
+        seconds = self.loop.time() - self._unread_since
+        if seconds < MOMENT_SECONDS:
+            return math.inf
+        return (self._unread - self.transport.get_write_buffer_size()) / seconds
 
     def pause_writing(self) -> None:
         """Start the deadline."""
@@ -36,8 +51,8 @@ class ReadDeadline(asyncio.Protocol):
     def start_read_deadline(self) -> None:
         """Abort the connection if the client reads too little from now on."""
         if self._read_check is None:
-            unread = self.transport.get_write_buffer_size()
-            self._read_check = self.loop.call_later(self.limits.read_period, self._check_reader, unread)
+            self._unread, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
+            self._read_check = self.loop.call_later(self.limits.read_period, self._check_reader)
 
     def cancel_read_deadline(self) -> None:
         """Cancel the deadline, if one is running."""
@@ -45,10 +60,10 @@ class ReadDeadline(asyncio.Protocol):
             self._read_check.cancel()
             self._read_check = None
 
-    def _check_reader(self, unread: int) -> None:
+    def _check_reader(self) -> None:
         self._read_check = None
         due = self.limits.read_bytes_per_second * self.limits.read_period
-        if self.transport.get_write_buffer_size() > max(0, unread - due):
+        if self.transport.get_write_buffer_size() > max(0, self._unread - due):
             self.transport.abort()
         else:
             self.start_read_deadline()

@@ -26,7 +26,7 @@ WEBHOOK = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Read the body, and respond; a path below /large has a response of 32 MB."""
+    """Read the body, and respond, for the path /large with 32 MB. The response for /busy ends with the connection."""
     if scope["type"] != "http":
         return
     message = {"more_body": True}
@@ -34,7 +34,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
     size = LARGE_BYTES if scope["path"] == "/large" else 2
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
-    await send({"type": "http.response.body", "body": b"o" * size})
+    await send({"type": "http.response.body", "body": b"o" * size, "more_body": scope["path"] == "/busy"})
+    if scope["path"] == "/busy":
+        await receive()
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def test_slow_clients_keep_no_others_out(sent: bytes) -> None:
 def test_requests_that_the_service_works_for_keep_their_connections() -> None:
     with limited(limit_concurrency=2) as address:
         with socket.create_connection(address, timeout=30) as busy:
-            busy.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            busy.sendall(b"GET /busy HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert busy.recv(100).startswith(b"HTTP/1.1 200 OK")
             assert ask(address) == b"HTTP/1.1 503 Service Unavailable"
         with socket.create_connection(address, timeout=30):
@@ -142,6 +144,8 @@ def test_client_that_reads_slowly_gets_the_whole_response() -> None:
 
 
 class Sender:
+    read_rate = 0.0
+
     def __init__(self, body_rate: float) -> None:
         self.body_rate = body_rate
 
