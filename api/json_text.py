@@ -2,8 +2,6 @@
 
 Parsing is one call into C that holds the interpreter's lock. Its time depends on the number of values and escapes. So
 they are counted first, in chunks between which the event loop runs.
-
-A document that is too large to parse may be reduced first, in the same way.
 """
 
 import json
@@ -29,6 +27,7 @@ MAX_DIGITS = 400
 LONG_NUMBER = re.compile(rb"-?[0-9]{%d}" % (MAX_DIGITS + 1))
 # Characters between a bracket, comma or quote and a number.
 BLANK = b" \t\n\r:"
+STRUCTURE = b'"[]{},\\'
 TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
 # Searching one chunk takes less than 2 ms.
 CHUNK_BYTES = 65_536
@@ -110,6 +109,20 @@ def check_size(text: bytes, max_values: int = MAX_VALUES) -> None:
             raise TooManyValues(f"there are more than {max_values} values")
         if containers > MAX_CONTAINERS:
             raise TooManyValues(f"there are more than {MAX_CONTAINERS} lists and objects")
+
+
+def check_tokens(text: bytes, max_tokens: int) -> None:
+    """Reject a document with very many tokens. This costs far less than to search them.
+
+    Raises:
+        TooManyValues: there are more than `max_tokens` of them; some escapes count twice.
+    """
+    count = 0
+    for begin in range(0, len(text), CHUNK_BYTES):
+        chunk = text[begin : begin + CHUNK_BYTES]
+        count += len(chunk) - len(chunk.translate(None, STRUCTURE))
+    if count > max_tokens:
+        raise TooManyValues(f"there are more than {max_tokens} brackets, commas, quotes and backslashes")
 
 
 def split_list(text: bytes) -> Iterator[bytes]:
@@ -206,85 +219,3 @@ def tokens(text: bytes) -> Iterator[re.Match[bytes]]:
             last = match.end()
         is_cut = last < end < len(text) and text[end - 1 : end] == b"\\"
         begin = end - 1 if is_cut else end
-
-
-# Lengths in unparsed bytes to which texts are cut, in this order, until the document is small enough. A text that is
-# slightly longer is not cut.
-CUTS = (500_000, 100_000, 10_000, 1_000)
-CUT_TOLERANCE = 100
-# Properties up to this size are kept when cutting texts is not enough.
-SMALL_PROPERTY_BYTES = 1_000
-QUOTE = b'"'
-# The escape of a character by its code point, and its length.
-NUMBERED, NUMBERED_BYTES = b"\\u", 6
-
-
-class TooLong(TooCostly):
-    """The document is too large, although all its texts are short."""
-
-    code = "too_long"
-
-
-def reduce_object(text: bytes, max_bytes: int) -> bytes:
-    """Reduce an unparsed object until it can be parsed: cut its long texts, or remove its large properties.
-
-    Raises:
-        ValueError: the text is not an object, has very many small properties, or a number with too many digits.
-    """
-    try:
-        text = cut_texts(text, max_bytes)
-        check_size(text)
-    except (TooManyValues, TooLong):
-        return b"{%b}" % b",".join(pair for pair in split_object(text) if len(pair) <= SMALL_PROPERTY_BYTES)
-    return text
-
-
-def cut_texts(text: bytes, max_bytes: int) -> bytes:
-    """Cut the long texts of an unparsed document until it has at most `max_bytes` bytes.
-
-    Raises:
-        TooLong: the document is still larger when all its texts are short.
-    """
-    for max_length in CUTS:
-        if len(text) <= max_bytes:
-            return text
-        text = b"".join(_cut(text, max_length))
-    if len(text) > max_bytes:
-        raise TooLong(f"more than {max_bytes} bytes, even with its texts cut")
-    return text
-
-
-def _cut(text: bytes, max_length: int) -> Iterator[bytes]:
-    """Yield the document in pieces, with texts cut to `max_length`."""
-    begin, first, last = 0, None, None
-    for match in tokens(text):
-        if first is None:
-            first, last = (match.end(), None) if match[0] == QUOTE else (None, None)
-        elif match[0] != QUOTE:
-            last = match if match.start() < first + max_length else last
-        else:
-            if (end := match.start()) > first + max_length + CUT_TOLERANCE:
-                border = _find_border(text, first + max_length, last)
-                yield text[begin:border] + f" … ({end - border} bytes were left out)".encode()
-                begin = end
-            first = None
-    yield text[begin:]
-
-
-def _find_border(text: bytes, border: int, last: re.Match[bytes] | None) -> int:
-    """Return the nearest position at or before `border` that splits no character and no escape.
-
-    Args:
-        text: the document.
-        border: where to cut.
-        last: the last token before `border` in the same text.
-    """
-    if last is not None and last.start() + _length(last[0]) > border:
-        return last.start()
-    while text[border] & 0xC0 == 0x80:
-        border -= 1
-    return border
-
-
-def _length(token: bytes) -> int:
-    return NUMBERED_BYTES if token == NUMBERED else len(token)

@@ -9,13 +9,17 @@ from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 
 from api.errors.handlers import validation_entry
-from api.json_text import TooManyValues, in_thread_if_large, load, reduce_object, split_list
+from api.json_cuts import reduce_object
+from api.json_text import TooManyValues, check_tokens, in_thread_if_large, load, split_list
 from shared.conversations.webhook_reports import ConversationReport, EventReport, read_conversation, read_event
 
 # More events than an agent server queues.
 MAX_EVENTS = 20_000
 # Max size of a parsed document. A larger event is reduced, not rejected: its agent server would resend it forever.
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
+# Tokens of a conversation, of which the API needs a few fields. No agent has as many in its settings and tools. Most of
+# the time that a document costs is for its tokens.
+MAX_CONVERSATION_TOKENS = 1_000_000
 OBJECT = {"type": "object", "additionalProperties": True}
 INVALID = {"$ref": "#/components/schemas/HTTPValidationError"}
 
@@ -35,7 +39,7 @@ EVENTS = describe({"type": "array", "items": OBJECT, "maxItems": MAX_EVENTS})
 
 async def _parse_conversation(request: Request) -> ConversationReport:
     body = await request.body()
-    return await in_thread_if_large(body, _read, read_conversation, body)
+    return await in_thread_if_large(body, _read_conversation, body)
 
 
 async def _parse_events(request: Request) -> list[EventReport]:
@@ -45,6 +49,14 @@ async def _parse_events(request: Request) -> list[EventReport]:
 
 ReportedConversation = Annotated[ConversationReport, Depends(_parse_conversation)]
 ReportedEvents = Annotated[list[EventReport], Depends(_parse_events)]
+
+
+def _read_conversation(body: bytes) -> ConversationReport:
+    try:
+        check_tokens(body, MAX_CONVERSATION_TOKENS)
+    except TooManyValues as error:
+        raise _invalid(str(error)) from None
+    return _read(read_conversation, body)
 
 
 def _read_events(body: bytes) -> list[EventReport]:

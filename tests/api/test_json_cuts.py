@@ -1,17 +1,20 @@
 """Reduction of JSON that is too large to parse."""
 
 import json
+import re
+from collections.abc import Iterator
 
 import pytest
 
-from api import json_text
-from api.json_text import LongNumber, TooLong, cut_texts, reduce_object
+from api import json_cuts, json_text
+from api.json_cuts import TooLong, cut_texts, reduce_object
+from api.json_text import LongNumber, tokens
 
 
 @pytest.fixture(autouse=True)
 def _small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "CUTS", (200, 100, 20))
-    monkeypatch.setattr(json_text, "CUT_TOLERANCE", 0)
+    monkeypatch.setattr(json_cuts, "CUTS", (200, 100, 20))
+    monkeypatch.setattr(json_cuts, "CUT_TOLERANCE", 0)
 
 
 def test_small_document_is_unchanged() -> None:
@@ -44,6 +47,26 @@ def test_no_character_and_no_escape_is_cut_in_two(
     assert offset < len(prefix) < 110
 
 
+def test_text_that_is_cut_to_the_shortest_length_says_how_much_is_missing() -> None:
+    text = json.dumps({"a": "x" * 1000, "b": "y" * 150}).encode()
+    cut = json.loads(cut_texts(text, 150))
+    assert cut == {"a": "x" * 20 + " … (980 bytes were left out)", "b": "y" * 20 + " … (130 bytes were left out)"}
+
+
+def test_document_is_searched_once_for_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[bytes] = []
+
+    def note(text: bytes) -> Iterator[re.Match[bytes]]:
+        searches.append(text)
+        return tokens(text)
+
+    monkeypatch.setattr(json_cuts, "tokens", note)
+    text = json.dumps(["x" * 300, *[1] * 500]).encode()
+    with pytest.raises(TooLong):
+        cut_texts(text, 300)
+    assert searches == [text]
+
+
 def test_document_of_short_texts_can_be_too_large() -> None:
     with pytest.raises(TooLong, match="more than 300 bytes"):
         cut_texts(json.dumps(["x" * 20] * 20).encode(), 300)
@@ -52,7 +75,7 @@ def test_document_of_short_texts_can_be_too_large() -> None:
 @pytest.mark.parametrize("bulk", [["x" * 20] * 200, {"a": [{}] * 150}, [["x" * 500] * 100, 1]])
 def test_large_properties_are_removed_if_cuts_are_not_enough(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "MAX_CONTAINERS", 100)
-    monkeypatch.setattr(json_text, "SMALL_PROPERTY_BYTES", 100)
+    monkeypatch.setattr(json_cuts, "SMALL_PROPERTY_BYTES", 100)
     text = json.dumps({"id": "e", "bulk": bulk, "kind": "K", "tags": {"a": [1, 2]}}).encode()
     assert json.loads(reduce_object(text, 2_000)) == {"id": "e", "kind": "K", "tags": {"a": [1, 2]}}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from api import json_text
-from api.json_text import LongNumber, TooManyValues, check_size, load, split_list, split_object
+from api.json_text import LongNumber, TooManyValues, check_size, check_tokens, load, split_list, split_object
 from api.middleware.request_body import find_error
 
 LISTS = [
@@ -109,3 +109,14 @@ def test_tokens_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(split_list(b"[" + b"[1,2]," * 10 + b"1]"))) == 11
     with pytest.raises(TooManyValues):
         list(split_list(b"[" + b"[1,2]," * 20 + b"1]"))
+
+
+@pytest.mark.parametrize("chunk_bytes", [2, 65_536])
+def test_backslashes_and_characters_in_texts_are_counted_as_tokens(
+    chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_text, "CHUNK_BYTES", chunk_bytes)
+    text = rb'{"a": ["b,\\n", 1, true, null]}'
+    check_tokens(text, 14)
+    with pytest.raises(TooManyValues, match="more than 13 brackets"):
+        check_tokens(text, 13)

@@ -72,6 +72,29 @@ def test_report_of_many_megabytes_is_accepted(
     assert max(parsed) <= webhook_body.MAX_DOCUMENT_BYTES
 
 
+@pytest.mark.parametrize(
+    "bulk",
+    [b"[" + b"1," * 1_000_000 + b"1]", b"[" * 1_000_000, b'"%b"' % (b"\\n" * 1_000_000)],
+    ids=["values", "lists", "escapes"],
+)
+def test_report_of_very_many_tokens_is_a_422_that_says_so(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, bulk: bytes
+) -> None:
+    content = json.dumps(conversation_report(conversation.id, bulk="B")).encode().replace(b'"B"', bulk)
+    answer = send(client, sandbox, "conversations", content)
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["msg"] == "there are more than 1000000 brackets, commas, quotes and backslashes"
+
+
+def test_report_of_a_million_tokens_is_accepted_without_its_large_properties(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database
+) -> None:
+    report = conversation_report(conversation.id, title="A title", numbers=[1] * 999_000)
+    assert send(client, sandbox, "conversations", json.dumps(report).encode()).status_code == 200
+    with database.reading() as session:
+        assert session.exec(select(Conversation.title)).one() == "A title"
+
+
 @pytest.mark.parametrize("number", [b"1" * 401, b"[" + b",".join([b"1" * 4_000] * 7_000) + b"]"], ids=len)
 def test_number_of_very_many_digits_is_a_422_that_says_so(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, number: bytes, parsed: list[int]
