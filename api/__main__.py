@@ -9,8 +9,9 @@ from api.app import create_app, make_context
 from api.server.connections import limited_http
 from api.server.counted_websockets import CountedWebSocket
 from api.server.graceful import DrainingServer
-from api.server.limits import ConnectionLimits
+from api.server.limits import ConnectionLimits, fit_connections
 from api.server.sockets import BACKLOG, get_sockets
+from shared import descriptors
 from shared.db import unfinished_restore
 from shared.db.database_clock import begin_following
 from shared.errors import Conflict
@@ -38,6 +39,7 @@ def main() -> None:
     except Conflict as error:
         raise SystemExit(f"web: {error}") from None
     begin_following(context.database)  # before the first request, which may write times
+    max_connections = fit_connections(settings.max_connections, descriptors.raise_limit())
     config = uvicorn.Config(
         create_app(context),
         log_config=None,
@@ -47,7 +49,7 @@ def main() -> None:
         ws=CountedWebSocket,
         # Compressing a large message would block the event loop.
         ws_per_message_deflate=False,
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=max_connections,
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=10,
@@ -55,7 +57,7 @@ def main() -> None:
     )
     sockets = get_sockets(settings)
     addresses = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in sockets]
-    log.info("listening", addresses=addresses)
+    log.info("listening", addresses=addresses, max_connections=max_connections)
     gc.freeze()  # else each full collection scans all startup objects: 85 ms
     DrainingServer(config, context.leave).run(sockets=sockets)
 

@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 from celery import Celery
 
-from shared import clock
+from shared import clock, descriptors
 from shared.agent_server.door import open_access
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
@@ -76,6 +76,7 @@ def main() -> None:
     # Celery installs its handlers later. Without a handler, process 1 of a container would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     configure_logs(shared, "worker")
+    descriptors.raise_limit()  # each sandbox has connections to its agent server and to the engine
     configure_instruments(shared)
     configure_traces(shared.traces_url, "agent-workspace-worker")
     if settings.metrics_port:

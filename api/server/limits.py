@@ -8,6 +8,9 @@ MAX_HEAD_BYTES = 65_536
 MAX_HEADERS = 200
 # Max requests that wait for the response to an earlier one of their connection. One more ends the connection.
 MAX_PIPELINED = 16
+# File descriptors of a proxied connection, one on each side, and of all else: the database, the broker, git providers.
+PER_CONNECTION = 2
+SPARE_DESCRIPTORS = 256
 
 
 @dataclass(frozen=True)
@@ -22,3 +25,9 @@ class ConnectionLimits:
     # The min bytes per second, in each period, that a client reads of what is larger than the buffers.
     read_bytes_per_second: int = 512
     read_period: float = 60.0
+
+
+def fit_connections(wanted: int, descriptors: int) -> int:
+    """Return how many of the wanted connections a process can have open with this number of file descriptors."""
+    spare = min(SPARE_DESCRIPTORS, descriptors // 2)
+    return min(wanted, max(1, (descriptors - spare) // PER_CONNECTION))
