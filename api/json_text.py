@@ -32,8 +32,10 @@ TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
 # Searching one chunk takes less than 2 ms.
 CHUNK_BYTES = 65_536
 EXPECTED = {b"[]": "a list is required", b"{}": "an object is required"}
+# A text of more bytes, such as a webhook, may take half a minute. It must not delay the others.
+LARGE_BYTES = 4 * 1024 * 1024
 # More threads would only contend for the interpreter's lock.
-_THREADS = FairThreads(2, "json")
+_THREADS, _THREAD_OF_LARGE = FairThreads(2, "json"), FairThreads(1, "large-json")
 
 Result = TypeVar("Result")
 
@@ -63,10 +65,14 @@ class _Token(NamedTuple):
 
 
 async def in_thread_if_large(text: bytes, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Run work whose time depends on the size of `text`: if it is large, in a thread, one for each caller."""
+    """Run work whose time depends on the size of `text`: if it is large, in a thread, one for each caller.
+
+    All texts of more than `LARGE_BYTES` share one thread, one of each caller after the other.
+    """
     if len(text) <= SMALL_BYTES:
         return work(*arguments)
-    return await _THREADS.run(caller.get(), work, *arguments)
+    threads = _THREADS if len(text) <= LARGE_BYTES else _THREAD_OF_LARGE
+    return await threads.run(caller.get(), work, *arguments)
 
 
 async def parse(text: bytes) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.fair_threads import FairThreads
-from api.json_text import SMALL_BYTES, in_thread_if_large
+from api.json_text import LARGE_BYTES, SMALL_BYTES, in_thread_if_large
 from shared.sql.write_slots import caller
 
 
@@ -61,6 +61,29 @@ def test_large_bodies_of_one_caller_keep_no_others_waiting() -> None:
         await asyncio.sleep(0)
         try:
             return await asyncio.wait_for(parse_for("bob"), 5)
+        finally:
+            released.set()
+            await asyncio.gather(*many)
+
+    assert asyncio.run(crowd()) == 0
+
+
+def test_very_large_bodies_of_several_callers_keep_no_others_waiting() -> None:
+    """A webhook may take half a minute, and there are two threads for the bodies of all users."""
+    released = Event()
+
+    async def parse_for(who: str, size: int, *work: Any) -> Any:
+        caller.set(who)
+        return await in_thread_if_large(b" " * size, *work)
+
+    async def crowd() -> Any:
+        many = [
+            asyncio.create_task(parse_for(f"sender {number}", LARGE_BYTES + 1, released.wait, 10))
+            for number in range(3)
+        ]
+        await asyncio.sleep(0)
+        try:
+            return await asyncio.wait_for(parse_for("bob", LARGE_BYTES, int), 5)
         finally:
             released.set()
             await asyncio.gather(*many)
