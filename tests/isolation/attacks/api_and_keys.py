@@ -97,8 +97,8 @@ OWN_KEY = [
     ),
     attack(
         "follows its owner's changes with its session key",
-        inside("/api/v1/changes", OWN),
-        outside("/api/v1/users/me", ALICE),
+        at(INSIDE, "http.opens_stream", url="$service/api/v1/changes", headers=OWN),
+        at(HOST, "http.opens_stream", url="$api/api/v1/changes", headers=ALICE),
     ),
     attack(
         "uses its session key as a bearer token",

@@ -40,6 +40,14 @@ def request(
     return good, f"{status} {answer[:80]!r}"
 
 
+def opens_stream(url: str, headers: dict[str, str]) -> Outcome:
+    """Send a request that gets a 2xx. The body is not read: that of a stream has no end."""
+    connection = _open(url)
+    connection.request("GET", urlsplit(url).path, headers=headers)
+    status = connection.getresponse().status
+    return status in SUCCESS, f"{status}"
+
+
 def serves(url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None) -> Outcome:
     """Send a request that the API itself handles: neither "not found" nor "forbidden" nor a refusal by a proxy."""
     status, _, answer = exchange(url, method, headers, body)
