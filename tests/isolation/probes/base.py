@@ -90,11 +90,11 @@ def agent_server() -> int:
     """The pid of the agent server, a child of the container's first process.
 
     Raises:
-        FileNotFoundError: no such process is visible.
+        LookupError: no such process is visible. An OSError would count as a refusal, and each attack as blocked.
     """
     for one in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{one}/cmdline", "rb") as file:
             words = file.read().split(b"\0")
             if b"--port" in words and b"init" not in words[0]:
                 return int(one)
-    raise FileNotFoundError(errno.ENOENT, "no agent server")
+    raise LookupError("no agent server")

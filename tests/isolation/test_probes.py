@@ -1,0 +1,16 @@
+"""A probe that can't find what it attacks is reported as broken: it would otherwise count as blocked."""
+
+import os
+
+import pytest
+
+from tests.isolation.probes import base
+
+
+def test_probe_that_finds_no_agent_server_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda _path: [])
+    assert base.probe("agent_server", {}) == {
+        "reached": False,
+        "evidence": "LookupError: no agent server",
+        "broken": True,
+    }
