@@ -114,6 +114,7 @@ def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) ->
         ("tcp", "::", ports["ipv6_port"]),
         ("silent", "127.0.0.1", ports["silent_port"]),
         ("udp", "0.0.0.0", ports["any_port"]),
+        ("dns", facts["A_gateway"], 53),
     ]
     heard = Path(f"/tmp/aw-heard-{ports['any_port']}")
     stack.enter_context(listening([], listeners, heard))

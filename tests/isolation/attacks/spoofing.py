@@ -87,7 +87,7 @@ def _tunnels(place: str, how: str) -> list[Attack]:
         attack(
             f"asks the node for a name{how}",
             at(place, "network.ask_name", server="$A_gateway", name="data.$token.example"),
-            at(PLAIN, "network.ask_name", server="$public", name="data.$token.example"),
+            at(HOST, "network.ask_name", server="$A_gateway", name="data.$token.example"),
         ),
         _to("connects to a public address", "network.connect", host="$public", port=443),
         _to("connects to a public address at an unusual port", "network.connect", host="$public", port=8080),
