@@ -8,6 +8,7 @@ import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.models import UnknownContainer
+from shared.queue.jobs import queues_of
 from shared.sandboxes import quarantine
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
@@ -142,11 +143,19 @@ class TestBrokerDown:
         alice.await_sandbox(kept, "PAUSED")
         assert sorted(engine.containers()) == sorted(f"aw-{name}" for name in (new, under_way, kept))
 
-    def test_lost_job_messages_are_enqueued_by_the_sweep(self, tiny: Deployment, alice: Client, valkey: Valkey) -> None:
-        tiny.start_api()
-        sandbox_id = alice.start_sandbox()
-        valkey.flush()
-        tiny.start_worker()
+    def test_lost_job_messages_are_enqueued_by_the_sweep(
+        self, started: Deployment, alice: Client, valkey: Valkey
+    ) -> None:
+        alice.await_sandbox(alice.start_sandbox(), "RUNNING")  # now the node takes jobs
+        [urgent, _] = queues_of(started.environment["AW_NODE"])
+        started.freeze_between_writes("worker")
+        with valkey.client() as broker:
+            # The broker would send the message to a worker that waits for one.
+            eventually(lambda: broker.info("clients")["blocked_clients"] == 0)
+            sandbox_id = alice.start_sandbox()
+            eventually(lambda: broker.llen(f"aw:{urgent}") == 1)
+            broker.flushall()
+        started.wake("worker")
         alice.await_sandbox(sandbox_id, "RUNNING")
 
 
