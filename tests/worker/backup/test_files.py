@@ -56,13 +56,18 @@ def test_files_are_restored_for_a_sandbox_that_has_none(
 
 @pytest.mark.parametrize("kind", list(DiskKind))
 def test_damaged_archive_leaves_no_files(
-    kind: DiskKind, engine: DiskEngine, files: NodeFiles, request_: ContainerRequest, tmp_path: Path
+    kind: DiskKind,
+    engine: DiskEngine,
+    files: NodeFiles,
+    request_: ContainerRequest,
+    installation: str,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "damaged").write_bytes(b"no archive" * 1000)
     with pytest.raises(ArchiveError, match="tar"):
         files.restore(request_.name, kind, tmp_path / "damaged", request_.labels)
     assert not files.exist(request_.name)
-    assert engine.list_volumes("") == []
+    assert engine.list_volumes(installation) == []
 
 
 def inside(name: str, script: str) -> str:
