@@ -1,11 +1,13 @@
 """Defective reconcilers. A test of the reconciler must detect each of them."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
 from sqlmodel import Session, col, update
 
+from shared.errors import LeaseLost
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.sandboxes import status as sandbox_status
@@ -16,7 +18,35 @@ from worker.sandboxes.planner import Action, Health, plan
 from worker.sandboxes.reconciler import SandboxReconciler
 
 Plan = Callable[..., Action]
-Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+class Patch:
+    """Installs functions as a monkeypatch does, and records their errors.
+
+    The reconciler handles an error like a defect of the sandbox, so a broken mutant would look like a detected one.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.errors: list[Exception] = []
+        self._monkeypatch = monkeypatch
+
+    def setattr(self, target: object, name: str, wrong: Callable[..., Any]) -> None:
+        """Replace a function until the test's end."""
+
+        @wraps(wrong)
+        def recorded(*arguments: Any, **options: Any) -> Any:
+            try:
+                return wrong(*arguments, **options)
+            except LeaseLost:
+                raise  # as the right function does, if another worker has the row
+            except Exception as error:
+                self.errors.append(error)
+                raise
+
+        self._monkeypatch.setattr(target, name, recorded)
+
+
+Mutate = Callable[[Patch], None]
 
 
 def _new_pause_is_not_executed(desired: Desired, state: ContainerState, **observed: Any) -> Action:
@@ -61,7 +91,7 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def _without_fence_before_actions(patch: pytest.MonkeyPatch) -> None:
+def _without_fence_before_actions(patch: Patch) -> None:
     """Read the desired state before each action without checking the lease."""
 
     def is_overtaken(self: SandboxReconciler) -> bool:
@@ -78,7 +108,7 @@ def _without_fence_before_actions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SandboxReconciler, "_is_overtaken", is_overtaken)
 
 
-def _without_fence_in_writes(patch: pytest.MonkeyPatch) -> None:
+def _without_fence_in_writes(patch: Patch) -> None:
     def write(
         session: Session,
         table: Any,
@@ -96,7 +126,7 @@ def _without_fence_in_writes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leases, "write", write)
 
 
-def _newer_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
+def _newer_generation_is_observed(patch: Patch) -> None:
     right = sandbox_status.set_status
 
     def set_status(
@@ -111,7 +141,7 @@ def _newer_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sandbox_status, "set_status", set_status)
 
 
-def _older_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
+def _older_generation_is_observed(patch: Patch) -> None:
     right = sandbox_status.set_status
 
     def set_status(
@@ -123,11 +153,11 @@ def _older_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sandbox_status, "set_status", set_status)
 
 
-def _no_waiter_is_enqueued(patch: pytest.MonkeyPatch) -> None:
+def _no_waiter_is_enqueued(patch: Patch) -> None:
     patch.setattr(waiters, "enqueue_waiters", lambda *_: waiters.Waiters())
 
 
-def _late_action_is_not_corrected(patch: pytest.MonkeyPatch) -> None:
+def _late_action_is_not_corrected(patch: Patch) -> None:
     patch.setattr(SandboxReconciler, "_bump_generation", lambda _self: None)
 
 
