@@ -40,12 +40,12 @@ class Nemesis:
 
     @property
     def landed(self) -> Counter[str]:
-        """The number of injected faults of each kind, without those that could not be injected."""
+        """The number of injected faults of each kind, without those that could not be injected or had no effect."""
         return Counter(fault.kind for fault in self.log if fault.landed)
 
     @property
     def missed(self) -> Counter[str]:
-        """The number of faults of each kind that could not be injected."""
+        """The number of faults of each kind that could not be injected or had no effect."""
         return Counter(fault.kind for fault in self.log if not fault.landed)
 
     @property
@@ -90,6 +90,7 @@ class Nemesis:
         try:
             fault.inject()
             self._stopped.wait(rng.uniform(*fault.seconds) * self._stretch)
+            fault.confirm()
         except Missed:
             landed = False
         finally:

@@ -64,7 +64,7 @@ def _lines(result: Result) -> list[str]:
         "## Faults",
         "",
         *_table("fault", result.faults),
-        *(["", *_table("fault that could not be injected (not counted)", result.missed)] if result.missed else []),
+        *(["", *_table("fault without effect (not counted)", result.missed)] if result.missed else []),
         *(["", *_table("process that ended by itself", result.ends)] if result.ends else []),
     ]
 

@@ -50,7 +50,7 @@ class Result:
     acknowledged: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
-    # Faults that could not be injected.
+    # Faults that could not be injected or had no effect.
     missed: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     # The kinds of requests of which none succeeded.

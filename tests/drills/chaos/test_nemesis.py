@@ -1,11 +1,17 @@
 """The nemesis counts only the faults that it could inject, not all that it tried, and injects every kind."""
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed
+import pytest
+
+from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed, stores
+from tests.drills.chaos.faults.answers import ReadsFail
 from tests.drills.chaos.nemesis import Nemesis
+from tests.drills.chaos.site import NODES
+from tests.services.valkey import Valkey
 
 SITE: Any = SimpleNamespace(postgres="a server")
 WITHOUT_POSTGRES: Any = SimpleNamespace(postgres=None)
@@ -37,6 +43,34 @@ def test_failed_fault_is_not_counted_and_is_healed() -> None:
     assert dict(nemesis.landed) == {"struck": 1}
     assert [(fault.kind, fault.landed) for fault in nemesis.log] == [("struck", True), ("failed", False)]
     assert Failed.healed[healed:] == ["failed"]
+
+
+def test_response_fault_that_no_request_meets_is_not_counted() -> None:
+    engine = SimpleNamespace(injected=Counter[str](), failure=None)
+    site: Any = SimpleNamespace(postgres=None, faulty=dict.fromkeys(NODES, engine))
+    nemesis, rng = Nemesis(site, 1, stretch=0.0), random.Random(1)
+    nemesis._inject(ReadsFail(site, rng), rng)
+    assert (nemesis.landed, nemesis.missed) == ({}, {"reads fail": 1})
+    assert engine.failure is None
+
+    hit = ReadsFail(site, rng)
+    hit.inject()
+    engine.injected["500"] += 1
+    hit.confirm()
+
+
+def test_flush_of_an_empty_broker_is_not_counted(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "QUEUED_SECONDS", 0.0)
+    site: Any = SimpleNamespace(postgres=None, valkey=valkey)
+    nemesis, rng = Nemesis(site, 1, stretch=1.0), random.Random(1)
+    with valkey.client() as broker:
+        broker.set("aw:another", "kept")
+        nemesis._inject(stores.BrokerFlushed(site, rng), rng)
+        assert (nemesis.landed, nemesis.missed) == ({}, {"broker flushed": 1})
+        broker.lpush(stores.QUEUES[-1], "a job")
+        nemesis._inject(stores.BrokerFlushed(site, rng), rng)
+        assert nemesis.landed == {"broker flushed": 1}
+        assert broker.dbsize() == 0
 
 
 def test_no_kind_repeats_before_all_others_were_injected() -> None:

@@ -4,6 +4,7 @@ import random
 from typing import ClassVar
 
 from tests.drills.chaos.faults.engines import EngineFault
+from tests.drills.chaos.faults.fault import Missed
 from tests.drills.chaos.site import Site
 from tests.services.faulty_engine import Failure, FailureMode
 
@@ -24,10 +25,18 @@ class ResponseFault(EngineFault):
 
     def inject(self) -> None:
         failure = Failure(self.mode, self._share, reads=self.reads, writes=self.writes)
+        self._before = self._injected()
         self.site.faulty[self.subject].failure = failure
+
+    def confirm(self) -> None:
+        if self._injected() == self._before:
+            raise Missed(f"no request to {self.subject} failed")
 
     def heal(self) -> None:
         self.site.faulty[self.subject].failure = None
+
+    def _injected(self) -> int:
+        return self.site.faulty[self.subject].injected.total()
 
 
 class ReadsFail(ResponseFault):

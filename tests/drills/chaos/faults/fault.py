@@ -8,7 +8,7 @@ from tests.drills.chaos.site import Site
 
 
 class Missed(Exception):
-    """A fault could not be injected: it had no target, or the target refused the change."""
+    """A fault could not be injected: it had no target, the target refused the change, or nothing met the fault."""
 
 
 class Fault(ABC):
@@ -49,6 +49,13 @@ class Fault(ABC):
 
         Raises:
             Missed: the fault could not be injected.
+        """
+
+    def confirm(self) -> None:  # noqa: B027 - most faults have an effect once they are injected
+        """Confirm, before the healing, that the fault has had an effect.
+
+        Raises:
+            Missed: it had none.
         """
 
     def heal(self) -> None:  # noqa: B027 - some faults need no healing

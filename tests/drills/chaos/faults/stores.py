@@ -1,8 +1,17 @@
 """Faults of the broker and of the database."""
 
 import sqlite3
+import time
 
-from tests.drills.chaos.faults.fault import Fault
+from shared.queue.jobs import queues_of
+from tests.drills.chaos.faults.fault import Fault, Missed
+from tests.drills.chaos.site import NODES
+
+# The queues of jobs, as the broker names them. It has no empty list.
+QUEUES = [f"aw:{queue}" for node in NODES for queue in queues_of(node)]
+FLUSH_IF_QUEUED = "return redis.call('EXISTS', unpack(KEYS)) > 0 and redis.call('FLUSHALL') or false"
+# How long a flush waits for a queued job, which a worker takes within milliseconds.
+QUEUED_SECONDS, POLL_SECONDS = 5.0, 0.001
 
 
 class BrokerRestarted(Fault):
@@ -26,12 +35,17 @@ class BrokerStalled(Fault):
 
 
 class BrokerFlushed(Fault):
-    """The loss of every message in the broker."""
+    """The loss of every message in the broker, once a job is queued: workers take most jobs at once."""
 
     seconds = (0.0, 0.0)
 
     def inject(self) -> None:
-        self.site.valkey.flush()
+        ends = time.monotonic() + QUEUED_SECONDS
+        with self.site.valkey.client() as broker:
+            while not broker.eval(FLUSH_IF_QUEUED, len(QUEUES), *QUEUES):
+                if time.monotonic() > ends:
+                    raise Missed("no job was queued")
+                time.sleep(POLL_SECONDS)
 
 
 class DatabaseRestarted(Fault):
