@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.services import http
+from tests.services import http, processes
 from tests.services.deployment import Engine, engine_settings
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.ports import Port
@@ -58,7 +58,7 @@ class SupervisedService:
 @contextmanager
 def running_supervised(
     engine: Engine,
-    *processes: str,
+    *numbers: str,
     repository: Path = REPOSITORY,
     var: Path | None = None,
     launcher: Sequence[str] = (),
@@ -68,7 +68,7 @@ def running_supervised(
 
     Args:
         engine: the engine of its sandboxes.
-        processes: the number of processes of each kind; by default two API processes and two workers.
+        numbers: the number of processes of each kind; by default two API processes and two workers.
         repository: the repository of the code.
         var: a var directory to keep.
         launcher: the prefix of the command.
@@ -86,14 +86,24 @@ def running_supervised(
         }
         environment = os.environ | own | engine_settings(engine) | settings
         log = directory / "output"
-        command = [*launcher, sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]
-        with log.open("ab") as output:
-            service = subprocess.Popen(command, cwd=repository, env=environment, stdout=output, stderr=output)
+        command = [*launcher, sys.executable, "-m", "deploy.service", *(numbers or ("web=2", "worker=2", "flower=0"))]
+        service = processes.start(["env", f"--chdir={repository}", *command], log, environment=environment)
         found = SupervisedService(service, f"http://127.0.0.1:{port}", directory, environment, log)
         try:
             eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
             yield found
         finally:
-            service.send_signal(signal.SIGTERM)
-            service.wait(90)
-            sys.stdout.write(found.log.read_text())  # shown with a failure
+            try:
+                _end(service)
+            finally:
+                sys.stdout.write(found.log.read_text())  # shown with a failure
+
+
+def _end(service: subprocess.Popen[bytes]) -> None:
+    service.send_signal(signal.SIGTERM)
+    try:
+        service.wait(90)
+    except subprocess.TimeoutExpired:
+        service.kill()
+        service.wait()
+        raise
