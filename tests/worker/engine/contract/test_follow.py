@@ -62,11 +62,13 @@ def following(engine: Engine, installation: str) -> Iterator[list[str]]:
     """Collect the reported names, until the engine is closed at the end of the block."""
     reported: list[str] = []
     changes = engine.follow(installation)
-    follower = threading.Thread(target=lambda: reported.extend(changes))
+    follower = threading.Thread(target=lambda: reported.extend(changes), daemon=True)
     follower.start()
-    yield reported
-    engine.close()
-    follower.join(10)
+    try:
+        yield reported
+    finally:
+        engine.close()
+        follower.join(10)
     assert not follower.is_alive()
 
 
