@@ -38,8 +38,8 @@ def only_two(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bridged() -> Iterator[Slot]:
     """A held slot of this machine whose network is in use."""
-    name = "awtest"
     with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
+        name = slot.bridge  # the next engine removes it if this process is killed
         subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)
         stack.callback(subprocess.run, ["ip", "link", "delete", name], check=True)
         subprocess.run(["ip", "address", "add", f"{slot.network[9]}/28", "dev", name], check=True)
@@ -79,7 +79,8 @@ def test_slot_that_is_not_usable_is_skipped_and_stays_free() -> None:
         assert_free(0)
 
 
-@pytest.mark.usefixtures("own_slots")
+# The bridge's slot is one of the machine's, because it was taken before `own_slots`.
+@pytest.mark.usefixtures("bridged", "own_slots")
 def test_slot_whose_network_is_occupied_is_skipped(bridged: Slot) -> None:
     assert not is_unused(bridged.network)
     with pytest.raises(RuntimeError, match="free and usable"):
