@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.service.programs import PATH
 from shared.crypto import new_secret_key
 from tests.isolation.network.proxy_scene import NODE, SERVICE, connect_machines, running_door
 from tests.services.directories import short_directory
@@ -59,7 +60,7 @@ def machines() -> Iterator[Machines]:
 def test_haproxy_has_no_settings_in_its_environment(machines: Machines) -> None:
     place = Path(f"/proc/{machines.door.pid}")
     assert "haproxy" in place.joinpath("cmdline").read_text()
-    assert place.joinpath("environ").read_text().split("\0") == ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", ""]
+    assert place.joinpath("environ").read_text().split("\0") == [f"PATH={PATH}", "LC_ALL=C", ""]
 
 
 def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: Machines) -> None:
