@@ -42,6 +42,7 @@ SILENCE = frozenset(
         "engine stalled",
         "clock stepped",
         "machine clock stepped",
+        "service clocks stepped",
         "database partitioned",
     }
 )

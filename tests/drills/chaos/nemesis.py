@@ -27,7 +27,7 @@ class Nemesis:
         self.log: list[InjectedFault] = []
         self._stretch = stretch
         self._site = site
-        context = [kind for kind in PARTS if site.postgres or not kind.needs_postgres]
+        context = [kind for kind in PARTS if not (kind.needs_sqlite if site.postgres else kind.needs_postgres)]
         self._schedules: list[tuple[random.Random, Sequence[type[Fault]], float]] = [
             (random.Random(f"{seed} parts"), context, PART_PAUSE_SECONDS),
             (random.Random(f"{seed} containers"), CONTAINERS, CONTAINER_PAUSE_SECONDS),

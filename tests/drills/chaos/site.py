@@ -13,7 +13,7 @@ from urllib.parse import quote
 from shared.db.migrations import migrate
 from shared.ids import new_id
 from shared.sandboxes import specs
-from tests.drills.chaos.clocked import VARIABLE
+from tests.drills.chaos.clocked import MACHINE, VARIABLE
 from tests.services.deployment import Deployment
 from tests.services.deployment_settings import BOUNDED, SHORTENED
 from tests.services.directories import short_directory
@@ -114,9 +114,17 @@ class Site:
 
     def set_clock(self, process: str, seconds: int) -> None:
         """Set the offset of a process's clock."""
-        new = self.clock(process).with_suffix(".new")
-        new.write_text(str(seconds))
-        new.replace(self.clock(process))
+        _set_offset(self.clock(process), seconds)
+
+    def set_machine_clock(self, seconds: int) -> None:
+        """Set the offset of the clock of all processes and of their database, which is SQLite."""
+        _set_offset(self.directory / MACHINE, seconds)
+
+
+def _set_offset(file: Path, seconds: int) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(str(seconds))
+    new.replace(file)
 
 
 @contextmanager
@@ -143,6 +151,7 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
         networks = {name: slot.network for name, slot in zip(NODES, slots, strict=True)}
         links = database_links, broker_links
         site = Site(service, engines, faulty, valkey, postgres, registry, directory, networks, *links)
+        site.set_machine_clock(0)
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)

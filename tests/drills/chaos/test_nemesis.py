@@ -94,3 +94,9 @@ def test_kind_without_a_fault_is_missing() -> None:
 def test_faults_of_postgresql_are_not_missing_at_a_site_without_it() -> None:
     assert "database partitioned" in Nemesis(SITE, 1, stretch=1.0).missing
     assert "database partitioned" not in Nemesis(WITHOUT_POSTGRES, 1, stretch=1.0).missing
+
+
+def test_clock_that_sqlite_shares_is_stepped_only_with_sqlite() -> None:
+    stepped = {"machine clock stepped", "service clocks stepped"}
+    assert stepped & set(Nemesis(SITE, 1, stretch=1.0).missing) == {"service clocks stepped"}
+    assert stepped & set(Nemesis(WITHOUT_POSTGRES, 1, stretch=1.0).missing) == {"machine clock stepped"}

@@ -31,7 +31,13 @@ from tests.drills.chaos.faults.engines import (
 from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.faults.partitions import BrokerPartitioned, DatabasePartitioned
 from tests.drills.chaos.faults.power import MachinePowerLost, NodePowerLost
-from tests.drills.chaos.faults.processes import ClockStepped, MachineClockStepped, ProcessFrozen, ProcessKilled
+from tests.drills.chaos.faults.processes import (
+    ClockStepped,
+    MachineClockStepped,
+    ProcessFrozen,
+    ProcessKilled,
+    ServiceClocksStepped,
+)
 from tests.drills.chaos.faults.stores import (
     BrokerFlushed,
     BrokerRestarted,
@@ -49,6 +55,7 @@ PARTS: tuple[type[Fault], ...] = (
     ProcessFrozen,
     ClockStepped,
     MachineClockStepped,
+    ServiceClocksStepped,
     BrokerRestarted,
     BrokerStalled,
     BrokerFlushed,

@@ -21,6 +21,8 @@ class Fault(ABC):
 
     # Whether the fault can be injected only at a site with PostgreSQL.
     needs_postgres: ClassVar[bool] = False
+    # Whether the fault can be injected only at a site with SQLite.
+    needs_sqlite: ClassVar[bool] = False
     # The shortest and the longest duration, in seconds.
     seconds: ClassVar[tuple[float, float]] = (0.5, 6.0)
 

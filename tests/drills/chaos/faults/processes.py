@@ -6,6 +6,9 @@ from tests.drills.chaos.faults.fault import Fault
 from tests.drills.chaos.site import APIS, WORKERS
 
 CLOCK_STEPS = (-86_400, -3600, -90, -7, 7, 90, 3600, 86_400)
+# After a step forward, deadlines that were written meanwhile are met late by as much, and the responses of
+# idempotency keys that expired are gone (decision 46). So these steps are short.
+MACHINE_STEPS = (-3600, -90, -7, 7, 15)
 
 
 class ProcessFault(Fault):
@@ -65,7 +68,29 @@ class ClockStepped(ProcessFault):
 
 
 class MachineClockStepped(Fault):
-    """A step of the machine's clock, which all processes share."""
+    """A step of the clock of a machine that runs everything: all processes, and SQLite, whose clock is the machine's.
+
+    The time of the service is wrong then, in rows too.
+    """
+
+    needs_sqlite = True
+    seconds = (2.0, 6.0)
+
+    def choose(self, rng: random.Random) -> str:
+        self._seconds = rng.choice(MACHINE_STEPS)
+        return ""
+
+    def inject(self) -> None:
+        self.site.set_machine_clock(self._seconds)
+
+    def heal(self) -> None:
+        self.site.set_machine_clock(0)
+
+
+class ServiceClocksStepped(Fault):
+    """The same step of the clocks of all processes, but not of the database server's."""
+
+    needs_postgres = True
 
     def choose(self, rng: random.Random) -> str:
         self._seconds = rng.choice(CLOCK_STEPS)
