@@ -2,13 +2,15 @@
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 from shared.states import Desired
 from tests.drills.chaos.site import Site
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.chaos.workload.sandboxes import IDLE_DEADLINES, MAX_AGE_SECONDS, Sandboxes
-from tests.drills.chaos.workload.workload import MISSING_WEIGHT, choose
+from tests.drills.chaos.workload.workload import MISSING_WEIGHT, Workload, choose
 
 CHOICES = 2000
 
@@ -47,3 +49,15 @@ def test_deadlines_of_a_sandbox_whose_start_got_no_response_are_known() -> None:
         "idle": {Desired.PAUSED, Desired.STOPPED, Desired.DELETED},
         "age": {Desired.DELETED},
     }
+
+
+def test_repair_pauses_what_a_quota_keeps_from_being_resumed() -> None:
+    """Without a new request, a sandbox that was started from outside would keep running, and count as a violation."""
+    paused: list[str] = []
+    client = SimpleNamespace(pause=paused.append, resume=lambda _sandbox_id: None)
+    workload: Any = object.__new__(Workload)
+    workload.settings = workload.conversations = Mock()
+    workload.sandboxes = Mock(ask=lambda act, sandbox_id: act(sandbox_id))
+    workload.fleet = Mock(alive=dict.fromkeys("abcd"), client=lambda _person: client)
+    workload.repair()
+    assert paused == list("abcd")

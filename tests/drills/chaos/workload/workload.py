@@ -102,12 +102,18 @@ class Workload:
             follower.stop()
 
     def repair(self) -> None:
-        """While there are no faults, resume half of the sandboxes, pause the others, and post to each conversation."""
+        """While there are no faults, pause all sandboxes, resume half of them, and post to each conversation.
+
+        All are paused, because a quota may refuse a resume. Without a new request, a sandbox keeps the excuse of its
+        last fault, such as that of a container that was started from outside.
+        """
         self.settings.settle()
         self.sandboxes.adopt(self.fleet.listed())
         for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
             client = self.fleet.client(person)
-            self.sandboxes.ask(client.resume if number % 2 else client.pause, sandbox_id)
+            self.sandboxes.ask(client.pause, sandbox_id)
+            if number % 2:
+                self.sandboxes.ask(client.resume, sandbox_id)
         self.conversations.say_once_to_all()
         self.fleet.history.settle()
 
