@@ -15,7 +15,6 @@ from shared.states import Desired
 from worker.engine.protocol import ContainerState
 from worker.sandboxes import reconciler
 from worker.sandboxes.planner import Action, Health, plan
-from worker.sandboxes.reconciler import SandboxReconciler
 
 Plan = Callable[..., Action]
 
@@ -91,23 +90,6 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def _without_fence_before_actions(patch: Patch) -> None:
-    """Read the desired state before each action without checking the lease."""
-
-    def is_overtaken(self: SandboxReconciler) -> bool:
-        with self._context.database.reading() as session:
-            row = session.get_one(Sandbox, self._sandbox.id)
-        if row.generation == self._sandbox.generation:
-            return False
-        self._sandbox.generation, self._sandbox.desired = row.generation, row.desired
-        self._action_count = 0
-        self._actions.reset()
-        self._health_wait.reset()
-        return True
-
-    patch.setattr(SandboxReconciler, "_is_overtaken", is_overtaken)
-
-
 def _without_fence_in_writes(patch: Patch) -> None:
     def write(
         session: Session,
@@ -126,21 +108,6 @@ def _without_fence_in_writes(patch: Patch) -> None:
     patch.setattr(leases, "write", write)
 
 
-def _newer_generation_is_observed(patch: Patch) -> None:
-    right = sandbox_status.set_status
-
-    def set_status(
-        session: Session, sandbox: Sandbox, state: Any, *, observed_generation: int | None = None, **rest: Any
-    ) -> bool:
-        if observed_generation is not None:
-            observed_generation = session.get_one(Sandbox, sandbox.id).generation
-            # Else the write's own check of the generation would fail.
-            sandbox.generation = observed_generation
-        return right(session, sandbox, state, observed_generation=observed_generation, **rest)
-
-    patch.setattr(sandbox_status, "set_status", set_status)
-
-
 def _older_generation_is_observed(patch: Patch) -> None:
     right = sandbox_status.set_status
 
@@ -157,19 +124,12 @@ def _no_waiter_is_enqueued(patch: Patch) -> None:
     patch.setattr(waiters, "enqueue_waiters", lambda *_: waiters.Waiters())
 
 
-def _late_action_is_not_corrected(patch: Patch) -> None:
-    patch.setattr(SandboxReconciler, "_bump_generation", lambda _self: None)
-
-
 def _planned_by(wrong: Plan) -> Mutate:
     return lambda patch: patch.setattr(reconciler, "plan", wrong)
 
 
 MUTANTS: dict[str, Mutate] = {name: _planned_by(wrong) for name, wrong in PLANS.items()} | {
-    "no fencing token before actions": _without_fence_before_actions,
     "no fencing token in status writes": _without_fence_in_writes,
-    "a newer generation is observed": _newer_generation_is_observed,
     "an older generation is observed": _older_generation_is_observed,
     "no waiter is enqueued": _no_waiter_is_enqueued,
-    "a late action is not corrected": _late_action_is_not_corrected,
 }

@@ -30,7 +30,7 @@ def take_snapshot(runner: Runner, broker: Valkey) -> Snapshot:
     found["containers"] = Counter(each.state for each in held.containers if mine in each.labels.values())
     found["volumes"] = Counter(volumes=sum(mine in each.labels.values() for each in held.volumes))
     with broker.client() as client:
-        lengths = {queue: client.llen(queue) for queue in queues_of(runner.service.environment["AW_NODE"])}
+        lengths = {queue: client.llen(f"aw:{queue}") for queue in queues_of(runner.service.environment["AW_NODE"])}
     found["messages"] = Counter(lengths)
     return found
 
