@@ -70,13 +70,22 @@ class TestLimits:
         request = ask(client, "POST", path, headers, body_of(content))
         assert (request.status, request.reads) in [(413, 1), (200, 0), (303, 0)]
 
-    @pytest.mark.parametrize("content", [b"a" * 2_000, b'{"llm_model": "' + b"x" * 2_000])
-    def test_body_larger_than_the_limit_is_a_413(
-        self, client: TestClient, user: Person, content: bytes, monkeypatch: pytest.MonkeyPatch
+    def test_body_larger_than_its_setting_is_a_413(
+        self, context: Context, user: Person, sandbox: Sandbox, conversation: Conversation
     ) -> None:
-        monkeypatch.setattr(request_body.BodyLimitMiddleware, "_limit", lambda *_: 1_000)
-        answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
-        assert (answer.status_code, answer.json()["detail"]) == (413, "the body is larger than 1000 bytes")
+        limits = {"max_body_bytes": 2_000, "max_webhook_bytes": 3_000}
+        events = f"/api/v1/webhooks/events/{conversation.id}"
+        small = replace(context, settings=context.settings.model_copy(update=limits))
+        with TestClient(create_app(small)) as client:
+            for path, key, text, limit in (
+                (SETTINGS, user.headers, b"{}", 2_000),
+                (events, {"X-Session-API-Key": session_key_of(sandbox)}, b"[]", 3_000),
+            ):
+                assert client.post(path, content=text.ljust(limit), headers=key | JSON).status_code == 200
+                for content in (text.ljust(limit + 1), b"a" * (limit + 1)):
+                    refused = client.post(path, content=content, headers=key | JSON)
+                    detail = f"the body is larger than {limit} bytes"
+                    assert (refused.status_code, refused.json()["detail"]) == (413, detail)
 
     def test_body_that_times_out_is_a_408(self, context: Context, user: Person) -> None:
         hasty = replace(context, settings=context.settings.model_copy(update={"body_seconds": 0.01}))
