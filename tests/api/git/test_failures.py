@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+import httpcore
 import pytest
 
 from api.git import http_client as git_client
@@ -235,6 +236,23 @@ def test_name_that_resolves_to_a_private_address_gets_no_request(
     answer = ask(user, "repositories", provider="github")
     assert (answer.status_code, "AW_GIT_HOSTS" in answer.json()["detail"]) == (403, True)
     assert git_host.got == []
+
+
+def test_connection_is_made_to_a_checked_address_and_not_to_the_name(
+    connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name could resolve to a private address the next time."""
+    dialled: list[str] = []
+
+    async def connect_tcp(_self: Any, host: str, *_: Any, **__: Any) -> Any:
+        dialled.append(host)
+        raise httpcore.ConnectError("refused")
+
+    connect(user, "github", host="https://other-name.example.com")
+    monkeypatch.setattr(socket, "getaddrinfo", _resolve_to("140.82.121.4", "2606:4700::1111"))
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect_tcp)
+    assert ask(user, "repositories", provider="github").status_code == 502
+    assert dialled == ["140.82.121.4", "2606:4700::1111"]
 
 
 def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, ask: Ask, user: Person) -> None:

@@ -103,13 +103,33 @@ def test_defect_31_secrets_are_not_stored_in_clear(client: TestClient, database:
 def test_defect_30_tokens_of_other_providers_stay_and_none_is_sent_to_a_host(
     client: TestClient, user: Person, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("no host may be contacted")
-
-    monkeypatch.setattr(socket, "create_connection", fail)
-    for provider in ("github", "gitlab"):
-        body = {"provider_tokens": {provider: {"token": "plain", "user_id": None, "host": None}}}
+    contacted = _contacted(monkeypatch)
+    hosts = {"github": None, "gitlab": "git.example.com"}
+    for provider, host in hosts.items():
+        body = {"provider_tokens": {provider: {"token": "plain", "user_id": None, "host": host}}}
         assert client.post(path, json=body, headers=user.headers).status_code == 200
     assert _post(client, user, {}) == 200
     found = client.get(PATHS[0], headers=user.headers).json()
-    assert found["provider_tokens_set"] == {"github": None, "gitlab": None}
+    assert found["provider_tokens_set"] == hosts
+    assert contacted == []
+    # The control: a search contacts them.
+    for provider in hosts:
+        client.get("/api/v1/git/repositories/search", params={"provider": provider}, headers=user.headers)
+    assert contacted == ["api.github.com", "git.example.com"]
+
+
+def _contacted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The hosts whose names are looked up or that sockets connect to, from now on; none is reached."""
+    contacted: list[Any] = []
+
+    def look_up(host: Any, *_: Any, **__: Any) -> None:
+        contacted.append(host)
+        raise socket.gaierror("no such name")
+
+    def connect(_socket: socket.socket, address: Any) -> None:
+        contacted.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket.socket, "connect", connect, raising=False)
+    return contacted
