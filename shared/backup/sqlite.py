@@ -14,6 +14,8 @@ from shared.db import unfinished_restore
 from shared.errors import Invalid
 
 FILE = "store.sqlite"
+# Errors of a database whose first page or schema can't be read. An extended code has more bits.
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def dump(database_url: str, path: Path) -> None:
@@ -27,9 +29,7 @@ def dump(database_url: str, path: Path) -> None:
         raise Invalid(f"no database at {source}: there is nothing to back up")
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(path)) as copy:
-        database.backup(copy)
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
-        [(result,)] = copy.execute("PRAGMA quick_check(1)")
+        result = _copy_and_check(database, copy)
     if result != "ok":
         raise Invalid(f"{source} is damaged: {result}")
 
@@ -47,6 +47,19 @@ def load(path: Path, database_url: str, digest: str) -> None:
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
     sync_folder(target.parent)
+
+
+def _copy_and_check(database: sqlite3.Connection, copy: sqlite3.Connection) -> str:
+    """Return `ok`, or what is damaged."""
+    try:
+        database.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        [(result,)] = copy.execute("PRAGMA quick_check(1)")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in DAMAGED:
+            raise
+        return str(error)
+    return str(result)
 
 
 def _copy_private(path: Path, draft: Path) -> None:
