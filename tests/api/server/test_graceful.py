@@ -15,17 +15,18 @@ from api.server.graceful import DrainingServer
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture(autouse=True)
-def _short_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graceful, "DRAIN_SECONDS", 0.5)
+# The drain ends when the old connections are closed, not by time.
+NEVER = 3600.0
 
 
-def test_connection_made_during_shutdown_gets_a_response() -> None:
+def test_connection_made_during_shutdown_gets_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graceful, "DRAIN_SECONDS", NEVER)
+
     async def scenario() -> tuple[bytes, bytes]:
         async with listening() as (server, address), connected(address) as idle:
             first = await ask(idle)
-            server.should_exit = True
-            async with connected(address) as late:
+            async with connected_during_drain(server, address) as late:
+                idle[1].close()
                 await until(lambda: not any(found.is_serving() for found in server.servers))
                 return first, await ask(late)
 
@@ -37,7 +38,8 @@ def test_connection_made_during_shutdown_gets_a_response() -> None:
 
 
 def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graceful, "LATE_REQUEST_SECONDS", 3600.0)
+    monkeypatch.setattr(graceful, "DRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(graceful, "LATE_REQUEST_SECONDS", NEVER)
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
@@ -49,13 +51,14 @@ def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.Monkey
 
 
 def test_connection_without_a_request_is_closed_at_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graceful, "DRAIN_SECONDS", NEVER)
     monkeypatch.setattr(graceful, "LATE_REQUEST_SECONDS", 0.5)
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
             await ask(idle)
-            server.should_exit = True
-            async with connected(address) as silent:
+            async with connected_during_drain(server, address) as silent:
+                idle[1].close()
                 return await silent[0].read()
 
     assert asyncio.run(scenario()) == b""
@@ -85,6 +88,18 @@ async def connected(address: tuple[str, int]) -> AsyncIterator[tuple[asyncio.Str
         yield reader, writer
     finally:
         writer.close()
+
+
+@asynccontextmanager
+async def connected_during_drain(
+    server: DrainingServer, address: tuple[str, int]
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Begin the shutdown, and connect while the server drains its older connection."""
+    server.should_exit = True
+    await until(lambda: (b"connection", b"close") in server.server_state.default_headers)
+    async with connected(address) as late:
+        await until(lambda: len(server.server_state.connections) == 2)
+        yield late
 
 
 async def ask(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from psycopg.errors import LockNotAvailable
@@ -141,14 +142,24 @@ class TestCrowd:
                 eventually(lambda: sum(one.done() for one in waiting) == 7)
             assert sum(one.result(A_WHILE) for one in waiting) == 3
 
-    def test_no_caller_is_refused_while_they_get_on(self, slots: WriteSlots) -> None:
-        def write(number: int) -> int:
+    def test_no_caller_is_refused_while_they_get_on(self, slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each transaction takes less than a stall, and all of them more, by a clock that only they advance."""
+        ended: list[int] = []
+        clock = SimpleNamespace(monotonic=lambda: len(ended) * 0.3 * write_slots.STANDSTILL_SECONDS)
+        monkeypatch.setattr(write_slots, "time", clock)
+
+        def write(number: int) -> None:
             with written_for(slots, "alice", A_WHILE):
-                time.sleep(0.02)  # much less than a stall
-                return number
+                time.sleep(0.005)  # the others find no slot meanwhile
+                ended.append(number)
 
         with ThreadPoolExecutor(30) as pool:
-            assert list(pool.map(write, range(60))) == list(range(60))
+            with written_for(slots, "alice"), written_for(slots, "alice"):
+                written = [pool.submit(write, number) for number in range(60)]
+                eventually(lambda: slots._waiting.total() == 30)
+            for one in written:
+                one.result(A_WHILE)
+        assert sorted(ended) == list(range(60))
 
     def test_slots_keep_no_state_of_former_callers(self, slots: WriteSlots) -> None:
         assert is_admitted(slots, "alice", PLACES)
