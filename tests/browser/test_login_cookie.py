@@ -74,11 +74,16 @@ def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
 
 def test_service_s_own_pages_can_not_be_framed(service: Deployment, alice: Client, page: Page) -> None:
     sign_in(page, service, alice)
-    frames = "".join(f'<iframe src="{service.url}{path}"></iframe>' for path in ("/docs", "/login"))
-    with hostile(answering(f"<!doctype html>{frames}".encode(), Content_Type="text/html")) as server:
-        page.goto(server.url)
-        page.wait_for_load_state("networkidle")
-        assert [frame.url for frame in page.frames if frame.url.startswith(service.url)] == []
+    with hostile(answering(b"<!doctype html>", Content_Type="text/html")) as other:
+        urls = (f"{service.url}/docs", f"{service.url}/login", f"{other.url}/page")
+        frames = "".join(f'<iframe src="{url}"></iframe>' for url in urls)
+        with hostile(answering(f"<!doctype html>{frames}".encode(), Content_Type="text/html")) as server:
+            page.goto(server.url)
+            page.wait_for_load_state("networkidle")
+            # The control: a page that may be framed is there.
+            assert [frame.url for frame in page.frames if frame.url in urls] == [f"{other.url}/page"]
+            assert len(page.frames) == 4
+            assert [frame.url for frame in page.frames if frame.url.startswith(service.url)] == []
 
 
 def sign_in(page: Page, service: Deployment, user: Client) -> None:
