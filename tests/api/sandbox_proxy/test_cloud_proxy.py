@@ -61,12 +61,17 @@ def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, us
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
 
-def test_url_of_the_client_port_is_accepted(serve: Serve, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_url_of_the_client_port_is_accepted(
+    serve: Serve, user: Person, other_user: Person, agent: Agent, running: Sandbox
+) -> None:
     with serve(client_port=3002, client_url="http://clients.example/") as api:
         for host in ("http://clients.example", "http://clients.example/"):
             assert ask(api, user, running, host=host).status_code == 200
+            # This URL is that of all users' sandboxes: only the key selects one.
+            assert ask(api, other_user, running, host=host).status_code == 404
         for host in ("http://127.0.0.1:1", agent.url):
             assert ask(api, user, running, host=host).status_code == 404
+    assert len(agent.server.got) == 2
 
 
 def test_paused_sandbox_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -11,11 +12,23 @@ from api.request.session_cookie import COOKIE
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
+from tests.api.sandbox_proxy.test_websocket import socket
 from tests.factories import Person, make_sandbox, session_key_of
-from tests.fakes.traffic import TrafficServer
+from tests.fakes.traffic import Receive, Send, TrafficServer
 from tests.services.asgi import serving
 
 PORT = 3002
+EVENTS = f"sockets/events/{'0' * 32}?resend_mode=all"
+
+
+class Program(TrafficServer):
+    """A user's program in a sandbox. It echoes the frames of a websocket from the first one on."""
+
+    async def _talk(self, scope: Any, receive: Receive, send: Send) -> None:
+        self.handshake = scope
+        await receive()
+        await send({"type": "websocket.accept"})
+        await self._echo(receive, send)
 
 
 @pytest.fixture
@@ -93,6 +106,23 @@ class TestExposedPorts:
             assert (got.target, got.header("x-session-api-key")) == ("/x", None)
             assert got.header("x-forwarded-prefix") == f"/sandbox/{sandbox.id}-8011"
         assert agent.server.got == []
+
+    def test_port_gets_websockets_without_the_key(
+        self, api: httpx.Client, database: Database, user: Person, agent: Agent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither an auth frame nor a search for events, which has the key too, reaches the user's program."""
+        # A search would precede the first frame.
+        monkeypatch.setattr("api.sandbox_proxy.event_replay.STATE_TIMEOUT_SECONDS", 0.0)
+        with serving(server := Program()) as url:
+            other = {"name": "WORKER_1", "url": url, "port": 8011}
+            sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, other])
+            with socket(api, f"{sandbox.id}-8011", EVENTS, **key_of(sandbox)) as connection:
+                for frame in ("first", "second"):
+                    connection.send(frame)
+                    assert connection.recv(timeout=20) == frame
+            assert server.handshake["path"] == f"/{EVENTS.partition('?')[0]}"
+            assert session_key_of(sandbox) not in str(server.handshake)
+            assert server.got == []
 
     def test_unknown_port_and_missing_key_are_refused(self, api: httpx.Client, user: Person, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}-8012/x", headers=key_of(running)).status_code == 404
