@@ -12,10 +12,11 @@ from api.json_text import SMALL_BYTES
 from api.sandbox_proxy import event_replay
 from api.sandbox_proxy.event_replay import Resend, read_resend
 from api.sandbox_proxy.request import read_proxy_request
+from api.sandbox_proxy.websocket import WebSocketProxy
 from shared.agent_server.responses import read_shape
 from shared.models import Sandbox
 from tests.api.agent_reports import JSON
-from tests.api.sandbox_proxy.doubles import Agent, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
 from tests.factories import Person
 from tests.waiting import eventually
@@ -118,13 +119,26 @@ def test_server_without_events_causes_no_error(
 
 
 def test_client_that_disconnects_during_the_replay_causes_no_error(
-    api: httpx.Client, running: Sandbox, agent: Agent
+    serve: Serve, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    ended, serve_websocket = [], WebSocketProxy.serve
+
+    async def serve_and_record(*arguments: Any) -> None:
+        try:
+            await serve_websocket(*arguments)
+        finally:
+            ended.append(arguments)
+
+    monkeypatch.setattr(WebSocketProxy, "serve", serve_and_record)
     agent.server.steps, agent.server.events = True, EVENTS
-    with socket(api, running, ALL, **key_of(running)) as connection:
-        connection.recv(timeout=20)
+    # An API process that has ended has logged the errors of its websockets.
+    with serve() as api:
+        with socket(api, running, ALL, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+        assert eventually(lambda: ended)
     agent.server.steps = False
-    assert api.get("/health").status_code == 200
+    assert "uvicorn.error" in {record.name for record in caplog.records}
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_search_that_hangs_delays_no_frames(

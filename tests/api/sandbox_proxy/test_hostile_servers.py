@@ -11,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from api.sandbox_proxy.headers import DROPPED_FROM_RESPONSES, HOP_BY_HOP
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import key_of
@@ -19,10 +20,14 @@ from tests.services import hostile_server
 
 # Headers of a response that affect the whole origin in a browser, or make it or a proxy send requests elsewhere.
 ORIGIN_HEADERS = {
+    "Accept-CH": "Sec-CH-UA-Model",
     "Alt-Svc": 'h3=":443"',
+    "Attribution-Reporting-Register-Source": "{}",
+    "Attribution-Reporting-Register-Trigger": "{}",
     "Clear-Site-Data": '"*"',
     "Content-Security-Policy": "default-src *",
     "Content-Security-Policy-Report-Only": "default-src 'none'; report-uri https://elsewhere.example/",
+    "Critical-CH": "Sec-CH-UA-Model",
     "Link": "<https://elsewhere.example/>; rel=preload; as=script",
     "NEL": '{"report_to":"a","max_age":1}',
     "Origin-Trial": "a",
@@ -30,17 +35,35 @@ ORIGIN_HEADERS = {
     "Refresh": "0; url=https://elsewhere.example/",
     "Report-To": "{}",
     "Reporting-Endpoints": 'a="https://elsewhere.example/"',
+    "Sec-Session-Registration": '(ES256);path="/x"',
     "Secure-Session-Registration": '(ES256);path="/x"',
     "Service-Worker-Allowed": "/",
     "Set-Cookie": "aw_session=theirs; Path=/",
+    "Set-Cookie2": "aw_session=theirs; Path=/",
     "Set-Login": "logged-out",
     "Sourcemap": "https://elsewhere.example/",
     "Speculation-Rules": '"/rules"',
     "Strict-Transport-Security": "max-age=1",
+    "Use-As-Dictionary": 'match="/*"',
     "WWW-Authenticate": "Basic",
+    "X-Accel-Charset": "utf-7",
+    "X-Accel-Expires": "3600",
+    "X-Accel-Limit-Rate": "1",
     "X-Accel-Redirect": "/api/v1/users/me",
     "X-Content-Type-Options": "none",
+    "X-Lighttpd-Send-File": "/etc/passwd",
+    "X-Reproxy-URL": "http://127.0.0.1/",
     "X-Sendfile": "/etc/passwd",
+    "X-SourceMap": "https://elsewhere.example/",
+}
+# Headers that this service sets itself.
+OWN_HEADERS = {
+    "Cache-Control": "public",
+    "Date": "Thu, 01 Jan 1970 00:00:00 GMT",
+    "Expires": "Thu, 01 Jan 2099 00:00:00 GMT",
+    "Pragma": "public",
+    "Server": "theirs",
+    "X-Request-ID": "theirs",
 }
 
 
@@ -149,16 +172,24 @@ def test_redirect_of_a_target_that_is_no_url_is_dropped(
 
 
 def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
-    headers = "".join(f"{name}: {value}\r\n" for name, value in ORIGIN_HEADERS.items())
-    page = b"<script>alert(1)</script>"
-    sent = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n{headers}\r\n"
-    with hostile(database, user, sent.encode() + page) as sandbox:
+    sent, page = ORIGIN_HEADERS | OWN_HEADERS, b"<script>alert(1)</script>"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    with hostile(database, user, f"{head}{lines}\r\n".encode() + page) as sandbox:
         answer = api.get(f"/sandbox/{sandbox.id}/x.html", headers=key_of(sandbox))
     assert (answer.status_code, answer.content) == (200, page)
     own = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
     assert {name: answer.headers[name] for name in ORIGIN_HEADERS if name in answer.headers} == {
         name: own[name.lower()] for name in ORIGIN_HEADERS if name.lower() in own
     }
+    assert [name for name, value in sent.items() if value in answer.headers.get_list(name)] == []
+    assert len(answer.headers.get_list("X-Request-ID")) == 1
+
+
+def test_each_dropped_header_is_tested() -> None:
+    """Hop-by-hop headers have tests of their own."""
+    tested = {name.lower().encode() for name in ORIGIN_HEADERS | OWN_HEADERS}
+    assert DROPPED_FROM_RESPONSES - HOP_BY_HOP - tested == frozenset()
 
 
 def test_interim_responses_without_end_are_a_502(api: httpx.Client, database: Database, user: Person) -> None:

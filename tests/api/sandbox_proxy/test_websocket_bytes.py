@@ -35,7 +35,7 @@ Talk = Callable[[ServerConnection], None]
 
 @pytest.fixture(autouse=True)
 def _limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.limits.process.WEBSOCKET_BYTES", LIMIT, raising=False)
+    monkeypatch.setattr("api.limits.process.WEBSOCKET_BYTES", LIMIT)
 
 
 @contextmanager
@@ -177,6 +177,23 @@ def test_largest_message_passes_in_both_directions(
         for _ in range(2):
             client.send(message)
             assert client.recv(timeout=60) == message
+
+
+def test_message_of_a_sandbox_that_is_too_large_closes_its_websocket(
+    serve: Serve, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+
+    def send_too_much(connection: ServerConnection) -> None:
+        connection.send(b"x" * (16 * MEGABYTE + 1))
+        connection.recv(timeout=60)
+
+    with (
+        serve() as api,
+        agent_server(database, user, send_too_much) as sandbox,
+        websocket(api, sandbox, **key_of(sandbox)) as client,
+    ):
+        assert close_of(client)[0] == 1001
 
 
 def test_websocket_counts_until_its_client_has_read(serve: Serve, database: Database, user: Person) -> None:
