@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05, raising=False)
+    monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05)
 
 
 def test_stream_ends_with_its_key(

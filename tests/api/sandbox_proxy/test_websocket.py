@@ -11,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from api.sandbox_proxy import websocket
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes.status import ObservedState
@@ -23,6 +24,8 @@ from tests.rows import as_stored
 from tests.waiting import eventually
 
 EVENTS = "sockets/events/1?resend_mode=all"
+# A websocket without a key takes a place of all users' (`MAX_AWAITING_KEY`).
+MAX_KEY_SECONDS = 15.0
 
 
 @contextmanager
@@ -94,11 +97,20 @@ class TestKeys:
                 assert api_keys.revoke_key(session, user.key) == 1
             assert close_of(connection)[0] == 4001
 
+    def test_socket_without_a_key_is_closed_in_time(
+        self, api: httpx.Client, running: Sandbox, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert websocket.KEY_SECONDS <= MAX_KEY_SECONDS
+        monkeypatch.setattr(websocket, "KEY_SECONDS", 0.1)
+        with socket(api, running) as connection:
+            code, reason = close_of(connection)
+        assert (code, "first frame must be an auth frame" in reason, worker.jobs) == (4001, True, [])
+
     def test_stranger_s_silent_sockets_keep_no_other_address_out(
         self, api: httpx.Client, running: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 8)
-        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_OF_ADDRESS", 2, raising=False)
+        monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_OF_ADDRESS", 2)
         with ExitStack() as stack:
             silent = [stack.enter_context(socket(api, running, source="127.0.0.2")) for _ in range(9)]
             assert {close_of(connection)[0] for connection in silent[2:]} == {1013}
