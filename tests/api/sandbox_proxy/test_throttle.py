@@ -1,23 +1,52 @@
 """The throttle of actions that frames trigger."""
 
 import asyncio
+import selectors
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from api.sandbox_proxy import throttle
-from api.sandbox_proxy.throttle import Throttle
+from api.sandbox_proxy.throttle import SECONDS, Throttle
 from shared.errors import NotFound
 
 
-def count_acts(calls: Callable[[Throttle], Awaitable[None]], *, fails: bool = False) -> int:
-    """The number of times that the action ran."""
-    done = 0
+class ClockLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while code runs, and jumps to the next timer when all tasks wait."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        super().__init__(JumpingSelector(self))
+
+    def time(self) -> float:
+        return self._now
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock forward."""
+        self._now += seconds
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """A selector that sets the clock of its loop forward instead of waiting for a timer."""
+
+    def __init__(self, loop: ClockLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            return super().select()
+        self._loop.jump(timeout)
+        return super().select(0)
+
+
+def act_times(calls: Callable[[Throttle], Awaitable[None]], *, fails: bool = False) -> list[float]:
+    """The times at which the action ran."""
+    times: list[float] = []
 
     async def act() -> None:
-        nonlocal done
-        done += 1
-        if fails and done > 1:
+        times.append(asyncio.get_running_loop().time())
+        if fails and len(times) > 1:
             raise NotFound("sandbox", "x")
 
     async def run() -> None:
@@ -25,8 +54,9 @@ def count_acts(calls: Callable[[Throttle], Awaitable[None]], *, fails: bool = Fa
         await calls(throttled)
         await throttled.aclose()
 
-    asyncio.run(run())
-    return done
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(run())
+    return times
 
 
 async def call_often(throttled: Throttle) -> None:
@@ -40,16 +70,20 @@ async def call_often_and_wait(throttled: Throttle) -> None:
     await throttled._late
 
 
+async def call_rarely(throttled: Throttle) -> None:
+    for _ in range(100):
+        await throttled.call()
+        await asyncio.sleep(2 * SECONDS)
+
+
 def test_frames_in_one_second_cause_one_act() -> None:
-    assert count_acts(call_often) == 1
+    assert act_times(call_often) == [0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_late_frames_cause_one_more_act(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    monkeypatch.setattr(throttle, "SECONDS", 0.05)
-    assert count_acts(call_often_and_wait, fails=fails) == 2
+def test_late_frames_cause_one_more_act(fails: bool) -> None:
+    assert act_times(call_often_and_wait, fails=fails) == [0, SECONDS]
 
 
-def test_rare_frames_cause_an_act_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "SECONDS", 0.0)
-    assert count_acts(call_often) == 100
+def test_rare_frames_cause_an_act_each() -> None:
+    assert len(act_times(call_rarely)) == 100
