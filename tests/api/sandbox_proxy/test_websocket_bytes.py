@@ -193,7 +193,7 @@ def test_message_of_a_sandbox_that_is_too_large_closes_its_websocket(
         agent_server(database, user, send_too_much) as sandbox,
         websocket(api, sandbox, **key_of(sandbox)) as client,
     ):
-        assert close_of(client)[0] == 1001
+        assert close_of(client)[0] == 1009
 
 
 def test_websocket_counts_until_its_client_has_read(serve: Serve, database: Database, user: Person) -> None:
