@@ -23,6 +23,7 @@ from tests.services.client import Client
 from tests.services.deployment_settings import SHORTENED
 from tests.services.directories import short_directory
 from tests.services.door import start_door
+from tests.services.foreign_locks import suspend_between_writes
 from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
@@ -198,13 +199,8 @@ class Deployment:
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def freeze_between_writes(self, name: str) -> None:
-        """Suspend a process while it does not hold SQLite's write lock, for which all others would wait.
-
-        PostgreSQL rolls back the transaction of a suspended process (`database.IDLE_SECONDS`).
-        """
-        with self.database.transaction() as session:
-            session.connection()  # takes the lock
-            self.freeze(name)
+        """Suspend a process while it holds no lock of the database, for which others would wait."""
+        suspend_between_writes(self.database, lambda: self.freeze(name), lambda: self.wake(name))
 
     def wake(self, name: str) -> None:
         """Continue a suspended process."""

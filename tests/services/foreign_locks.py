@@ -1,11 +1,22 @@
 """Locks held outside the service, such as by an operator's session or a suspended process."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import create_engine, text
 
 from shared.db.database import Database
+from tests.waiting import eventually
+
+# Max time for which a transaction of another process than the suspended one is expected to stay open.
+TRANSACTION_SECONDS = 1.0
+# Sessions with an open transaction, which may hold locks.
+OPEN_TRANSACTIONS = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND xact_start IS NOT NULL
+    AND pid <> pg_backend_pid()
+"""
 
 
 @contextmanager
@@ -20,3 +31,33 @@ def locked_row(database: Database, table: str, row_id: str) -> Iterator[None]:
             connection.rollback()
     finally:
         engine.dispose()
+
+
+def suspend_between_writes(database: Database, suspend: Callable[[], None], wake: Callable[[], None]) -> None:
+    """Suspend a process while it holds no lock of the database, for which others would wait.
+
+    On SQLite that is the write lock. PostgreSQL ends a suspended transaction only after `database.IDLE_SECONDS`.
+    """
+    if database.engine.dialect.name == "postgresql":
+        eventually(lambda: _suspend_without_transaction(database, suspend, wake))
+        return
+    with database.transaction() as session:
+        session.connection()  # takes the lock
+        suspend()
+
+
+def _suspend_without_transaction(database: Database, suspend: Callable[[], None], wake: Callable[[], None]) -> bool:
+    """Suspend a process, and wake it again if a transaction stays open. The other processes end theirs."""
+    suspend()
+    ends = time.monotonic() + TRANSACTION_SECONDS
+    while _has_transactions(database):
+        if time.monotonic() > ends:
+            wake()
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _has_transactions(database: Database) -> bool:
+    with database.reading() as session:
+        return session.connection().execute(text(OPEN_TRANSACTIONS)).first() is not None
