@@ -79,17 +79,28 @@ def record(scenario: str, version: str, place: Place, model: ScriptedModel, rece
     assert known
     kept = [event["id"] for event in place.list_events(conversation_id)]
     server.delete_conversation(conversation_id)
-    eventually(lambda: _is_complete(receiver, conversation_id, kept))
+    _await_webhooks(receiver, conversation_id, kept)
     deliveries = [{"path": one.path, "body": one.body} for one in receiver.deliveries(conversation_id)]
     shown = {name: known[name] for name in ("title", "execution_status", "stats")}
     return Recording(version, conversation_id, shown, kept, _cleaned(deliveries, model.base_url))
 
 
-def _is_complete(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> bool:
-    """Whether all webhooks have arrived; the description with `deleting` is the last one."""
+def _await_webhooks(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> None:
+    """Wait until all webhooks have arrived; the description with `deleting` is the last one.
+
+    Raises:
+        AssertionError: some have not; the message names them.
+    """
+    try:
+        eventually(lambda: not _missing(receiver, conversation_id, kept))
+    except AssertionError:
+        raise AssertionError(f"not received: {_missing(receiver, conversation_id, kept)}") from None
+
+
+def _missing(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> list[str]:
     arrived = {event["id"] for event in receiver.events(conversation_id)}
-    statuses = [described["execution_status"] for described in receiver.described(conversation_id)]
-    return set(kept) <= arrived and "deleting" in statuses
+    statuses = {described["execution_status"] for described in receiver.described(conversation_id)}
+    return [*(f"event {event}" for event in kept if event not in arrived), *({"deleting"} - statuses)]
 
 
 def _finish(server: AgentServer, conversation_id: str) -> None:
