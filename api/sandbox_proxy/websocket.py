@@ -269,7 +269,7 @@ async def _pass_down(
 def _closed(server: CountedConnection) -> Close:
     """The agent server's close; or this side's own, for example of a message that is too large."""
     close = server.protocol.close_rcvd or server.protocol.close_sent
-    return (close.code, close.reason) if close else (server.close_code or 1006, server.close_reason or "")
+    return (close.code, close.reason) if close else (1006, "")
 
 
 async def _receive(receive: Receive) -> str | bytes:

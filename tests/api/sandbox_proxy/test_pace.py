@@ -54,7 +54,7 @@ def test_flood_of_tiny_frames_waits_and_is_complete(pauses: list[float]) -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    server: Any = SimpleNamespace(close_code=1000, close_reason="")
+    server: Any = SimpleNamespace(protocol=SimpleNamespace(close_rcvd=SimpleNamespace(code=1000, reason="")))
     unused: Any = None
     client = Client(unused, send, Buffers(), Share(HeldBytes(CHUNKS), "a"))
     assert asyncio.run(_pass_down(flood(), server, client, Pace())) == (1000, "")

@@ -118,7 +118,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
     frames = iter([{"type": "websocket.receive", "text": "hello"}])
 
     class Server:
-        close_code, close_reason = 1000, ""
+        protocol = SimpleNamespace(close_rcvd=SimpleNamespace(code=1000, reason=""))
 
         async def send(self, frame: str) -> None:
             sent.append((frame, list(met)))
