@@ -22,6 +22,7 @@ from tests.isolation.network.scene import (
 )
 from tests.services.namespaces import Namespace
 from tests.waiting import eventually
+from worker.engine.protocol import EngineUnavailable
 from worker.network.rules import Allowed
 from worker.sandboxes.container_spec import container_name
 
@@ -101,9 +102,18 @@ def test_nothing_is_sent_to_sandboxes_whose_network_the_engine_has_removed(scene
         scene.isolation.refresh()
         assert network in scene.engine.docker("network", "ls", "--format", "{{.Name}}").split()
         assert scene.node.probe([target]) == [False], "it is the address of a sandbox again, and none has it"
-    scene.client.remove(container_name(scene.sandboxes[OPEN].id))
+    eventually(lambda: is_removed(scene, OPEN))
     start_sandbox(scene.client, scene.isolation, scene.sandboxes[OPEN])
     eventually(lambda: scene.node.probe([("tcp", scene.address(OPEN), AGENT)]) == [True], deadline_seconds=30)
+
+
+def is_removed(scene: Scene, name: str) -> bool:
+    """Remove a sandbox's container. Like a worker, retry if the engine takes longer than a request may."""
+    try:
+        scene.client.remove(container_name(scene.sandboxes[name].id))
+    except EngineUnavailable:
+        return False
+    return True
 
 
 @contextmanager
