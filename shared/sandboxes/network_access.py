@@ -4,8 +4,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
+from sqlalchemy import and_, or_, true
 from sqlalchemy import select as sql_select
-from sqlalchemy import true
 from sqlmodel import Session, col, select
 
 from shared.crypto import Vault
@@ -13,10 +13,15 @@ from shared.db.database import Database
 from shared.models import ModelServer, Sandbox, SandboxSpec, UserSettings
 from shared.nodes.placement import is_there
 from shared.sql.statements import bind, bind_values
+from shared.states import PauseKind, Status
 from shared.users import settings_store
 from shared.users.settings_v1 import current_llm
 
 OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
+RUNS = or_(
+    col(Sandbox.status).in_((Status.STARTING, Status.RUNNING)),
+    and_(col(Sandbox.status) == Status.PAUSED, col(Sandbox.pause_kind) == PauseKind.FROZEN),
+)
 
 
 class NetworkRow(NamedTuple):
@@ -25,6 +30,14 @@ class NetworkRow(NamedTuple):
     id: str
     owner_id: str | None
     egress: str
+
+
+class NodeRow(NamedTuple):
+    """A sandbox of a node."""
+
+    row: NetworkRow
+    # Whether its container runs or is paused, as a worker last recorded it.
+    runs: bool
 
 
 class SandboxNetwork(NamedTuple):
@@ -37,11 +50,11 @@ class SandboxNetwork(NamedTuple):
     model_servers: frozenset[str]
 
 
-def on_node(session: Session, node_id: str) -> list[NetworkRow]:
+def on_node(session: Session, node_id: str) -> list[NodeRow]:
     """Return the sandboxes that may have a container on that node's engine."""
-    rows = select(Sandbox.id, Sandbox.owner_id, SandboxSpec.egress).join(SandboxSpec, OF_SPEC)
+    rows = select(Sandbox.id, Sandbox.owner_id, SandboxSpec.egress, RUNS).join(SandboxSpec, OF_SPEC)
     found = session.exec(rows.where(Sandbox.node_id == node_id, is_there())).all()
-    return [NetworkRow(*row) for row in found]
+    return [NodeRow(NetworkRow(*row), bool(runs)) for *row, runs in found]
 
 
 def read_one(database: Database, sandbox_id: str) -> SandboxNetwork | None:

@@ -6,7 +6,6 @@ are missing, or can't be written, the node is closed to new sandboxes, and start
 
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import structlog
 
@@ -16,7 +15,7 @@ from shared.errors import Invalid
 from shared.models import Sandbox
 from shared.sandboxes import egress, network_access
 from shared.settings import Settings
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import (
     ContainerStatus,
     Engine,
@@ -28,6 +27,7 @@ from worker.engine.protocol import (
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
+from worker.network.located import Located, by_sandbox, locate
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
 from worker.network.rules import Allowed, Place, RulesChange
@@ -67,13 +67,6 @@ def network_request(place: Place, installation: str) -> NetworkRequest:
         gateway=place.gateway,
         labels={INSTALLATION_LABEL: installation},
     )
-
-
-class Located(NamedTuple):
-    """The address of a sandbox, and whether its environment names the proxy."""
-
-    address: str
-    uses_proxy: bool
 
 
 class NetworkIsolation:
@@ -258,15 +251,17 @@ class NetworkIsolation:
             self._parts.firewall.write((found - change.remove) | change.add)
 
     def _derive(self) -> Access:
-        parts, name = self._parts, self._parts.network.name
-        listed = parts.engine.list_containers(parts.installation)
-        at = {item.networks.get(name, ""): item.labels.get(SANDBOX_LABEL, "") for item in listed}
-        of_proxy = {item.networks.get(name, "") for item in listed if PROXY_LABEL in item.labels}
+        parts = self._parts
+        listed = by_sandbox(parts.engine.list_containers(parts.installation))
         with parts.database.reading() as session:
-            rows = {row.id: row for row in network_access.on_node(session, parts.node)}
-            running = {address: rows[sandbox] for address, sandbox in at.items() if address and sandbox in rows}
+            rows = {each.row.id: each for each in network_access.on_node(session, parts.node)}
+        runs = {sandbox_id: each.runs for sandbox_id, each in rows.items()}
+        located = locate(parts.engine, parts.network.name, listed, runs)
+        running = {each.address: rows[sandbox_id].row for sandbox_id, each in located.items()}
+        of_proxy = {each.address for each in located.values() if each.uses_proxy}
+        with parts.database.reading() as session:
             access = self._access.read(session, running, of_proxy)
-        self._relocate({row.id: Located(address, address in of_proxy) for address, row in running.items()})
+        self._relocate(located)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
         return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
