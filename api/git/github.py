@@ -34,6 +34,8 @@ query {
 }"""
 # The one installation of a token that belongs to a user, and not to an app: all that the token can read.
 PERSONAL = "personal"
+# A search names as many of a user's organizations.
+MAX_ORGANIZATIONS = 100
 
 
 class GitHub(GitProvider):
@@ -77,12 +79,19 @@ class GitHub(GitProvider):
         return self.read_page(reply, window, items, self._repository)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Search all repositories by name; `owner/name` searches those of one owner."""
+        """Search the user's repositories and those of their organizations by name; `owner/name`: one owner's."""
         owner, slash, name = query.rpartition("/")
-        words = f"{name} in:name fork:true" + (f" user:{owner}" if slash else "")
+        owners = f"user:{owner}" if slash else await self._own()
+        words = f"{name} in:name fork:true {owners}"
         params = {"per_page": window.size, "page": window.number, "sort": order.key, "order": order.direction}
         reply = await self.get("/search/repositories", q=words, **params)
         return self.read_page(reply, window, _find(reply.require_document(), "items"), self._repository)
+
+    async def _own(self) -> str:
+        """The qualifiers of the user and of the user's organizations, as far as the token may list these."""
+        reply = await self.get("/user/orgs", per_page=MAX_ORGANIZATIONS)
+        listed = [] if reply.is_forbidden else reply.require_document()
+        return " ".join(["user:@me", *(f"org:{login}" for login in self.read(listed, lambda item: str(item["login"])))])
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         """List branches. A search uses GraphQL: REST matches only beginnings of names."""

@@ -32,6 +32,7 @@ SHOWN = (
     "execution_detail",
     "metrics",
     "tags",
+    "trigger",
     "llm_model",
     "agent_kind",
     "parent_id",

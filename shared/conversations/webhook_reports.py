@@ -42,6 +42,8 @@ NODE_LOST = "node_lost"
 EVENTS_REFUSED = "events_refused"
 # The limits of all tags of a conversation together, because lists show them.
 MAX_TAGS, MAX_TAG_CHARACTERS = 100, 4096
+# The agent SDK's tags of a conversation that an automation has started.
+AUTOMATION_TAGS = frozenset({"automationtrigger", "automationid", "automationrunid"})
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,8 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         changes["parent_id"] = report.parent_id
     if report.title is not None and not conversation.title_settled:
         changes |= {"title": report.title, "title_settled": True}
+    if conversation.trigger is None and report.tags.keys() & AUTOMATION_TAGS:
+        changes["trigger"] = "automation"
     # A stored time in the future is wrong or forged: no report could be newer, so any report replaces it.
     if known_at is None or at >= known_at or known_at > moment:
         changes["llm_model"] = report.llm_model

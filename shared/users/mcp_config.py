@@ -68,8 +68,16 @@ def enabled_servers(config: Mapping[str, Any] | None) -> McpConfig | None:
 
 
 def to_map(config: Mapping[str, Any] | None) -> dict[str, Server]:
-    """V1's map of names to servers."""
+    """V1's map of names to servers, with a key itself as a server's `auth`."""
     return {server.name: _mapped(server) for server in name_servers(config)}
+
+
+def with_credentials(servers: Mapping[str, Server]) -> dict[str, Server]:
+    """The map with credentials in place of keys (the agent SDK's `BearerMCPAuth`)."""
+    return {
+        name: server | {"auth": {"strategy": "bearer", "value": server["auth"]}} if "auth" in server else server
+        for name, server in servers.items()
+    }
 
 
 def to_lists(servers: Any) -> McpConfig:

@@ -212,14 +212,12 @@ def search_secrets(
     return read_page(session, statement, Order(Secret.name, Secret.id), page_id, limit)
 
 
-def change_custom_secret(
-    session: Session, user_id: str, name: str, new_name: str, described: Mapping[str, Any]
-) -> None:
-    """Change the name or the description of a secret. Its value stays. The user is locked as for `put_custom_secrets`.
+def change_custom_secret(session: Session, user_id: str, name: str, new_name: str, description: str | None) -> None:
+    """Change the name and the description of a secret. Its value stays. The user is locked as for `put_custom_secrets`.
 
     Args:
         new_name: the new name, or the present one.
-        described: the new `description`; an absent one stays.
+        description: the new description, or none.
 
     Raises:
         NotFound: no secret has that name.
@@ -228,7 +226,7 @@ def change_custom_secret(
     row = _locked_secret(session, user_id, name)
     if new_name != name:
         check_untaken(session, user_id, new_name)
-    row.name, row.description = new_name, described.get("description", row.description)
+    row.name, row.description = new_name, description
     _touch(session, row)
     session.flush()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.users.llm_profiles import Llm, mask_llm
-from shared.users.mcp_config import MASK, mask_servers, to_map
+from shared.users.mcp_config import MASK, mask_servers, to_map, with_credentials
 from shared.users.settings import StoredSettings
 
 Nested = dict[str, Any]
@@ -15,7 +15,9 @@ Nested = dict[str, Any]
 DEFAULT_AGENT = "CodeActAgent"
 DEFAULT_CONDENSER_SIZE = 240
 DEFAULT_ITERATIONS = 500
-ANALYZERS = ("llm", "none")
+DEFAULT_ANALYZER = "llm"
+NO_ANALYZER = "none"
+ANALYZERS = (DEFAULT_ANALYZER, NO_ANALYZER)
 LLM_FIELDS = {"model": "llm_model", "api_key": "llm_api_key", "base_url": "llm_base_url"}
 CONDENSER_FIELDS = {"enabled": "enable_default_condenser", "max_size": "condenser_max_size"}
 # In the flat view, null keeps these; in the nested view, it clears them. A key is shown as null, so null keeps it.
@@ -58,13 +60,13 @@ def nest(stored: StoredSettings, *, expose: bool) -> Nested:
             "enabled": stored.enable_default_condenser,
             "max_size": stored.condenser_max_size or DEFAULT_CONDENSER_SIZE,
         },
-        "mcp_config": to_map(servers if expose else mask_servers(servers)),
+        "mcp_config": with_credentials(to_map(servers if expose else mask_servers(servers))),
     }
 
 
 def nest_conversation(stored: StoredSettings) -> Nested:
     """The conversations' settings as V1 shows them."""
-    analyzer = stored.security_analyzer
+    analyzer = security_analyzer(stored)
     return {
         "schema_version": 1,
         "max_iterations": stored.max_iterations or DEFAULT_ITERATIONS,
@@ -72,6 +74,17 @@ def nest_conversation(stored: StoredSettings) -> Nested:
         # V0 has more analyzers; V1's clients know these two values.
         "security_analyzer": analyzer if analyzer in ANALYZERS else None,
     }
+
+
+def security_analyzer(stored: StoredSettings) -> str:
+    """The security analyzer in effect."""
+    return stored.security_analyzer or DEFAULT_ANALYZER
+
+
+def flatten_conversation(diff: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes in a diff of the conversations' settings, by the names they are stored under."""
+    analyzer = {"security_analyzer": diff.get("security_analyzer") or NO_ANALYZER}
+    return dict(diff) | (analyzer if "security_analyzer" in diff else {})
 
 
 def _serialize_llm(stored: StoredSettings, *, expose: bool) -> Llm:

@@ -189,6 +189,7 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
         lambda asked: linked(asked, GITHUB[:3], "per_page", "repositories"),
     ),
     (f"{V3}/search/repositories", BEARER, search_github),
+    (f"{V3}/user/orgs", BEARER, lambda asked: linked(asked, [{"login": "acme"}, {"login": "umbrella"}], "per_page")),
     (f"{V3}/repos/acme/app/branches", BEARER, lambda asked: linked(asked, GITHUB_BRANCHES, "per_page")),
     ("/api/graphql", BEARER, graphql),
     (

@@ -56,9 +56,11 @@ def graphql(asked: Asked) -> Answer:
 
 
 def search_github(asked: Asked) -> Answer:
-    words, qualifiers, _ = asked.query["q"].rpartition(" in:name fork:true")
-    assert qualifiers
-    found = [item for item in GITHUB if all(word in str(item["full_name"]) for word in words.split())]
+    words, _, qualifiers = asked.query["q"].rpartition(" in:name fork:true ")
+    owners = {qualifier.partition(":")[2] for qualifier in qualifiers.split()}
+    assert owners, "a search without an owner finds repositories of strangers"
+    mine = [item for item in GITHUB if str(item["full_name"]).partition("/")[0] in owners]
+    found = [item for item in mine if all(word in str(item["full_name"]) for word in words.split())]
     return linked(asked, found, "per_page", "items")
 
 

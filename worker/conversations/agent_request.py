@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 from shared.agent_server import paths
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
-from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map
+from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map, with_credentials
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
 from shared.users.settings_store import can_call
+from shared.users.settings_v1 import DEFAULT_ANALYZER, security_analyzer
 
 Body = dict[str, Any]
 Server = dict[str, Any]
@@ -163,12 +164,9 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
     """
     servers = to_map(enabled_servers(mcp_config))
     if search_api_key:
+        # The key is sent in a header, because the agent server's state events quote URLs in clear text.
         servers[free_name("tavily", set(servers))] = {"transport": "http", "url": SEARCH_URL, "auth": search_api_key}
-    # The key is sent in a header, because the agent server's state events quote URLs in clear text.
-    return {
-        name: server | {"auth": {"strategy": "bearer", "value": server["auth"]}} if "auth" in server else server
-        for name, server in servers.items()
-    }
+    return with_credentials(servers)
 
 
 def _agent_settings(inputs: AgentInputs) -> Body:
@@ -231,11 +229,15 @@ def _plan_suffix(inputs: AgentInputs) -> str:
 def _confirmation_policy(inputs: AgentInputs) -> str:
     if not inputs.settings.confirmation_mode:
         return "NeverConfirm"
-    return "ConfirmRisky" if inputs.settings.security_analyzer == "llm" else "AlwaysConfirm"
+    return "ConfirmRisky" if _uses_analyzer(inputs) else "AlwaysConfirm"
 
 
 def _security_analyzer(inputs: AgentInputs) -> Body | None:
-    return {"kind": "LLMSecurityAnalyzer"} if inputs.settings.security_analyzer == "llm" else None
+    return {"kind": "LLMSecurityAnalyzer"} if _uses_analyzer(inputs) else None
+
+
+def _uses_analyzer(inputs: AgentInputs) -> bool:
+    return security_analyzer(inputs.settings) == DEFAULT_ANALYZER
 
 
 def _initial_message(inputs: AgentInputs) -> Body | None:

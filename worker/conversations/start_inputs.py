@@ -17,8 +17,9 @@ from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
 from worker.conversations.agent_request import AgentInputs, secret_values
 from worker.workspace.git_remotes import GitRepository, Logins, list_providers
-from worker.workspace.setup import Project
+from worker.workspace.project import Project
 
+DEFAULT_PROVIDER = "github"
 Request = dict[str, Any]
 
 
@@ -92,10 +93,12 @@ def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> St
         tokens = secrets.provider_tokens(session, context.vault, task.owner_id)
         custom = secrets.custom_secrets(session, context.vault, task.owner_id)
         spec = session.get_one(SandboxSpec, sandbox.spec_id)
+    repositories = _repositories(task.request, tokens, full=settings.git_full_clone)
     project = Project(
         conversation_id=task.conversation_id,
         working_dir=_working_dir(spec, task),
-        repository=_repository(task.request, tokens, full=settings.git_full_clone),
+        repository=next(iter(repositories), None),
+        alternatives=repositories[1:],
         author=settings.git_user_name,
         address=settings.git_user_email,
     )
@@ -157,11 +160,19 @@ def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
     )
 
 
-def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> GitRepository | None:
-    name = request.get("selected_repository")
-    if not name:
-        return None
-    provider = request.get("git_provider") or _only_provider(tokens) or "github"
+def _repositories(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> list[GitRepository]:
+    """The repository at its provider; if the request names none, at each provider that the user has a token for."""
+    if not (name := request.get("selected_repository")):
+        return []
+    named = request.get("git_provider")
+    known = [provider for provider, stored in tokens.items() if stored.token] or list(tokens) or [DEFAULT_PROVIDER]
+    providers = [named] if named else sorted(known, key=lambda provider: provider != DEFAULT_PROVIDER)
+    return [_repository(name, provider, request, tokens, full=full) for provider in providers]
+
+
+def _repository(
+    name: str, provider: str, request: Request, tokens: dict[str, ProviderCredential], *, full: bool
+) -> GitRepository:
     stored = tokens.get(provider)
     return GitRepository(
         name=name,
@@ -172,8 +183,3 @@ def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full
         full=full,
         keeps_branch=bool(request.get("keeps_branch")),
     )
-
-
-def _only_provider(tokens: dict[str, ProviderCredential]) -> str | None:
-    """The provider of a request that names none, if the user has tokens of one provider only."""
-    return next(iter(tokens)) if len(tokens) == 1 else None

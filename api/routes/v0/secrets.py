@@ -34,7 +34,7 @@ def create_secret(context: ContextDep, caller: CurrentCaller, secret: CustomSecr
 def change_secret(
     context: ContextDep, caller: CurrentCaller, secret_id: str, change: CustomSecretWithoutValue
 ) -> Message:
-    """Change the name or description of a secret; its id is its name."""
+    """Change the name and the description of a secret; its id is its name. Without a description it has none."""
     v1.change_secret(context, caller, secret_id, change)
     return Message(message="Secret updated successfully")
 

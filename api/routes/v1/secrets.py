@@ -65,12 +65,11 @@ def delete_git_providers(context: ContextDep, caller: CurrentCaller) -> Message:
 def change_secret(
     context: ContextDep, caller: CurrentCaller, secret_id: str, change: CustomSecretWithoutValue
 ) -> Message:
-    """Change the name or description of a secret; its id is its name. An omitted description stays."""
-    sent = in_clear(change)
+    """Change the name and the description of a secret; its id is its name. Without a description it has none."""
     if change.name != secret_id:
         _refuse_reserved(change.name)
     with context.database.transaction() as session:
-        secrets.change_custom_secret(session, caller.id, secret_id, change.name, sent)
+        secrets.change_custom_secret(session, caller.id, secret_id, change.name, change.description)
     return Message(message="Secret changed")
 
 

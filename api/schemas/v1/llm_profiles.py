@@ -31,8 +31,13 @@ class StrictLlmConfig(LlmConfig):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, sent: Any) -> Any:
-        # Newer clients send fields that this version does not know, with null.
-        return {name: value for name, value in sent.items() if value is not None} if isinstance(sent, dict) else sent
+        # Newer clients send fields that this version does not know, with null. The agent SDK writes a computed one.
+        if not isinstance(sent, dict):
+            return sent
+        known = {name: value for name, value in sent.items() if value is not None}
+        if known.get("is_subscription") is False:
+            del known["is_subscription"]
+        return known
 
 
 class SaveProfileRequest(Strict):

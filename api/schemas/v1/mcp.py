@@ -61,6 +61,10 @@ def _check_headers(headers: Any) -> Any:
     return headers
 
 
+def _shorten(number: float) -> float:
+    return int(number) if number.is_integer() else number
+
+
 def _check_commands(servers: dict[str, "ServerChanges | None"]) -> dict[str, "ServerChanges | None"]:
     if any(server and server.command and not PROCESS_NAME.fullmatch(name) for name, server in servers.items()):
         raise ValueError("the name of a command must be letters, digits, '_' and '-'")
@@ -77,7 +81,7 @@ Command = Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$"
 Arguments = Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)]
 Variables = Annotated[dict[str, Value], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
 VariableChanges = Annotated[dict[str, Value | None], Field(max_length=MAX_VARIABLES), BeforeValidator(_split_env)]
-Seconds = Annotated[int, Field(ge=1, le=3600)]
+Seconds = Annotated[float, Field(gt=0, le=3600), AfterValidator(_shorten)]
 
 
 class ServerOptions(Strict):
@@ -185,7 +189,7 @@ class RemoteServerInfo(BaseModel):
 class ShttpServerInfo(RemoteServerInfo):
     """An MCP server with a URL and streamable HTTP; `timeout` is in seconds."""
 
-    timeout: int | None = None
+    timeout: int | float | None = None
 
 
 class StdioServerInfo(BaseModel):

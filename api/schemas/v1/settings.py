@@ -10,7 +10,14 @@ from api.schemas.v1.agent_settings import AgentSettingsDiff, ConversationSetting
 from api.schemas.v1.fields import Line, Strict, Text
 from shared.users.llm_profiles import LlmProfiles, mask_llm
 from shared.users.settings import OpenSettings, StoredSettings, V1Settings
-from shared.users.settings_v1 import flatten, nest, nest_conversation
+from shared.users.settings_v1 import (
+    DEFAULT_AGENT,
+    flatten,
+    flatten_conversation,
+    nest,
+    nest_conversation,
+    security_analyzer,
+)
 
 GroupingStrategy = Literal[
     "NO_GROUPING", "GROUP_BY_NEWEST", "LEAST_RECENTLY_USED", "FEWEST_CONVERSATIONS", "ADD_TO_ANY"
@@ -105,7 +112,7 @@ def read_changes(update: SettingsUpdateV1) -> dict[str, Any]:
     changes: dict[str, Any] = in_clear(update)
     agent = changes.pop("agent_settings_diff", None)
     conversation = changes.pop("conversation_settings_diff", None)
-    return changes | flatten(agent or {}) | (conversation or {})
+    return changes | flatten(agent or {}) | flatten_conversation(conversation or {})
 
 
 def serialize_settings_v1(
@@ -117,6 +124,9 @@ def serialize_settings_v1(
         shown |= {name: getattr(stored, name) for name in EXPOSED}
     return shown | {
         **{name: getattr(stored, name) for name in BEYOND_V0},
+        # Clients of V1 take a flat value that is null for the value.
+        "agent": stored.agent or DEFAULT_AGENT,
+        "security_analyzer": security_analyzer(stored),
         "agent_settings": nest(stored, expose=expose),
         "conversation_settings": nest_conversation(stored),
         "llm_profiles": serialize_profiles(stored.llm_profiles, expose=expose),

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from shared.users.settings_v1 import DEFAULT_AGENT, DEFAULT_CONDENSER_SIZE, DEFAULT_ITERATIONS
+from shared.users.settings_v1 import (
+    ANALYZERS,
+    DEFAULT_AGENT,
+    DEFAULT_ANALYZER,
+    DEFAULT_CONDENSER_SIZE,
+    DEFAULT_ITERATIONS,
+)
 
 Field = dict[str, Any]
 Section = dict[str, Any]
@@ -113,9 +119,10 @@ CONVERSATION_SCHEMA: dict[str, Any] = {
                     "security_analyzer",
                     "Security analyzer",
                     "string",
+                    default=DEFAULT_ANALYZER,
                     prominence="major",
                     depends_on=["confirmation_mode"],
-                    choices=("llm", "none"),
+                    choices=ANALYZERS,
                 ),
             ],
             None,

@@ -59,6 +59,13 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
     assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
 
 
+def test_search_at_github_names_its_owners(connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost) -> None:
+    connect(user, "github")
+    for query, owners in (("app", "user:@me org:acme org:umbrella"), ("other/app", "user:other")):
+        assert ask(user, "repositories", provider="github", query=query).status_code == 200
+        assert git_host.got[-1].query["q"] == f"app in:name fork:true {owners}"
+
+
 def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: Ask, user: Person) -> None:
     connect(user, "azure_devops")
     found = walk(user, "branches", provider="azure_devops", repository="acme/My Team/My app", query="", limit=100)

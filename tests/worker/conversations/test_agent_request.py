@@ -44,6 +44,7 @@ def test_minimal_request_needs_no_network_outside_the_sandbox() -> None:
             },
         },
         "confirmation_policy": {"kind": "NeverConfirm"},
+        "security_analyzer": {"kind": "LLMSecurityAnalyzer"},
         "max_iterations": 500,
         "secrets": {},
         "tags": {},
@@ -168,10 +169,11 @@ def test_every_setting_is_in_the_request() -> None:
 @pytest.mark.parametrize(
     ("confirmation_mode", "security_analyzer", "policy", "analyzer"),
     [
-        (False, None, "NeverConfirm", None),
+        (False, None, "NeverConfirm", {"kind": "LLMSecurityAnalyzer"}),
+        (False, "none", "NeverConfirm", None),
         (False, "llm", "NeverConfirm", {"kind": "LLMSecurityAnalyzer"}),
         (True, "llm", "ConfirmRisky", {"kind": "LLMSecurityAnalyzer"}),
-        (True, None, "AlwaysConfirm", None),
+        (True, None, "ConfirmRisky", {"kind": "LLMSecurityAnalyzer"}),
         (True, "none", "AlwaysConfirm", None),
         (True, "invariant", "AlwaysConfirm", None),
     ],

@@ -146,13 +146,28 @@ class TestRepository:
         assert found
         assert (found.provider, found.token) == ("forgejo", "f-1")
 
-    def test_repository_of_github_by_default(
+    def test_repository_of_any_provider_with_a_token_and_github_s_first(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
     ) -> None:
-        store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1"}})
-        found = loaded(context, user, sandbox, selected_repository="acme/app").project.repository
-        assert found
-        assert (found.provider, found.token) == ("github", TOKEN)
+        others = {"gitlab": {"token": "glpat-1"}, "bitbucket": {"token": "b-1"}, "forgejo": {"host": "git.example.org"}}
+        store_tokens(context.database, vault, user, others)
+        project = loaded(context, user, sandbox, selected_repository="acme/app").project
+        assert project.repository
+        found = [project.repository, *project.alternatives]
+        tokens = [(each.provider, each.token) for each in found]
+        assert tokens == [("github", TOKEN), ("bitbucket", "b-1"), ("gitlab", "glpat-1")]
+
+    def test_repository_of_github_without_tokens(
+        self, context: WorkerContext, other_user: Person, sandbox: Sandbox
+    ) -> None:
+        configure(context, other_user)
+        mine = make_sandbox(context.database, other_user, spec_id=IMAGE)
+        with context.database.transaction() as session:
+            for token in secrets._tokens(session, other_user.id):
+                session.delete(token)
+        project = loaded(context, other_user, mine, selected_repository="acme/app").project
+        assert project.repository
+        assert (project.repository.provider, project.repository.token, project.alternatives) == ("github", None, [])
 
     def test_repository_of_a_provider_without_a_token(
         self, context: WorkerContext, user: Person, sandbox: Sandbox

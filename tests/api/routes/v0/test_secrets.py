@@ -24,7 +24,7 @@ def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: Person, 
     assert (answer.status_code, answer.json()) == (201, {"message": "Secret created successfully"})
     assert listed(client, user) == [LISTED]
     assert listed(client, other_user) == []
-    answer = client.put("/api/secrets/TOKEN", json={"name": "OTHER"}, headers=user.headers)
+    answer = client.put("/api/secrets/TOKEN", json=LISTED | {"name": "OTHER"}, headers=user.headers)
     assert (answer.status_code, answer.json()) == (200, {"message": "Secret updated successfully"})
     assert listed(client, user) == [LISTED | {"name": "OTHER"}]
     answer = client.delete("/api/secrets/OTHER", headers=user.headers)

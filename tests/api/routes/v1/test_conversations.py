@@ -203,6 +203,7 @@ class TestFields:
             metrics=metrics,
             max_budget=2.0,
             tags=tags,
+            agent_kind="acp",
             public=True,
             pr_number=[1],
             working_dir="/workspace/project",
@@ -225,6 +226,14 @@ class TestFields:
         assert shown["launched_agent_profile"]["agent_profile_id"].replace("-", "") == profile
         assert (shown["tags"], shown["public"], shown["pr_number"]) == (tags, True, [1])
         assert shown["workspace"] == {"kind": "LocalWorkspace", "working_dir": "/workspace/project"}
+
+    def test_agent_that_is_not_an_acp_agent_has_no_acp_server(
+        self, client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    ) -> None:
+        tags = {"acpserver": "claude"}
+        conversation = make_conversation(database, user, sandbox, tags=tags, agent_kind="openhands")
+        shown = _get(client, user, f"/{conversation.id}")
+        assert (shown["tags"], shown["acp_server"]) == (tags, None)
 
     @pytest.mark.parametrize(
         ("status", "wire"),

@@ -202,9 +202,11 @@ def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
     nulls = {"auth_type": "api_key", "subscription_vendor": None, "provider_connection_id": None}
     profiles.save("canvas", FAST | {"base_url": None} | nulls)
     profiles.save("sdk", FAST | {"usage_id": "default-llm", "log_completions": False, "stream": True})
-    assert profiles.listed() == (["canvas", "sdk"], None)
-    for name in ("canvas", "sdk"):
-        assert profiles.ask("GET", f"/{name}").json()["config"]["model"] == FAST["model"]
+    profiles.save("dumped", FAST | {"is_subscription": False})
+    assert profiles.listed() == (["canvas", "sdk", "dumped"], None)
+    for name in ("canvas", "dumped", "sdk"):
+        config = profiles.ask("GET", f"/{name}").json()["config"]
+        assert (config["model"], "is_subscription" in config) == (FAST["model"], False)
 
 
 BAD: list[tuple[str, Any]] = [
@@ -212,6 +214,7 @@ BAD: list[tuple[str, Any]] = [
     ("a b", {}),
     ("ok", {"llm": {"custom_header": "plain"}}),
     ("ok", {"llm": {"model": 1}}),
+    ("ok", {"llm": {"is_subscription": True}}),
     ("ok", {"llm": {"api_key": "plain\nx"}}),
     ("ok", {"llm": []}),
     ("ok", {"include_secrets": "yes"}),

@@ -76,8 +76,9 @@ def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Datab
     create(client, user, "A", "plain-a", description="a")
     create(client, user, "B")
     for change, expected in (
-        ({"name": "C"}, CustomSecret("plain-a", "a")),
         ({"name": "C", "description": "c"}, CustomSecret("plain-a", "c")),
+        ({"name": "C"}, CustomSecret("plain-a", None)),
+        ({"name": "C", "description": ""}, CustomSecret("plain-a", "")),
         ({"name": "C", "description": None}, CustomSecret("plain-a", None)),
     ):
         path = f"{PATH}/{'A' if 'A' in stored(database, user) else 'C'}"

@@ -67,7 +67,7 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
     found = answer.json()
     assert (found["llm_api_key"], found["search_api_key"]) == ("llm-plain", "search-plain")
     assert found["agent_settings"]["llm"] == SETTINGS["agent_settings_diff"]["llm"]
-    assert found["agent_settings"]["mcp_config"]["docs"]["auth"] == "mcp-plain"
+    assert found["agent_settings"]["mcp_config"]["docs"]["auth"] == {"strategy": "bearer", "value": "mcp-plain"}
     assert found["mcp_config"]["stdio_servers"][0]["env"] == {"TOKEN": "env-plain"}
     assert found["llm_profiles"]["profiles"] == {"fast": {"model": "m", "api_key": "profile-plain"}}
     assert "secret-plain" not in answer.text  # these have separate routes
@@ -77,7 +77,8 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
 def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     found = client.get(ME, headers=both_keys(user, sandbox)).json()
     assert found["mcp_config"]["shttp_servers"][0]["api_key"] == "mcp-plain"
-    assert (found["llm_api_key"], found["agent_settings"]["mcp_config"]["docs"]["auth"]) == (None, MASK)
+    assert found["llm_api_key"] is None
+    assert found["agent_settings"]["mcp_config"]["docs"]["auth"] == {"strategy": "bearer", "value": MASK}
     for key in ("", "aw_wrong", user.key):
         masked = client.get(ME, headers=user.headers | {"X-Session-API-Key": key})
         assert (masked.status_code, "plain" in masked.text) == (200, False)

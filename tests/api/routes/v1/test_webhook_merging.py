@@ -162,6 +162,28 @@ class TestConversationReports:
             assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
         assert as_stored(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
 
+    @pytest.mark.parametrize(
+        ("tags", "before", "after"),
+        [
+            ({"automationid": "7"}, None, "automation"),
+            ({"automationrunid": "7"}, "slack", "slack"),
+            ({"automation": "7"}, None, None),
+        ],
+    )
+    def test_tags_of_an_automation_set_the_trigger(
+        self,
+        post: Post,
+        conversation: Conversation,
+        database: Database,
+        tags: dict[str, str],
+        before: str | None,
+        after: str | None,
+    ) -> None:
+        with database.transaction() as session:
+            session.get_one(Conversation, conversation.id).trigger = before
+        assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
+        assert as_stored(database, conversation).trigger == after
+
     def test_tags_beyond_the_limits_are_left_out(
         self, post: Post, conversation: Conversation, database: Database
     ) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from tests.worker.workspace.setup.shells import LocalShell, project_of
 from worker.workspace.git_remotes import GitRepository, UnusableRemote
-from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
+from worker.workspace.project import RepositoryCloneFailed
+from worker.workspace.setup import prepare_repository
 
 
 @pytest.mark.parametrize(

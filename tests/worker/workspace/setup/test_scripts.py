@@ -10,7 +10,8 @@ import pytest
 
 from tests.waiting import eventually
 from tests.worker.workspace.setup.shells import FAILING, LocalShell
-from worker.workspace.setup import GitHooksFailed, SetupScriptFailed, install_git_hooks, run_setup_script
+from worker.workspace.project import GitHooksFailed, SetupScriptFailed
+from worker.workspace.setup import install_git_hooks, run_setup_script
 
 START = "89abcdef0123456789abcdef01234567"
 # In a setup script: kills the shell that runs it, and then itself.

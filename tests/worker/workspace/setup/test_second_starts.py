@@ -6,7 +6,8 @@ import pytest
 
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
-from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
+from worker.workspace.project import RepositoryCloneFailed
+from worker.workspace.setup import prepare_repository
 
 
 @pytest.fixture

@@ -55,8 +55,10 @@ def test_defaults_are_those_of_v1(client: TestClient, user: Person) -> None:
         "schema_version": 1,
         "max_iterations": 500,
         "confirmation_mode": False,
-        "security_analyzer": None,
+        "security_analyzer": "llm",
     }
+    # V1's clients take a flat null for the value.
+    assert (found["agent"], found["security_analyzer"]) == ("CodeActAgent", "llm")
     assert found["llm_profiles"] == {"profiles": {}, "active": None}
     assert found["sandbox_grouping_strategy"] == "NO_GROUPING"
     assert found["v1_enabled"] is True
@@ -73,6 +75,13 @@ def test_settings_written_in_one_shape_are_read_in_both(
         post(client, user, body, path)
         assert (read(client, user)[flat], _at(read(client, user), nested)) == (value, value)
         assert read(client, user, "/api/settings")[flat] == value
+
+
+def test_null_in_the_conversations_settings_is_no_analyzer(client: TestClient, user: Person) -> None:
+    post(client, user, {"conversation_settings_diff": {"security_analyzer": None}})
+    assert read(client, user)["conversation_settings"]["security_analyzer"] == "none"
+    post(client, user, {"conversation_settings_diff": {"confirmation_mode": True}})
+    assert read(client, user)["conversation_settings"]["security_analyzer"] == "none"
 
 
 def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user: Person) -> None:

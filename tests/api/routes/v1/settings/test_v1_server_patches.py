@@ -81,6 +81,13 @@ def test_what_was_read_can_be_sent_back(client: TestClient, database: Database, 
     assert load(database, user).mcp_config == before
 
 
+def test_server_that_moves_keeps_the_key_behind_its_mask(client: TestClient, database: Database, user: Person) -> None:
+    shown = read(client, user)["agent_settings"]["mcp_config"]["docs"]
+    for url, auth in (("https://one.example.com", shown["auth"]), ("https://two.example.com", MASK)):
+        patch(client, user, docs={"url": url, "auth": auth})
+        assert servers_of(database, user)["docs"].items() >= {"url": url, "api_key": "auth-plain"}.items()
+
+
 def test_a_server_has_one_authorization(client: TestClient, database: Database, user: Person) -> None:
     patch(client, user, docs={"headers": {"Authorization": "Bearer new", "X-Team": "t"}})
     assert servers_of(database, user)["docs"]["api_key"] is None

@@ -16,6 +16,8 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 
 
+# How V1 shows a key: a credential of the agent SDK.
+MASKED = {"auth": {"strategy": "bearer", "value": MASK}}
 # The operations that accept servers under the flat name.
 FLAT = (PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers")
 LISTS: dict[str, list[dict[str, Any]]] = {
@@ -36,11 +38,23 @@ def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user
     assert "plain" not in answer.text
     shown = answer.json()
     assert list(shown["agent_settings"]["mcp_config"]) == ["files", "news", "docs"]
-    assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | {"auth": MASK}
+    assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | MASKED
     assert shown["mcp_config"]["shttp_servers"] == [LISTS["shttp_servers"][0] | {"api_key": MASK}]
     for body in ({"mcp_config": shown["mcp_config"]}, agent(mcp_config=shown["agent_settings"]["mcp_config"])):
         post(client, user, body)
         assert load(database, user).mcp_config == LISTS
+
+
+@pytest.mark.parametrize("seconds", [30, 30.0, 1.5])
+def test_timeouts_are_numbers_of_seconds(client: TestClient, user: Person, seconds: float) -> None:
+    sent = {"docs": SERVERS["docs"] | {"timeout": seconds}}
+    post(client, user, agent(mcp_config=sent))
+    shown = read(client, user)
+    assert shown["agent_settings"]["mcp_config"]["docs"]["timeout"] == seconds
+    [listed] = shown["mcp_config"]["shttp_servers"]
+    assert listed["timeout"] == seconds
+    post(client, user, {"mcp_config": {"shttp_servers": [listed]}}, "/api/settings")
+    assert read(client, user)["mcp_config"]["shttp_servers"][0]["timeout"] == seconds
 
 
 @pytest.mark.parametrize("path", FLAT)
@@ -111,7 +125,7 @@ def test_all_servers_below_their_former_name_replace_the_stored_ones(
     client: TestClient, database: Database, user: Person
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
-    kept = SERVERS["docs"] | {"auth": MASK}
+    kept = SERVERS["docs"] | MASKED
     post(client, user, agent(mcp_config={"mcpServers": {"docs": kept}}))
     assert load(database, user).mcp_config == LISTS | {"sse_servers": [], "stdio_servers": []}
 
