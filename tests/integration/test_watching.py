@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from deploy.demo.scripted_model import ScriptedModel
 from tests.fixtures.model import MODEL_KEY, RESTING
@@ -14,6 +14,11 @@ from tests.services.engine import SANDBOX_IMAGE
 from tests.waiting import eventually
 
 SEARCH = "/api/conversations/{id}/events/search"
+
+
+def events_of(service: Deployment, alice: Client, path: str, conversation_id: str) -> ClientConnection:
+    url = f"{service.url.replace('http', 'ws', 1)}{path}/sockets/events/{conversation_id}?resend_mode=all"
+    return connect(url, additional_headers=alice.person.headers, proxy=None, max_size=None)
 
 
 @pytest.mark.nightly  # `test_main_job` checks the events for each change
@@ -31,8 +36,22 @@ def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, mod
         return any(RESTING in json.dumps(event) for event in events if event["kind"] == "ActionEvent")
 
     eventually(is_at_work, deadline_seconds=180)
-    url = f"{service.url.replace('http', 'ws', 1)}{path}/sockets/events/{conversation_id}?resend_mode=all"
-    with connect(url, additional_headers=alice.person.headers, proxy=None, max_size=None) as connection:
+    with events_of(service, alice, path, conversation_id) as connection:
         seen = ""
         while RESTING not in seen:
             seen = str(connection.recv(timeout=30))
+
+
+@pytest.mark.nightly  # the request of each start is tested with each change
+def test_answer_is_visible_while_the_model_writes_it(service: Deployment, alice: Client, model: ScriptedModel) -> None:
+    settings = {"llm_model": "openai/talker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+    assert alice.post("/api/settings", json=settings).status_code == 200
+    sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()
+    request = {"sandbox_id": sandbox["id"]}
+    started = alice.post("/api/v1/app-conversations", params={"wait": 60}, json=request).json()
+    path, conversation_id = f"/sandbox/{sandbox['id']}", started["app_conversation_id"]
+    with events_of(service, alice, path, conversation_id) as connection:
+        message = {"role": "user", "content": [{"type": "text", "text": "Hello."}], "run": True}
+        assert alice.post(f"{path}/api/conversations/{conversation_id}/events", json=message).status_code == 200
+        while json.loads(connection.recv(timeout=60))["kind"] != "StreamingDeltaEvent":
+            pass

@@ -193,7 +193,9 @@ def _llm(inputs: AgentInputs) -> Body:
     if not can_call(settings, model):
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
     llm = {"model": model, "api_key": settings.llm_api_key or None, "base_url": settings.llm_base_url or None}
-    return {**settings.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
+    # As V1 does: the web UI shows an answer while the model writes it.
+    kept = {**settings.agent_settings.get("llm", {}), "usage_id": "agent", "stream": True}
+    return {**kept, **_without_nulls(llm, *llm)}
 
 
 def _condenser(inputs: AgentInputs) -> Body:

@@ -107,7 +107,7 @@ def _read_profile(context: Context, user_id: str, name: str) -> Llm:
         llm["api_key"] = stored.llm_api_key
     # The agent server keeps the first configuration sent under a `usage_id`.
     fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))
-    return llm | {"usage_id": f"profile:{name}:{fingerprint[:12]}"}
+    return llm | {"usage_id": f"profile:{name}:{fingerprint[:12]}", "stream": True}
 
 
 def _record(context: Context, conversation: Conversation, model: str | None) -> None:

@@ -103,7 +103,7 @@ def test_profile_switch_sends_its_llm(
     answer = switch(client, user, conversation, "fast")
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     sent = agent.got[0][4]["llm"]
-    assert sent == FAST | {"usage_id": sent["usage_id"]}
+    assert sent == FAST | {"usage_id": sent["usage_id"], "stream": True}
     assert sent["usage_id"].startswith("profile:fast:")
     assert as_stored(database, conversation).llm_model == FAST["model"]
     # A changed profile needs a new usage id, or the agent server reuses the old LLM.

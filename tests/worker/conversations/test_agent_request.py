@@ -34,7 +34,7 @@ def test_minimal_request_needs_no_network_outside_the_sandbox() -> None:
         "workspace": {"kind": "LocalWorkspace", "working_dir": "/workspace/project/app"},
         "agent_settings": {
             "agent_kind": "openhands",
-            "llm": {"usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"},
+            "llm": {"usage_id": "agent", "stream": True, "model": "openai/gpt", "api_key": "llm-key"},
             "condenser": {"enabled": True},
             "mcp_config": {},
             "agent_context": {
@@ -62,7 +62,13 @@ def test_nested_settings_of_v1_are_passed_on() -> None:
     remote = {"url": "http://a/", "name": "docs", "headers": {"X-Key": "header-plain"}}
     inputs_ = inputs(agent_settings=nested, mcp_config={"shttp_servers": [remote]})
     settings = build_request(inputs_)["agent_settings"]
-    assert settings["llm"] == {**nested["llm"], "usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"}
+    assert settings["llm"] == {
+        **nested["llm"],
+        "usage_id": "agent",
+        "stream": True,
+        "model": "openai/gpt",
+        "api_key": "llm-key",
+    }
     assert settings["condenser"] == {"keep_first": 4, "enabled": True}
     assert (settings["verification"], settings["tool_concurrency_limit"]) == (nested["verification"], 2)
     assert settings["mcp_config"] == {
@@ -119,6 +125,7 @@ def test_every_setting_is_in_the_request() -> None:
     settings = body["agent_settings"]
     assert settings["llm"] == {
         "usage_id": "agent",
+        "stream": True,
         "model": "anthropic/opus",
         "api_key": "llm-key",
         "base_url": "http://llm:4000/v1",
