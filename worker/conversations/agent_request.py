@@ -20,7 +20,7 @@ from shared.users.mcp_config import enabled_servers, free_name, secrets_of_serve
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
 from shared.users.settings_store import can_call
-from shared.users.settings_v1 import DEFAULT_ANALYZER, security_analyzer
+from shared.users.settings_v1 import DEFAULT_ANALYZER
 
 Body = dict[str, Any]
 Server = dict[str, Any]
@@ -239,7 +239,7 @@ def _security_analyzer(inputs: AgentInputs) -> Body | None:
 
 
 def _uses_analyzer(inputs: AgentInputs) -> bool:
-    return security_analyzer(inputs.settings) == DEFAULT_ANALYZER
+    return (inputs.settings.security_analyzer or DEFAULT_ANALYZER) == DEFAULT_ANALYZER
 
 
 def _initial_message(inputs: AgentInputs) -> Body | None:

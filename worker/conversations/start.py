@@ -34,9 +34,9 @@ from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, 
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
 from worker.lease_runner import UNAVAILABLE_SECONDS, Retry, run_leased, taking_place
+from worker.workspace.failures import RepositoryCloneFailed, WorkspaceSetupFailed
 from worker.workspace.git_remotes import install_logins
-from worker.workspace.project import Project, ProjectContents, RepositoryCloneFailed, WorkspaceSetupFailed
-from worker.workspace.setup import install_git_hooks, prepare_repository, run_setup_script
+from worker.workspace.setup import Project, ProjectContents, install_git_hooks, prepare_repository, run_setup_script
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
 from worker.conversations.agent_request import AgentInputs, secret_values
 from worker.workspace.git_remotes import GitRepository, Logins, list_providers
-from worker.workspace.project import Project
+from worker.workspace.setup import Project
 
 DEFAULT_PROVIDER = "github"
 Request = dict[str, Any]

@@ -1,35 +1,101 @@
 """The setup of a conversation's project folder through the agent server's shell: clone, setup script, git hooks.
 
 Every function is safe to repeat: a complete result is kept, an incomplete one is removed and built again.
+
+No token may remain in the sandbox, and the agent server stores the text of every command in a file. So a token is sent
+as a file of its own, to a folder that only the sandbox's user can enter, in memory if the sandbox has /dev/shm. git
+reads it there. The command that runs git removes it, with any exit code.
 """
 
-from shared.redaction import Redact
-from worker.workspace.clone import Check, clone_first
-from worker.workspace.project import (
-    GRACE_SECONDS,
-    MAX_TAIL_LENGTH,
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+from shared.agent_server.responses import CommandResult
+from shared.json_documents import clean_text
+from shared.redaction import Redact, redacting
+from worker.workspace.failures import (
     GitHooksFailed,
-    Project,
-    ProjectContents,
+    RepositoryCloneFailed,
+    RepositoryUnavailable,
     SetupScriptFailed,
     WorkspaceSetupFailed,
-    is_timeout,
-    read_contents,
-    run,
-    tail,
 )
+from worker.workspace.git_remotes import GitRepository, UnusableRemote
 from worker.workspace.shell_scripts import (
+    CLONE,
     CONFIGURE,
+    FIND_HEAD,
+    HIDE,
     HOOKS,
     INIT,
     LIST_SCRIPTS,
     PRE_COMMIT,
+    REMOTE,
     SETUP,
+    SWITCH,
     Shell,
     with_variables,
 )
 
+CLONE_SECONDS = 120.0
 SETUP_SCRIPT_SECONDS = 600.0
+# Seconds that the shell may take after `timeout` has sent its signal.
+GRACE_SECONDS = 15.0
+PRIVATE_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108 (a folder of mode 0700 is created in it)
+MAX_LINES = 20
+MAX_TAIL_LENGTH = 4000
+MAX_BRANCH_LENGTH = 500
+# Exit codes after a timeout: of coreutils' `timeout`, and of the agent server.
+TIMED_OUT = (124, 137, -1)
+Check = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Project:
+    """The project of a conversation, and its folder.
+
+    Args:
+        working_dir: the project's folder, or the parent folder of a clone.
+        alternatives: the same repository at other providers, which are tried in order if `repository` is unavailable.
+        author, address: for commits; None: the image's values.
+        clone_seconds: the timeout of the clone.
+        private_roots: the folders to try for the credential's private folder, in order.
+        redact: hides the secrets that a command's output may quote.
+    """
+
+    conversation_id: str
+    working_dir: str
+    repository: GitRepository | None = None
+    alternatives: Sequence[GitRepository] = ()
+    author: str | None = None
+    address: str | None = None
+    clone_seconds: float = CLONE_SECONDS
+    private_roots: Sequence[str] = PRIVATE_ROOTS
+    redact: Redact = field(default=lambda text: text, repr=False, compare=False)
+
+    @property
+    def folder(self) -> str:
+        """The project's own folder."""
+        if self.repository is None:
+            return self.working_dir
+        return f"{self.working_dir.rstrip('/')}/{self.repository.folder}"
+
+    @property
+    def mark(self) -> str:
+        """The conversation's part of the names of temporary files."""
+        return self.conversation_id.replace("-", "")
+
+
+@dataclass(frozen=True)
+class ProjectContents:
+    """The scripts that a project has, and the branch or tag that it is on; the defaults apply until these are read."""
+
+    setup_script: bool = True
+    git_hook: bool = True
+    branch: str | None = field(default=None, compare=False)
 
 
 def prepare_repository(shell: Shell, project: Project, before_switch: Check = lambda _: None) -> ProjectContents:
@@ -45,16 +111,16 @@ def prepare_repository(shell: Shell, project: Project, before_switch: Check = la
         The project's contents. The scripts of an existing clone are not listed.
 
     Raises:
-        WorkspaceSetupFailed, RepositoryCloneFailed: see `worker.workspace.project`.
+        WorkspaceSetupFailed, RepositoryCloneFailed: see `worker.workspace.failures`.
         AgentServerError: the agent server does not respond, or rejects a command.
     """
     if project.repository is not None:
         failure = WorkspaceSetupFailed("the working folder can't be created")
-        run(shell, _configure_script(project), failure, project.redact)
-        return clone_first(shell, project, [project.repository, *project.alternatives], before_switch)
+        _run(shell, _configure_script(project), failure, project.redact)
+        return _clone_first(shell, project, [project.repository, *project.alternatives], before_switch)
     failure = WorkspaceSetupFailed("the working folder can't be initialized as a git repository")
     command = _configure_script(project) + INIT + with_variables(LIST_SCRIPTS, project=project.folder)
-    return read_contents(run(shell, command, failure, project.redact))
+    return _contents(_run(shell, command, failure, project.redact))
 
 
 def run_setup_script(
@@ -78,8 +144,8 @@ def run_setup_script(
     result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
     if result.exit_code == 0:
         return
-    problem = f"did not end within {seconds:g} s" if is_timeout(result) else f"ended with {result.exit_code}"
-    raise SetupScriptFailed(problem, result.exit_code, tail(redact(result.output)))
+    problem = f"did not end within {seconds:g} s" if _is_timeout(result) else f"ended with {result.exit_code}"
+    raise SetupScriptFailed(problem, result.exit_code, _tail(redact(result.output)))
 
 
 def install_git_hooks(shell: Shell, project_dir: str, *, redact: Redact = lambda text: text) -> None:
@@ -89,9 +155,136 @@ def install_git_hooks(shell: Shell, project_dir: str, *, redact: Redact = lambda
         GitHooksFailed: the hook could not be written.
     """
     command = with_variables(HOOKS, folder=project_dir, hook=PRE_COMMIT)
-    run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"), redact)
+    _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"), redact)
 
 
 def _configure_script(project: Project) -> str:
     author, address = project.author or "", project.address or ""
     return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
+
+
+def _clone_first(
+    shell: Shell, project: Project, repositories: Sequence[GitRepository], before_switch: Check
+) -> ProjectContents:
+    """Clone the first of the repositories that is available."""
+    failures = []
+    for repository in repositories:
+        try:
+            return _clone(shell, project, repository, before_switch)
+        except RepositoryUnavailable as failure:
+            failures.append(failure)
+    if len(failures) == 1:
+        raise failures[0]
+    tried = "\n".join(f"{each.provider}: {error}" for each, error in zip(repositories, failures, strict=True))
+    raise RepositoryCloneFailed(f"no provider with a token has the repository; git_provider names one\n{tried}")
+
+
+def _clone(shell: Shell, project: Project, repository: GitRepository, before_switch: Check) -> ProjectContents:
+    try:
+        url, credential = repository.url, repository.credential
+    except UnusableRemote as error:
+        raise RepositoryUnavailable(str(error)) from error
+    branch = repository.branch
+    head = _find_head(shell, project.folder, url, branch or "")
+    if head is not None and (branch in (None, head) or repository.keeps_branch):
+        return ProjectContents(branch=clean_text(head, MAX_BRANCH_LENGTH))
+    if head is not None:
+        before_switch(clean_text(head, MAX_BRANCH_LENGTH) or "no branch")
+    private = _store_credential(shell, project, credential)
+    if head is not None:
+        script = _switch_script(project, repository, head, private)
+        aim = f"checking out {branch} in the clone of {repository.name}"
+        _run_git(shell, project, repository, script, aim, RepositoryCloneFailed)
+        return ProjectContents(branch=branch)
+    script = _clone_script(project, repository, url, private)
+    result = _run_git(shell, project, repository, script, f"cloning {repository.name}", RepositoryUnavailable)
+    return replace(_contents(result), branch=branch)
+
+
+def _run_git(
+    shell: Shell,
+    project: Project,
+    repository: GitRepository,
+    script: str,
+    aim: str,
+    failure: type[RepositoryCloneFailed],
+) -> CommandResult:
+    result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
+    if _is_timeout(result):
+        raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
+    if result.exit_code != 0:
+        hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
+        raise failure(f"{aim} failed: {_tail(project.redact(hide_token(result.output)))}")
+    return result
+
+
+def _find_head(shell: Shell, folder: str, url: str, branch: str) -> str | None:
+    """The branch, or the requested tag, that the clone is on; empty: neither; None: there is no clone.
+
+    A clone gets its name only when it is complete.
+    """
+    result = shell.run_command(with_variables(FIND_HEAD, folder=folder, url=url, branch=branch))
+    if result.exit_code == 0:
+        mark, _, head = result.stdout.strip().partition("\n")
+        return head.strip() if mark == "cloned" else None
+    raise RepositoryUnavailable(f"{folder} exists and is not a clone of the repository")
+
+
+def _store_credential(shell: Shell, project: Project, credential: str) -> str:
+    """Create a private folder with the credential, and remove the folders of interrupted attempts."""
+    prefix = f"aw-git-{project.mark}-"
+    command = with_variables(HIDE, prefix=prefix, name=prefix + secrets.token_hex(4))
+    command += shlex.join(["hide", *project.private_roots])
+    failure = WorkspaceSetupFailed("no private folder could be created for the credential")
+    folder = _run(shell, command, failure, project.redact).stdout.strip()
+    if credential:
+        shell.upload(f"{folder}/credential", credential.encode())
+    return folder
+
+
+def _clone_script(project: Project, repository: GitRepository, url: str, private: str) -> str:
+    parent, _, name = project.folder.rpartition("/")
+    return with_variables(
+        REMOTE + CLONE + LIST_SCRIPTS,
+        private=private,
+        url=url,
+        project=project.folder,
+        unfinished=f"{parent}/.{name}.clone-{project.mark}",
+        attempt=secrets.token_hex(4),
+        branch=repository.branch or "",
+        new_branch=f"openhands-workspace-{project.mark[:8]}",
+        depth="" if repository.full else "1",
+        seconds=f"{project.clone_seconds:g}",
+    )
+
+
+def _switch_script(project: Project, repository: GitRepository, head: str, private: str) -> str:
+    return with_variables(
+        REMOTE + SWITCH,
+        private=private,
+        project=project.folder,
+        head=head,
+        branch=repository.branch or "",
+        depth="" if repository.full else "1",
+        seconds=f"{project.clone_seconds:g}",
+    )
+
+
+def _contents(result: CommandResult) -> ProjectContents:
+    lines = result.stdout.splitlines()
+    return ProjectContents(setup_script="brings setup.sh" in lines, git_hook="brings pre-commit.sh" in lines)
+
+
+def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed, redact: Redact) -> CommandResult:
+    result = shell.run_command(command)
+    if result.exit_code != 0:
+        raise type(failure)(f"{failure}: {_tail(redact(result.output))}")
+    return result
+
+
+def _is_timeout(result: CommandResult) -> bool:
+    return result.exit_code in TIMED_OUT
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-MAX_LINES:])[-MAX_TAIL_LENGTH:]

@@ -1,6 +1,6 @@
 """Tools and prompt additions of the settings, in the body of a conversation's create request."""
 
-from tests.worker.conversations.test_agent_request import inputs
+from tests.worker.conversations.agent_inputs import inputs
 from worker.conversations.agent_request import build_request
 
 CONTEXT = {"system_message_suffix": "Be kind.", "user_message_suffix": "Please.", "load_memory": True}

@@ -5,27 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.users.secrets import RESERVED_NAMES, CustomSecret
-from shared.users.settings import StoredSettings
-from worker.conversations.agent_request import (
-    AgentInputs,
-    LlmNotConfigured,
-    UnusableSecret,
-    build_request,
-    check_secrets,
-    plan_path,
-    secret_values,
-)
-
-CONVERSATION = "01234567-89ab-cdef-0123-456789abcdef"
-MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
-
-
-def inputs(**change: Any) -> AgentInputs:
-    """Inputs of a start; each name is that of a setting or of a field of `AgentInputs`."""
-    values = {"llm_model": "openai/gpt", "llm_api_key": "llm-key"} | change
-    stored = {name: values.pop(name) for name in StoredSettings.model_fields if name in values}
-    return AgentInputs(CONVERSATION, "/workspace/project/app", StoredSettings(**stored), **values)
+from shared.users.secrets import CustomSecret
+from tests.worker.conversations.agent_inputs import CONVERSATION, MESSAGE, inputs
+from worker.conversations.agent_request import LlmNotConfigured, build_request, plan_path, secret_values
 
 
 def test_minimal_request_needs_no_network_outside_the_sandbox() -> None:
@@ -243,66 +225,3 @@ def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], t
 )
 def test_model_with_keys_from_the_machine_needs_no_key(change: dict[str, Any]) -> None:
     assert "api_key" not in build_request(inputs(llm_api_key=None, **change))["agent_settings"]["llm"]
-
-
-UNUSABLE_NAMES = [
-    "LLM_API_KEY",
-    "OH_ALLOW_CORS_ORIGINS_3",
-    "OH_WEBHOOKS_0_BASE_URL",
-    "vscode",
-    "",
-    "no-dashes",
-    "n" * 257,
-    *sorted(RESERVED_NAMES),
-]
-
-
-@pytest.mark.parametrize("name", UNUSABLE_NAMES)
-def test_secrets_of_a_request_with_unusable_names_are_refused(name: str) -> None:
-    with pytest.raises(UnusableSecret) as failure:
-        build_request(inputs(requested_secrets={"FINE": "v", name: "v"}))
-    assert failure.value.reason == "unusable_secret"
-
-
-@pytest.mark.parametrize("name", UNUSABLE_NAMES)
-def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
-    body = build_request(inputs(secrets={"FINE": CustomSecret("v", None), name: CustomSecret("v", None)}))
-    assert set(body["secrets"]) == {"FINE"}
-
-
-def test_limits_of_a_request_s_secrets() -> None:
-    check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
-    with pytest.raises(UnusableSecret, match="got 51"):
-        check_secrets({f"NAME_{number}": "v" for number in range(51)})
-    with pytest.raises(UnusableSecret, match="'BIG' is larger") as failure:
-        check_secrets({"BIG": "é" * (32 * 1024 + 1)})
-    assert "é" not in str(failure.value)
-
-
-def test_secret_in_the_url_of_a_server_is_one_of_the_secret_values() -> None:
-    url = "https://user:url-password@sse.example/?api_token=url-token"
-    assert {"url-password", "url-token"} <= set(secret_values(inputs(mcp_config={"sse_servers": [{"url": url}]})))
-
-
-def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
-    inputs_ = inputs(
-        search_api_key="search-key",
-        secrets={"A": CustomSecret("stored-value", None)},
-        provider_tokens={"github": "gh-token"},
-        requested_secrets={"B": "requested-value"},
-        mcp_config={
-            "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
-            "stdio_servers": [{"name": "s", "command": "c", "env": {"K": "stdio-key"}}],
-        },
-    )
-    known = set(secret_values(inputs_))
-    assert known == {
-        "llm-key",
-        "search-key",
-        "stored-value",
-        "gh-token",
-        "requested-value",
-        "sse-key",
-        "stdio-key",
-    }
-    assert not [secret for secret in known if secret in repr(inputs_)]

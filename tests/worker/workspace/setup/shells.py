@@ -10,7 +10,7 @@ from uuid import UUID
 from shared.agent_server.responses import CommandResult
 from tests.services.git_http import GitServer
 from worker.workspace.git_remotes import GitRepository
-from worker.workspace.project import Project
+from worker.workspace.setup import Project
 
 CONVERSATION = UUID("0123456789abcdef0123456789abcdef")
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
+from worker.workspace.failures import RepositoryCloneFailed
 from worker.workspace.git_remotes import GitRepository
-from worker.workspace.project import Project, RepositoryCloneFailed
-from worker.workspace.setup import prepare_repository
+from worker.workspace.setup import Project, prepare_repository
 
 # Nothing listens there.
 ABSENT = GitRepository("acme/app", "gitlab", token="absent-t0ken", host="http://127.0.0.1:9")

@@ -7,9 +7,9 @@ import pytest
 
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import CONVERSATION, TOKEN, LocalShell, app_on, files_that_contain, project_of
+from worker.workspace.failures import RepositoryCloneFailed
 from worker.workspace.git_remotes import GitRepository
-from worker.workspace.project import ProjectContents, RepositoryCloneFailed
-from worker.workspace.setup import prepare_repository
+from worker.workspace.setup import ProjectContents, prepare_repository
 
 
 def test_clone_reports_its_scripts(shell: LocalShell, sandbox: Path, server: GitServer) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.worker.workspace.setup.shells import LocalShell, project_of
-from worker.workspace.project import ProjectContents, WorkspaceSetupFailed
-from worker.workspace.setup import prepare_repository
+from worker.workspace.failures import WorkspaceSetupFailed
+from worker.workspace.setup import ProjectContents, prepare_repository
 
 
 def test_folder_without_a_repository_becomes_one(shell: LocalShell, sandbox: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.worker.workspace.setup.shells import LocalShell, project_of
+from worker.workspace.failures import RepositoryCloneFailed
 from worker.workspace.git_remotes import GitRepository, UnusableRemote
-from worker.workspace.project import RepositoryCloneFailed
 from worker.workspace.setup import prepare_repository
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import eventually
 from tests.worker.workspace.setup.shells import FAILING, LocalShell
-from worker.workspace.project import GitHooksFailed, SetupScriptFailed
+from worker.workspace.failures import GitHooksFailed, SetupScriptFailed
 from worker.workspace.setup import install_git_hooks, run_setup_script
 
 START = "89abcdef0123456789abcdef01234567"

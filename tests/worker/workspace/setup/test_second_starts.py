@@ -6,7 +6,7 @@ import pytest
 
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
-from worker.workspace.project import RepositoryCloneFailed
+from worker.workspace.failures import RepositoryCloneFailed
 from worker.workspace.setup import prepare_repository
 
 
