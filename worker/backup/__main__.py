@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from shared.backup.manifest import digest, write_private
 from shared.cli.exits import INTERRUPTED, fail
 from shared.cli.local.installation import LocalInstallation
 from shared.cli.output import NAME
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
 from shared.nodes import registry
@@ -24,7 +23,7 @@ from shared.states import Desired, Status
 from worker.backup.archives import ArchiveError, Limits, NotAtRest
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
-from worker.engine.protocol import DiskKind, EngineError
+from worker.engine.protocol import DiskKind
 from worker.sandboxes.container_spec import container_name, labels_of
 from worker.settings import WorkerSettings
 
@@ -130,10 +129,12 @@ class NodeBackup:
 
 @contextmanager
 def _recorded(sandbox_id: str, left_out: dict[str, Exception]) -> Iterator[None]:
-    """Leave a sandbox out if an error occurs for it, and continue with the others."""
+    """Leave a sandbox out if any error occurs for it, except of the store, and continue with the others."""
     try:
         yield
-    except (ArchiveError, EngineError, OSError, subprocess.SubprocessError) as error:
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - its files are hostile; the error is reported at the end
         left_out[sandbox_id] = error
 
 

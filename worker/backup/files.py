@@ -1,6 +1,5 @@
 """The files of sandboxes beside one engine, as a folder of the engine or as a disk image."""
 
-import shutil
 import stat
 import subprocess
 import sys
@@ -133,12 +132,18 @@ def _is_empty(folder: Path) -> bool:
 @contextmanager
 def _drafted(draft: Path) -> Iterator[Path]:
     """Create a folder, in place of that of a killed restore; remove it after the block if it still exists."""
-    shutil.rmtree(draft, ignore_errors=True)
+    _remove(draft)
     draft.mkdir(mode=0o700)
     try:
         yield draft
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        _remove(draft)
+
+
+def _remove(draft: Path) -> None:
+    """Remove a folder, of any depth: a sandbox decides how deep its folders are, and `shutil.rmtree` calls itself."""
+    command = ["rm", "-rf", "--one-file-system", "--", str(draft)]
+    subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - `mkdir` fails if anything is left
 
 
 def _only_file(folder: Path, name: str) -> Path:

@@ -1,44 +1,20 @@
 """A restore of a sandbox's files that is interrupted or refused, beside an engine in memory."""
 
-import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.worker.backup.engine_in_folders import EngineInFolders
 from worker.backup import archives
 from worker.backup.archives import ArchiveError, Limits
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
-from worker.engine.protocol import ContainerState, ContainerStatus, DiskKind
+from worker.engine.protocol import ContainerState, DiskKind
 
 NAME = "aw-1"
-
-
-class EngineInFolders:
-    """An engine whose volumes are folders."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.state = ContainerState.ABSENT
-
-    def data_root(self) -> Path:
-        return self.root
-
-    def observe(self, _name: str) -> ContainerStatus:
-        return ContainerStatus(self.state)
-
-    def find_folder(self, name: str) -> Path | None:
-        return self.root / name / "_data" if (self.root / name).exists() else None
-
-    def make_folder(self, name: str, _labels: Mapping[str, str]) -> Path:
-        (self.root / name / "_data").mkdir(parents=True, exist_ok=True)
-        return self.root / name / "_data"
-
-    def remove(self, name: str) -> None:
-        shutil.rmtree(self.root / name, ignore_errors=True)
 
 
 @pytest.fixture
@@ -94,7 +70,7 @@ def kill_restore(files: NodeFiles, archive: Path, engine: EngineInFolders, monke
     with monkeypatch.context() as killed:
         killed.setattr(archives, "unpack", unpack_half)
         killed.setattr(engine, "remove", interrupt)
-        killed.setattr(shutil, "rmtree", lambda *_arguments, **_options: None)
+        killed.setattr("worker.backup.files._remove", lambda _draft: None)
         killed.setattr(Path, "rmdir", interrupt)
         with pytest.raises(KeyboardInterrupt):
             files.restore(NAME, DiskKind.PLAIN, archive, {})

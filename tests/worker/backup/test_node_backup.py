@@ -156,7 +156,9 @@ def test_sandbox_that_was_deleted_is_not_restored(
     assert files.found == {}
 
 
-@pytest.mark.parametrize("trouble", [OSError("the disk fails"), subprocess.TimeoutExpired("sync", 60)])
+@pytest.mark.parametrize(
+    "trouble", [OSError("the disk fails"), subprocess.TimeoutExpired("sync", 60), RecursionError()]
+)
 def test_trouble_with_one_sandbox_leaves_the_others(
     trouble: Exception, database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
