@@ -40,6 +40,8 @@ log = structlog.get_logger()
 JOB_SECONDS = 0.5
 # Max concurrent conversation starts in one sandbox, and max concurrent refreshes of its conversations.
 MAX_IN_SANDBOX = 4
+# Max concurrent readings of logs for requests.
+MAX_READINGS = 8
 # Max waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
 MAX_REMEMBERED = 100
 # Min delay in seconds before a waiting job is enqueued again; the delay grows with the number of waiting jobs.
@@ -104,8 +106,8 @@ class Lane:
     places, and an owner without a place gets one, however many other owners there are.
     """
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, places: int, *, in_sandbox: int = MAX_IN_SANDBOX) -> None:
+        self._free, self._max_in_sandbox = places, in_sandbox
         self._of_owner = Counter[str]()
         self._in_sandbox = Counter[tuple[str, str]]()
         self._waiting: dict[str, dict[Job, LaneJob]] = {}
@@ -141,7 +143,7 @@ class Lane:
         return min(MAX_SECONDS, max(BUSY_SECONDS, waiting / RETRIES_A_SECOND))
 
     def _has_place(self, work: LaneJob) -> bool:
-        return self._has_share(work.owner_id) and self._in_sandbox[_key(work)] < MAX_IN_SANDBOX
+        return self._has_share(work.owner_id) and self._in_sandbox[_key(work)] < self._max_in_sandbox
 
     def _has_share(self, owner_id: str) -> bool:
         held = self._of_owner[owner_id]
@@ -203,6 +205,8 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
+    # Places for readings of logs: their engine may hang, and other jobs need threads, too.
+    logs: Lane = field(default_factory=lambda: Lane(MAX_READINGS, in_sandbox=1))
     # Set once the engine has responded and proved to be this node's. Until then nothing acts on the node's sandboxes.
     engine_checked: threading.Event = field(default_factory=threading.Event)
     # Ids of the sandboxes whose status checks wait for a thread.

@@ -6,7 +6,6 @@ makes an action on the sandbox fail or repeat.
 
 from datetime import datetime
 from functools import partial
-from threading import BoundedSemaphore
 
 import structlog
 
@@ -17,9 +16,11 @@ from shared.container_logs.printed_text import StoredText, read_stored, write_st
 from shared.conversations import known_secrets
 from shared.db.database import StoreConflict, StoreError
 from shared.models import Sandbox, SandboxLog
+from shared.queue.jobs import ReadLog
 from shared.states import Status
-from worker.context import WorkerContext
+from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineError
+from worker.lease_runner import Retry, taking_place
 from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()
@@ -35,8 +36,6 @@ DAY_SECONDS = 24 * 60 * 60
 # Max lines and characters of a log in the detail of a failure.
 LAST_LINES, LAST_CHARACTERS = 30, 8_000
 NOTHING = StoredText()
-# Max concurrent readings for requests: their engine may hang, and other jobs need threads, too.
-_places = BoundedSemaphore(8)
 
 
 def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, cause: LogCause) -> str:
@@ -63,7 +62,10 @@ def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus
 
 
 def read_live(context: WorkerContext, sandbox_id: str) -> None:
-    """Read the log of a sandbox's container for the requests that wait for it."""
+    """Read the log of a sandbox's container for the requests that wait for it.
+
+    If another job is reading it, or its owner has no place left, the job is enqueued again when that has changed.
+    """
     context.runs.run(partial(_read_live, context, sandbox_id))
 
 
@@ -73,25 +75,27 @@ def is_in_doubt(sandbox: Sandbox) -> bool:
 
 
 def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
-    if not _places.acquire(blocking=False):
-        log.warning("log_not_read", sandbox=sandbox_id, why="too many are being read")
-        return False
     try:
         with context.database.reading() as session:
             sandbox = session.get(Sandbox, sandbox_id)
-            last = kept_logs.find_last_reading(session, sandbox_id)
-        is_fresh = last is not None and (now() - last).total_seconds() < FRESH_SECONDS
-        if sandbox is not None and _is_own(context, sandbox) and not is_fresh:
-            _keep(context, _read_row(context, sandbox))
+        if sandbox is None or sandbox.node_id != context.settings.node or sandbox.owner_id is None:
+            return False
+        place = LaneJob(ReadLog(sandbox_id, sandbox.node_id), sandbox_id, sandbox.owner_id)
+        with taking_place(context, context.logs, place):
+            if not _is_fresh(context, sandbox_id):
+                _keep(context, _read_row(context, sandbox))
+    except Retry as retry:
+        log.info("log_not_read", sandbox=sandbox_id, why=str(retry))
     except (EngineError, StoreError) as error:
         _report(sandbox_id, error)
-    finally:
-        _places.release()
     return True
 
 
-def _is_own(context: WorkerContext, sandbox: Sandbox) -> bool:
-    return sandbox.node_id == context.settings.node and sandbox.owner_id is not None
+def _is_fresh(context: WorkerContext, sandbox_id: str) -> bool:
+    """Whether the log was just read. It is checked in a place: until then, another job may have been reading it."""
+    with context.database.reading() as session:
+        last = kept_logs.find_last_reading(session, sandbox_id)
+    return last is not None and (now() - last).total_seconds() < FRESH_SECONDS
 
 
 def _read_row(context: WorkerContext, sandbox: Sandbox) -> SandboxLog:

@@ -1,5 +1,6 @@
 """Logs are read for pending requests, without a lease, a few at a time."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from shared.models import Sandbox, SandboxLog
 from shared.queue.jobs import ReadLog
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.container import printed
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
@@ -28,6 +29,7 @@ from tests.worker.scenes import (
 from worker.context import WorkerContext
 from worker.sandboxes import container_logs
 from worker.sandboxes.container_logs import read_live
+from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -107,18 +109,58 @@ def test_sandbox_of_another_node_is_not_read(context: WorkerContext, engine: Fak
     assert engine.calls == []
 
 
-def test_few_logs_are_read_at_a_time(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def read_while_reading(context: WorkerContext, engine: FakeEngine, sandbox_ids: Iterable[str]) -> None:
+    """Begin a reading of each sandbox while the engine has not answered those before it."""
+    remaining = iter(sandbox_ids)
+
+    def read_next(_name: str) -> None:
+        for sandbox_id in remaining:
+            read_live(context, sandbox_id)
+
+    engine.before["read_log"] = read_next
+    read_next("")
+    del engine.before["read_log"]
+
+
+def names_read(engine: FakeEngine) -> set[str]:
+    return {name for verb, name in engine.calls if verb == "read_log"}
+
+
+def test_owner_with_many_readings_leaves_places_for_others(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    mine, theirs = (
+        [running(context, user) for _ in range(8)],
+        running(context, make_person(context.database, "other-owner")),
+    )
+    read_while_reading(context, engine, [*mine, theirs])
+    assert names_read(engine) == {container_name(each) for each in (*mine[:4], theirs)}
+
+
+def test_reading_without_a_place_is_made_later(
+    context: WorkerContext, publisher: RecordingPublisher, engine: FakeEngine, user: Person
+) -> None:
+    mine = [running(context, user) for _ in range(6)]
+    publisher.jobs.clear()
+    read_while_reading(context, engine, mine)
+    deliver(context)
+    assert names_read(engine) == {container_name(each) for each in mine}
+
+
+def test_log_is_read_by_one_job_at_a_time(
+    context: WorkerContext,
+    publisher: RecordingPublisher,
+    engine: FakeEngine,
+    user: Person,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(container_logs, "FRESH_SECONDS", 60.0)
     sandbox_id = running(context, user)
-    depth = 0
-
-    def read_more(_name: str) -> None:
-        nonlocal depth
-        depth += 1
-        read_live(context, sandbox_id)
-
-    engine.before["observe"] = read_more
-    read_live(context, sandbox_id)
-    assert depth == 8
+    publisher.jobs.clear()
+    read_while_reading(context, engine, [sandbox_id] * 8)
+    assert reads(engine) == 1
+    deliver(context)
+    assert reads(engine) == 1, "the others use its result"
 
 
 def test_detail_of_a_failure_is_short(
