@@ -11,6 +11,9 @@ import structlog
 from shared.observability.correlation import request_id
 from shared.settings import Settings
 
+# Values of more than one line.
+TRACES = ("exception", "stack")
+
 
 def configure_logs(settings: Settings, process: str) -> None:
     """Send this service's logs and the libraries' to standard output in one format."""
@@ -73,11 +76,24 @@ def _add_trace(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, A
 
 def _renderers(settings: Settings) -> list[Any]:
     last = (
-        structlog.processors.JSONRenderer()
+        [structlog.processors.JSONRenderer()]
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=0)
+        else [_escape, structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=0)]
     )
-    return [structlog.stdlib.ProcessorFormatter.remove_processors_meta, last]
+    return [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+
+
+def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Escape what a terminal executes, and line breaks except those of traces: a value may be of a request."""
+    return {name: _escaped(value, lines=name in TRACES) for name, value in event.items()}
+
+
+def _escaped(value: Any, *, lines: bool) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(each if each.isprintable() or each in kept else ascii(each)[1:-1] for each in text)
 
 
 def _naming(name: str) -> Any:
