@@ -258,11 +258,15 @@ class WorkerContext:
             conversation_id: the requests' conversation; the secrets of its start request are removed, however old.
             redact: an additional redaction of the texts.
         """
-        hide = partial(self._hide_secrets, sandbox, conversation_id)
+        hide = partial(self.hide_secrets, sandbox, conversation_id)
         key = self.vault.decrypt(sandbox.session_key)
         return AgentServer(url, key, self.http, lambda text: redact(hide(text)))
 
-    def _hide_secrets(self, sandbox: Sandbox, conversation_id: str | None, text: str) -> str:
+    def hide_secrets(self, sandbox: Sandbox, conversation_id: str | None, text: str) -> str:
+        """Remove every stored secret that the sandbox may know, and those of a conversation's start request.
+
+        They are read at each call. If they can't be read, nothing of the text is returned.
+        """
         try:
             with self.database.reading() as session:
                 return known_secrets.redact_for_sandbox(session, self.vault, sandbox, conversation_id)(text)

@@ -103,7 +103,7 @@ def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> St
         address=settings.git_user_email,
     )
     agent = _agent_inputs(context, task, settings, custom, tokens, project.folder)
-    redact = redacting(secret_values(agent))
+    redact = _redact(context, sandbox, agent)
     return StartInputs(
         agent=agent,
         project=replace(project, redact=redact),
@@ -112,6 +112,12 @@ def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> St
         sandbox_id=sandbox.id,
         logins=_logins(context, sandbox, tokens),
     )
+
+
+def _redact(context: WorkerContext, sandbox: Sandbox, agent: AgentInputs) -> Redact:
+    """Hide the start's secrets and all others that the sandbox may know, which only a failure has to read."""
+    own = redacting(secret_values(agent))
+    return lambda text: own(context.hide_secrets(sandbox, agent.conversation_id, text))
 
 
 def _logins(context: WorkerContext, sandbox: Sandbox, tokens: dict[str, ProviderCredential]) -> Logins:

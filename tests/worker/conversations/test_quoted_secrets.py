@@ -16,7 +16,7 @@ from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from shared.users import secrets
 from tests.factories import Person
-from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.worker.conversations.message_delivery.messages import pending, say
@@ -150,6 +150,26 @@ def test_start_hides_them(
         start_conversation(context, task_id)
     assert "no good: ******" in (task_of(context, task_id).detail or "")
     assert_hidden(context, caplog)
+
+
+@pytest.mark.parametrize("script", [".openhands/setup.sh", ".openhands/pre-commit.sh", "clone --quiet"])
+def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
+    context: WorkerContext,
+    user: Person,
+    sandbox_id: str,
+    conversation: Conversation,
+    server: FakeAgentServer,
+    caplog: pytest.LogCaptureFixture,
+    script: str,
+) -> None:
+    """The other conversation's request has brought `ASKED`, and a script can read the sandbox's session key."""
+    key = context.vault.decrypt(row(context, Sandbox, sandbox_id).session_key)
+    server.replies = {script: Reply(2, None, f"no good: {' '.join((*QUOTED, key))}")}
+    task_id = ask(context, user, sandbox_id, secrets={}, selected_repository="acme/app")
+    start_conversation(context, task_id)
+    assert "no good: ******" in (task_of(context, task_id).detail or "")
+    assert_hidden(context, caplog, key)
+    assert conversation.sandbox_id == sandbox_id
 
 
 @pytest.mark.parametrize("status", [422, 500])
