@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import structlog
@@ -18,6 +18,7 @@ from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.proxy import EngineFilter
 from deploy.service.owners import WORKER, engine_socket
 from shared.db.database import Database
+from shared.db.file_owner import acting_as_owner
 from shared.db.waiting import await_schema
 from shared.errors import Unavailable
 from shared.nodes import registry as node_registry
@@ -62,13 +63,7 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
     Raises:
         Unavailable: the database was not ready within the timeout.
     """
-    database = Database(shared.database, pool_size=1)
-    try:
-        await_schema(database, settings.database_wait_seconds)
-        with database.transaction() as session:
-            installation = node_registry.installation_id(session)
-    finally:
-        database.close()
+    installation = _read_installation(shared, settings)
     place = make_place(shared, installation, settings.node)
     if not shared.network_isolation:
         with suppress(FirewallError):  # rules of an earlier run would still deny traffic
@@ -80,6 +75,13 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
         network=network_request(place, installation) if shared.network_isolation else None,
     )
     return policy, NetworkRoute(place, LocalFirewall(place)) if shared.network_isolation else None
+
+
+def _read_installation(shared: Settings, settings: WorkerSettings) -> str:
+    with acting_as_owner(shared.database), closing(Database(shared.database, pool_size=1)) as database:
+        await_schema(database, settings.database_wait_seconds)
+        with database.transaction() as session:
+            return node_registry.installation_id(session)
 
 
 def _names(text: str) -> frozenset[str]:

@@ -18,11 +18,12 @@ from pathlib import Path
 from deploy.service.errors import ServiceError
 from deploy.service.flower_login import password_file, read_password
 from shared.backup import former_files
+from shared.db.file_owner import GROUP
 from shared.reasons import more
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
-GROUP, API, WORKER = "aw", "aw-api", "aw-worker"
+API, WORKER = "aw-api", "aw-worker"
 # The users of the processes. The API's user gives no access beyond the API process's own: keys, database, broker.
 OWNERS = {"broker": API, "flower": API, "web": API, "worker": WORKER}
 # What a process needs at its start, besides the var directory.

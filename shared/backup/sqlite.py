@@ -3,7 +3,7 @@
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 from shared.backup import former_files
 from shared.backup.manifest import sync_folder
 from shared.db import unfinished_restore
+from shared.db.file_owner import acting_as_owner
 from shared.errors import Invalid
 
 FILE = "store.sqlite"
@@ -28,7 +29,7 @@ def dump(database_url: str, path: Path) -> None:
     if not source.exists():
         raise Invalid(f"no database at {source}: there is nothing to back up")
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(path)) as copy:
+    with closing(_open(database_url)) as database, closing(sqlite3.connect(path)) as copy:
         result = _copy_and_check(database, copy)
     if result != "ok":
         raise Invalid(f"{source} is damaged: {result}")
@@ -47,6 +48,15 @@ def load(path: Path, database_url: str, digest: str) -> None:
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     draft.replace(target)
     sync_folder(target.parent)
+
+
+def _open(database_url: str) -> sqlite3.Connection:
+    """Open the database, with its log, as its owner."""
+    with acting_as_owner(database_url):
+        database = sqlite3.connect(_file(database_url))
+        with suppress(sqlite3.DatabaseError):  # the copy finds the damage
+            database.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        return database
 
 
 def _copy_and_check(database: sqlite3.Connection, copy: sqlite3.Connection) -> str:

@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from shared.db.file_owner import acting_as_owner
 from shared.db.postgresql import OPTIONS
 
 log = structlog.get_logger()
@@ -78,7 +79,7 @@ def opened(database_url: str) -> Iterator[Connection]:
     """A connection in a transaction that excludes other migrations, and commits at the end of the block."""
     engine = _engine(database_url)
     try:
-        with _file_lock(database_url), engine.begin() as connection:
+        with acting_as_owner(database_url), _file_lock(database_url), engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRESQL_LOCK})
             yield connection
@@ -91,7 +92,7 @@ def connected(database_url: str) -> Iterator[Connection]:
     """A connection for reads, to a database with any schema or none."""
     engine = create_engine(database_url, connect_args=_connect_options(database_url))
     try:
-        with engine.connect() as connection:
+        with acting_as_owner(database_url), engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()

@@ -13,7 +13,8 @@ from shared.backup.manifest import digest, write_private
 from shared.cli.exits import INTERRUPTED, fail
 from shared.cli.local.installation import LocalInstallation
 from shared.cli.output import NAME
-from shared.db.database import Database, StoreError
+from shared.db.database import Database, Session, StoreError
+from shared.db.file_owner import acting_as_owner
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
 from shared.nodes import registry
@@ -73,6 +74,11 @@ class NodeBackup:
                 self._restore(sandbox_id, folder, entry)
         return left_out
 
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with acting_as_owner(self._database.engine.url), self._database.reading() as session:
+            yield session
+
     def _smallest_first(self, left_out: dict[str, Exception]) -> list[str]:
         sizes: dict[str, int] = {}
         for sandbox_id in self._sandboxes():
@@ -82,7 +88,7 @@ class NodeBackup:
         return sorted(sizes, key=lambda sandbox_id: sizes[sandbox_id])
 
     def _sandboxes(self) -> list[str]:
-        with self._database.reading() as session:
+        with self._reading() as session:
             return [row.id for row in queries.on_node(session, self._settings.node) if row.desired != Desired.DELETED]
 
     def _save(self, sandbox_id: str, folder: Path) -> dict[str, Any]:
@@ -96,7 +102,7 @@ class NodeBackup:
 
     def _resting(self, sandbox_id: str) -> tuple[int, int]:
         """The generations of a sandbox at rest: they change with each request to resume or delete it."""
-        with self._database.reading() as session:
+        with self._reading() as session:
             row = session.get(Sandbox, sandbox_id)
         if row is None or row.status not in AT_REST or row.ready_at is None:
             raise NotAtRest(f"it is {row.status if row else Status.DELETED}: pause or stop it first")
@@ -115,7 +121,7 @@ class NodeBackup:
 
     def _restore(self, sandbox_id: str, folder: Path, entry: Any) -> None:
         archive, kind, sha256 = _checked(folder, entry)
-        with self._database.reading() as session:
+        with self._reading() as session:
             row = session.get(Sandbox, sandbox_id)
         if row is None or row.desired == Desired.DELETED or row.node_id != self._settings.node:
             raise ArchiveError("the database has no such sandbox on this node")

@@ -1,7 +1,7 @@
 """One installation: its database, secret keys and first user. The commands of `shared.cli.app` use this class."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -14,6 +14,7 @@ from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db import unfinished_restore
 from shared.db.database import Database
 from shared.db.database_clock import follow_database
+from shared.db.file_owner import acting_as_caller, acting_as_owner
 from shared.db.migrations import Schema, connected, migrate, opened, read_schema
 from shared.db.waiting import await_database
 from shared.errors import Conflict, Invalid
@@ -62,7 +63,8 @@ class LocalInstallation:
         settings = self._settings
         settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (file := _sqlite_file(settings.database)) is not None:
-            file.touch(mode=0o600)
+            with acting_as_owner(settings.database):
+                file.touch(mode=0o600)
         migrate(settings.database)
         with opened(settings.database) as connection, Session(connection) as session:
             self._require_secret_key(session)
@@ -98,7 +100,8 @@ class LocalInstallation:
                 key = api_keys.create_key(session, self.vault(), user, "bootstrap")
                 session.flush()
                 # Before the commit: a crash must not leave a user without a key, which would stop the next attempt.
-                replace_file(self._settings.admin_key_file, key)
+                with acting_as_caller():
+                    replace_file(self._settings.admin_key_file, key)
         except IntegrityError:
             return False  # another process was faster
         return True
@@ -143,20 +146,22 @@ class LocalInstallation:
                     f"{settings.secret_key_file} is missing, and the users' secrets cannot be decrypted without it: "
                     f"restore the file, or set AW_SECRET_KEYS to the key {more('the-secret-key-is-gone')}"
                 )
-            create_file(settings.secret_key_file, new_secret_key())
-        self.vault()
+            with acting_as_caller():
+                create_file(settings.secret_key_file, new_secret_key())
+        with acting_as_caller():
+            self.vault()
 
     @contextmanager
     def _database(self) -> Iterator[Database]:
         if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
             hint = more("there-is-no-database-or-its-tables-are-missing-or-old")
             raise Invalid(f"no database at {file}: run `agent-workspace db migrate` {hint}")
-        database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
-        try:
+        with acting_as_owner(self._settings.database), closing(self._open()) as database:
             follow_database(database)
             yield database
-        finally:
-            database.close()
+
+    def _open(self) -> Database:
+        return Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
 
 
 def _sqlite_file(database_url: str) -> Path | None:
