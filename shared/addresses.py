@@ -4,7 +4,7 @@ All decisions about addresses use these ranges: the firewall's rules, the egress
 that users name.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 # Ranges that no sandbox reaches: the machine itself, link-local addresses (with clouds' metadata service), multicast.
 NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
@@ -30,8 +30,16 @@ LISTED_ONLY = tuple(
 )
 
 
+# IPv6 has public addresses only in this range, without those of Teredo and 6to4, which embed IPv4 addresses, and those
+# for documentation, which Python 3.11 does not know.
+UNICAST = IPv6Network("2000::/3")
+NOT_PUBLIC = tuple(map(IPv6Network, ("2001::/32", "2002::/16", "3fff::/20")))
+
+
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is public. IPv4 addresses that are embedded in IPv6 addresses are not examined."""
+    """Whether an address is public: not inside a machine, a private network or a tunnel, and not an embedded one."""
+    if isinstance(address, IPv6Address):
+        return address.is_global and address in UNICAST and not any(address in each for each in NOT_PUBLIC)
     is_special = address.is_multicast or address.is_unspecified or address.is_reserved
     return address.is_global and not is_special and not any(address in each for each in (*NEVER, *LISTED_ONLY))
 

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -19,12 +19,10 @@ import httpx
 
 from api.agent_server.transport import CountedStream
 from api.git.slots import CallerSlots
-from shared.addresses import is_public as is_public_address
+from shared.addresses import is_public
 from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden
 
-# NAT64: these addresses stand for IPv4 addresses of any kind.
-TRANSLATED = ip_network("64:ff9b::/32")
 IDLE_SECONDS = 30.0
 MAX_CONNECTIONS = 100
 # A lookup takes long if the name's DNS servers do not respond. In these threads it delays only lookups of other git
@@ -58,16 +56,6 @@ def check_address(address: str, listed: frozenset[str]) -> SplitResult:
 def is_listed(host: str | None, port: int, listed: frozenset[str]) -> bool:
     """Return whether the administrator lists this host, or this port of it."""
     return host in listed or f"{host}:{port}" in listed
-
-
-def is_public(text: str) -> bool:
-    """Return whether an address is public: not inside a machine, a private network or a tunnel."""
-    address = ip_address(text)
-    if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
-        if inner is not None or address in TRANSLATED:
-            return False
-    return is_public_address(address)
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
@@ -112,7 +100,7 @@ async def _public_addresses(host: str, port: int) -> list[str]:
     except OSError:
         raise httpcore.ConnectError("no such host") from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
-    if not addresses or not all(map(is_public, addresses)):
+    if not addresses or not all(is_public(ip_address(address)) for address in addresses):
         raise Forbidden(
             "the stored host of this provider has no public address; the administrator can exempt it in AW_GIT_HOSTS"
         )

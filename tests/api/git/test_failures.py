@@ -3,13 +3,15 @@
 import gzip
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import httpcore
 import pytest
 
 from api.git import http_client as git_client
-from api.git.guarded_transport import GuardedBackend, is_public
+from api.git.guarded_transport import GuardedBackend
+from shared.addresses import is_public
 from tests.factories import Person
 from tests.fakes.git_host import FakeGitHost
 from tests.fakes.git_requests import TOKEN
@@ -164,19 +166,27 @@ PRIVATE = [
     "fd00::1",
     "::ffff:127.0.0.1",
     "64:ff9b::7f00:1",
+    "::ffff:140.82.121.4",
+    "64:ff9b::8c52:7904",
     "2002:7f00:1::",
+    "2002:8c52:7904::1",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001:db8::1",
+    "3fff::1",
+    "4000::1",
+    "fec0::1",
     "ff02::1",
 ]
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_refused(address: str) -> None:
-    assert not is_public(address)
+    assert not is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["140.82.121.4", "2606:4700::1111"])
 def test_public_addresses_are_accepted(address: str) -> None:
-    assert is_public(address)
+    assert is_public(ip_address(address))
 
 
 INSIDE = [
