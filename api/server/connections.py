@@ -169,10 +169,12 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._note_idle()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection. Abort it if the client has not read its response, as it would stay open otherwise."""
-        super().timeout_keep_alive_handler()
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
+        """Close the connection. A client that still has to read has the deadline of readers first."""
+        if not self.transport.get_write_buffer_size():
+            super().timeout_keep_alive_handler()
+            return
+        self.start_read_deadline()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def start_read_deadline(self) -> None:
         """Start the deadline. Until the client has read, the connection may be closed to make room for another."""

@@ -25,11 +25,14 @@ class ReadDeadline(asyncio.Protocol):
 
     @property
     def read_rate(self) -> float:
-        """The bytes per second that the client has read since the deadline was started; infinite for a moment."""
-        seconds = self.loop.time() - self._unread_since
-        if seconds < MOMENT_SECONDS:
+        """The bytes per second that the client has read since the deadline was started.
+
+        Infinite for a moment, and if nothing is unread.
+        """
+        seconds, unread = self.loop.time() - self._unread_since, self.transport.get_write_buffer_size()
+        if seconds < MOMENT_SECONDS or not unread:
             return math.inf
-        return (self._unread - self.transport.get_write_buffer_size()) / seconds
+        return (self._unread - unread) / seconds
 
     def pause_writing(self) -> None:
         """Start the deadline."""
@@ -63,7 +66,10 @@ class ReadDeadline(asyncio.Protocol):
     def _check_reader(self) -> None:
         self._read_check = None
         due = self.limits.read_bytes_per_second * self.limits.read_period
-        if self.transport.get_write_buffer_size() > max(0, self._unread - due):
+        unread = self.transport.get_write_buffer_size()
+        if unread > max(0, self._unread - due):
             self.transport.abort()
-        else:
+        elif unread:
             self.start_read_deadline()
+        else:
+            self.cancel_read_deadline()

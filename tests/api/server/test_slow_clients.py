@@ -143,6 +143,18 @@ def test_client_that_reads_slowly_gets_the_whole_response() -> None:
         assert received > LARGE_BYTES
 
 
+def test_client_that_reads_a_response_beyond_the_keep_alive_time_gets_all_of_it() -> None:
+    with limited(timeout_keep_alive=0.2) as address, socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = 0
+        # The whole response is in the server's buffer at once, and is read over several of these times. Then the
+        # connection is idle, and is closed.
+        while part := connection.recv(4 * 1024 * 1024, socket.MSG_WAITALL):
+            received += len(part)
+            time.sleep(0.1)
+        assert received > LARGE_BYTES
+
+
 class Sender:
     read_rate = 0.0
 

@@ -1,6 +1,7 @@
 """Clients that do not read their responses lose their connections to other clients."""
 
 import asyncio
+import math
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ import pytest
 from api.server import read_deadlines
 from api.server.connections import limited_http
 from api.server.limits import ConnectionLimits
+from api.server.read_deadlines import ReadDeadline
 from api.server.slow_connections import FAST, MAX_COMPARED, SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
 from tests.api.server.test_slow_clients import Address, ask, is_reset
@@ -91,6 +93,38 @@ def test_client_that_reads_gets_its_response_while_idle_ones_make_room(address: 
             stack.enter_context(socket.create_connection(address, timeout=30))
             assert ask(address) == OK
         assert len(answer_of(reader)) > PIECES * PIECE_BYTES
+
+
+class Buffer(asyncio.Transport):
+    size = 100
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+
+def test_client_that_has_read_everything_is_no_longer_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read_all() -> list[float]:
+        reader = Reader()
+        reader.loop, reader.transport = asyncio.get_running_loop(), (buffer := Buffer())
+        reader.start_read_deadline()
+        rates = [reader.read_rate]
+        buffer.size = 0
+        rates.append(reader.read_rate)
+        await asyncio.wait_for(reader.ended.wait(), 30)
+        return rates
+
+    class Reader(ReadDeadline):
+        limits = ConnectionLimits(read_period=0.01)
+
+        def __init__(self) -> None:
+            self.ended = asyncio.Event()
+
+        def cancel_read_deadline(self) -> None:
+            super().cancel_read_deadline()
+            self.ended.set()
+
+    monkeypatch.setattr(read_deadlines, "MOMENT_SECONDS", 0)
+    assert asyncio.run(read_all()) == [0, math.inf]
 
 
 class Client:
