@@ -7,10 +7,11 @@ make room for new ones.
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api.server.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ConnectionLimits
 from api.server.read_deadlines import ReadDeadline
@@ -23,7 +24,7 @@ MAX_AUTH_BYTES = 4096
 
 def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
     """Return the protocol of one server, whose connections share these limits."""
-    return type("LimitedHttp", (LimitedHttp,), {"limits": limits, "slow": SlowConnections()})
+    return type("LimitedHttp", (LimitedHttp,), {"limits": limits, "slow": SlowConnections(limits.unread_bytes)})
 
 
 class LimitedHttp(ReadDeadline, HttpToolsProtocol):
@@ -177,9 +178,14 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def start_read_deadline(self) -> None:
-        """Start the deadline. Until the client has read, the connection may be closed to make room for another."""
+        """Start the deadline. Until the client has read, the connection may be closed to make room for another.
+
+        If all connections keep too much that was not read, those of the slowest readers are closed.
+        """
         super().start_read_deadline()
         self.slow.add_unread(self)
+        for slow in self.slow.take_excess(but=self):
+            slow.give_up(CROWDED)
 
     def cancel_read_deadline(self) -> None:
         """Cancel the deadline: the client reads, or the connection is closed."""
@@ -209,6 +215,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, partial(_run_after_reading, cycle, app) if self.flow.write_paused else app)
 
     def _can_respond(self) -> bool:
         if self._in_body:
@@ -274,6 +283,13 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._end_body_check()
         self.cancel_read_deadline()
         self.slow.remove(self)
+
+
+async def _run_after_reading(cycle: RequestResponseCycle, app: Any, *arguments: Any) -> None:
+    """Run a request once its client has read the previous response: the connection would keep both in memory."""
+    await cycle.flow.drain()
+    if not cycle.transport.is_closing():
+        await app(*arguments)
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -25,6 +25,8 @@ class ConnectionLimits:
     # The min bytes per second, in each period, that a client reads of what is larger than the buffers.
     read_bytes_per_second: int = 512
     read_period: float = 60.0
+    # The max bytes of responses that all clients together have not read. Beyond, the slowest lose their connections.
+    unread_bytes: int = 256 * 1024 * 1024
 
 
 def fit_connections(wanted: int, descriptors: int) -> int:

@@ -24,12 +24,17 @@ class ReadDeadline(asyncio.Protocol):
     _unread_since = 0.0
 
     @property
+    def unread_bytes(self) -> int:
+        """The bytes in memory that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    @property
     def read_rate(self) -> float:
         """The bytes per second that the client has read since the deadline was started.
 
         Infinite for a moment, and if nothing is unread.
         """
-        seconds, unread = self.loop.time() - self._unread_since, self.transport.get_write_buffer_size()
+        seconds, unread = self.loop.time() - self._unread_since, self.unread_bytes
         if seconds < MOMENT_SECONDS or not unread:
             return math.inf
         return (self._unread - unread) / seconds
@@ -54,7 +59,7 @@ class ReadDeadline(asyncio.Protocol):
     def start_read_deadline(self) -> None:
         """Abort the connection if the client reads too little from now on."""
         if self._read_check is None:
-            self._unread, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
+            self._unread, self._unread_since = self.unread_bytes, self.loop.time()
             self._read_check = self.loop.call_later(self.limits.read_period, self._check_reader)
 
     def cancel_read_deadline(self) -> None:
@@ -66,7 +71,7 @@ class ReadDeadline(asyncio.Protocol):
     def _check_reader(self) -> None:
         self._read_check = None
         due = self.limits.read_bytes_per_second * self.limits.read_period
-        unread = self.transport.get_write_buffer_size()
+        unread = self.unread_bytes
         if unread > max(0, self._unread - due):
             self.transport.abort()
         elif unread:

@@ -156,7 +156,7 @@ def test_client_that_reads_a_response_beyond_the_keep_alive_time_gets_all_of_it(
 
 
 class Sender:
-    read_rate = 0.0
+    read_rate, unread_bytes = 0.0, 0
 
     def __init__(self, body_rate: float) -> None:
         self.body_rate = body_rate

@@ -128,8 +128,8 @@ def test_client_that_has_read_everything_is_no_longer_slow(monkeypatch: pytest.M
 
 
 class Client:
-    def __init__(self, *, body_rate: float = FAST, read_rate: float = FAST) -> None:
-        self.body_rate, self.read_rate = body_rate, read_rate
+    def __init__(self, *, body_rate: float = FAST, read_rate: float = FAST, unread_bytes: int = 0) -> None:
+        self.body_rate, self.read_rate, self.unread_bytes = body_rate, read_rate, unread_bytes
 
 
 def test_idle_connections_go_first_and_then_the_slowest_that_sends_or_reads() -> None:
