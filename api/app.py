@@ -26,7 +26,7 @@ from api.realtime.completion_waiter import CompletionWaiter
 from api.realtime.subscriber import subscribe
 from api.request.context import Context
 from api.routes.account import account, api_keys, device_login, login, organizations
-from api.routes.ops import docs_page, health, metrics
+from api.routes.ops import api_description, docs_page, health, metrics
 from api.routes.v0 import conversation_workspace as v0_conversation_workspace
 from api.routes.v0 import conversations as v0_conversations
 from api.routes.v0 import options as v0_options
@@ -104,6 +104,7 @@ def create_app(context: Context) -> FastAPI:
     app = _Application(
         title="Agent Workspace",
         version=__version__,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         routes=routes,
@@ -148,7 +149,9 @@ def _make_routes() -> list[BaseRoute]:
         api.include_router(module.router, prefix="/api")
     for module in (v0_settings, provider_tokens, v0_secrets, v0_conversations, v0_conversation_workspace, v0_options):
         api.include_router(module.router, prefix="/api")
-    for module in (login, device_login, health, metrics, docs_page, admin_pages, admin_flower, admin_actions):
+    for module in (login, device_login, health, metrics, docs_page, api_description):
+        api.include_router(module.router)
+    for module in (admin_pages, admin_flower, admin_actions):
         api.include_router(module.router)
     for route in api.routes:
         # FastAPI analyzes the endpoints at the first match, which takes a tenth of a second. The first request must not
