@@ -1,4 +1,4 @@
-"""Limits on what users hold open in a process: streams, websockets, requests to sandboxes, waiting requests."""
+"""Limits on what users hold open in a process: streams, downloads, websockets, requests to sandboxes, waits."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -30,6 +30,7 @@ class ProcessLimits:
         )
         self.user_bodies = BodyLimit(settings.max_body_bytes, of="this user", bodies=BODIES_OF_USER)
         self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
+        self.downloads = HeldLimit("downloads", of_user=settings.user_downloads, of_process=settings.max_downloads)
         self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
         self.websocket_bytes = HeldBytes(WEBSOCKET_BYTES)
         self.proxied = HeldLimit(

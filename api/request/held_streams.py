@@ -1,4 +1,4 @@
-"""Counts a stream against the limits of streams, from before its route runs until its response has ended."""
+"""Counts a stream or a download against its limits, from before its route runs until its response has ended."""
 
 from collections.abc import AsyncIterator
 
@@ -19,4 +19,16 @@ async def hold_stream(context: ContextDep, caller: CurrentCaller) -> AsyncIterat
         yield
 
 
+async def hold_download(context: ContextDep, caller: CurrentCaller) -> AsyncIterator[None]:
+    """Count the caller's download.
+
+    Raises:
+        TooManyRequests: the caller has too many downloads.
+        TemporarilyUnavailable: all users together have too many.
+    """
+    with context.limits.downloads.hold(caller.id):
+        yield
+
+
 HELD_STREAM = Depends(hold_stream)
+HELD_DOWNLOAD = Depends(hold_download)

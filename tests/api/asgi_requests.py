@@ -34,8 +34,12 @@ class AsgiRequest:
         # Number of reads of the body.
         self.reads = 0
 
-    async def run(self, app: Any, receive: Receive) -> None:
-        """Run the application with the request."""
+    async def run(self, app: Any, receive: Receive, read: asyncio.Event | None = None) -> None:
+        """Run the application with the request.
+
+        Args:
+            read: set when the client begins to read. Until then, the first piece of the body is not accepted.
+        """
 
         async def count_and_receive() -> dict[str, Any]:
             self.reads += 1
@@ -43,6 +47,8 @@ class AsgiRequest:
 
         async def send(message: dict[str, Any]) -> None:
             self.status = message.get("status", self.status)
+            if read is not None and message.get("body"):
+                await read.wait()
             self.body += message.get("body", b"")
 
         await app(self._scope, count_and_receive, send)

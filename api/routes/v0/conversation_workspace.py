@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
+from api.request.held_streams import HELD_DOWNLOAD
 from api.routes.v0.conversation_starts import find_unfinished, require_started
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.routes.v1 import conversation_workspace as v1
@@ -84,7 +85,13 @@ async def get_diff(context: ContextDep, caller: CurrentCaller, conversation_id: 
     return await v1.pass_on(await v1.ask_git(context, caller, conversation_id, "diff", path))
 
 
-@router.get("/select-file", response_model=FileContent, responses=v1.ERRORS, **replaced_by(f"{PATH}/file"))
+@router.get(
+    "/select-file",
+    response_model=FileContent,
+    responses=v1.ERRORS,
+    dependencies=[HELD_DOWNLOAD],
+    **replaced_by(f"{PATH}/file"),
+)
 async def get_file(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, file: v1.FilePath
 ) -> StreamingResponse:

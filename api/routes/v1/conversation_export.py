@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -12,10 +13,9 @@ from shared.conversations.events import EventFilter
 from shared.db.database import Database
 from shared.errors import TooLarge
 from shared.json_documents import write_document
-from shared.models import Event
 
 MAX_EVENTS = 10_000
-# Events held in memory at a time: some contain a screenshot.
+# Events in memory at a time: some contain a screenshot.
 PAGE = 20
 # Larger events are written without indentation, because it makes a deeply nested event ninety times as large.
 MAX_INDENTED = 64 * 1024
@@ -37,14 +37,34 @@ def check_number(database: Database, conversation_id: str, owner_id: str) -> Non
 
 
 def export(database: Database, conversation: AppConversation, owner_id: str) -> Iterator[bytes]:
-    """Stream the archive. Between two pieces no database connection is held, and no file is written."""
+    """Stream the archive, a page of events at a time.
+
+    Between two pieces no database connection is held, no file is written, and no event is kept: a client may take long
+    to read a piece, and a parsed event is many times as large as a compressed one.
+    """
     buffer = _Buffer()
     with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
         archive.writestr("meta.json", conversation.model_dump_json(exclude=EXCLUDED, indent=2))
-        for place, event in enumerate(_read_events(database, conversation.id, owner_id)):
-            archive.writestr(f"event_{place:06}_{UNSAFE.sub('_', event.id)}.json", _write(event.body))
+        add_page = partial(_add_page, archive, database, conversation.id, owner_id)
+        page_id = add_page(None)
+        while page_id is not None:
             yield buffer.take()
+            page_id = add_page(page_id)
     yield buffer.take()
+
+
+def _add_page(
+    archive: ZipFile, database: Database, conversation_id: str, owner_id: str, page_id: str | None
+) -> str | None:
+    """Add the events of a page, oldest first; return the id of the next page."""
+    with database.reading() as session:
+        page = events.search(
+            session, conversation_id, owner_id, EventFilter(), descending=False, page_id=page_id, limit=PAGE
+        )
+    # The archive has one file besides the events.
+    for place, event in enumerate(page.items, len(archive.filelist) - 1):
+        archive.writestr(f"event_{place:06}_{UNSAFE.sub('_', event.id)}.json", _write(event.body))
+    return page.next_page_id
 
 
 def _write(body: Any) -> str:
@@ -72,17 +92,3 @@ class _Buffer:
         """Take the bytes written since the last call."""
         taken, self._written = bytes(self._written), bytearray()
         return taken
-
-
-def _read_events(database: Database, conversation_id: str, owner_id: str) -> Iterator[Event]:
-    """All events, oldest first, read page by page."""
-    page_id: Any = None
-    while True:
-        with database.reading() as session:
-            page = events.search(
-                session, conversation_id, owner_id, EventFilter(), descending=False, page_id=page_id, limit=PAGE
-            )
-        yield from page.items
-        page_id = page.next_page_id
-        if page_id is None:
-            return

@@ -13,6 +13,7 @@ from api.agent_server.answers import check_refusal, read
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
+from api.request.held_streams import HELD_DOWNLOAD
 from api.schemas.v1.pending_messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
@@ -81,7 +82,7 @@ async def get_diff(
     return await pass_on(await ask_git(context, caller, conversation_id, "diff", path, ref))
 
 
-@router.get("/file", response_model=str, responses=ERRORS)
+@router.get("/file", response_model=str, responses=ERRORS, dependencies=[HELD_DOWNLOAD])
 async def get_file(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, file_path: FilePath | None = None
 ) -> StreamingResponse:

@@ -14,6 +14,7 @@ from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import Accepted, IdempotencyOption, IdempotentRequest, WaitOption
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
+from api.request.held_streams import HELD_DOWNLOAD
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.routes.v1.conversation_export import check_number, export
 from api.schemas.page_text import write_count, write_page
@@ -161,7 +162,12 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
         return _show(session, context, caller, [row])[0]
 
 
-@router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=error_responses(413))
+@router.get(
+    "/{conversation_id}/download",
+    response_class=StreamingResponse,
+    responses=error_responses(413),
+    dependencies=[HELD_DOWNLOAD],
+)
 def download_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> StreamingResponse:
     """A zip archive of a conversation and its events. It needs no sandbox."""
     shown = get_conversation(context, caller, conversation_id)

@@ -5,6 +5,7 @@ import json
 import zipfile
 from datetime import timedelta
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,9 +14,11 @@ from sqlalchemy.pool import QueuePool
 from api.request.context import Context
 from api.routes.v1 import conversation_export
 from api.schemas.v1.conversations import AppConversation
+from shared.conversations import events
 from shared.db.database import Database
 from shared.ids import new_id
-from shared.models import Conversation, Sandbox
+from shared.models import Conversation, Event, Sandbox
+from shared.sql.pagination import Page
 from shared.states import Status
 from tests.api.agent_reports import FIRST, JSON, conversation_report
 from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
@@ -175,17 +178,33 @@ class TestDownload:
         archive = _archive(client, user, conversation)
         assert archive.namelist() == ["meta.json", "event_000000_______etc_passwd.json"]
 
-    def test_no_connection_is_held_while_it_is_sent(
-        self, client: TestClient, user: Person, conversation: Conversation, context: Context
+    def test_no_connection_and_no_event_is_held_while_it_is_sent(
+        self,
+        client: TestClient,
+        user: Person,
+        conversation: Conversation,
+        context: Context,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        for _ in range(3):
+        monkeypatch.setattr(conversation_export, "PAGE", 2)
+        for _ in range(5):
             make_event(context.database, conversation)
         shown = AppConversation.model_validate(client.get(f"{PATH}/{conversation.id}", headers=user.headers).json())
         pool = context.database.engine.pool
         assert isinstance(pool, QueuePool)
-        held = [pool.checkedout() for _ in conversation_export.export(context.database, shown, user.id)]
-        assert held == [0] * len(held)
-        assert len(held) > 3
+        read: list[ReferenceType[Event]] = []
+        found = events.search
+
+        def search(*arguments: Any, **options: Any) -> Page[Event]:
+            page = found(*arguments, **options)
+            read.extend(map(ref, page.items))
+            return page
+
+        monkeypatch.setattr(events, "search", search)
+        pieces = conversation_export.export(context.database, shown, user.id)
+        held = [(pool.checkedout(), sum(event() is not None for event in read)) for _ in pieces]
+        assert len(read) == 5
+        assert held == [(0, 0)] * 3
 
     def test_more_than_one_archive_holds(
         self,
