@@ -236,9 +236,10 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         """Treat a websocket as a request if it is over the limit of connections: uvicorn answers it with a 503.
 
-        A websocket behind a request without a response is treated so, too: both would write to the connection.
+        A websocket behind a response that is not sent or not read is treated so, too: both would use the connection.
         """
-        return super()._should_upgrade() and self._is_answered() and not self._is_over()
+        is_free = self._is_answered() and not self.flow.write_paused
+        return super()._should_upgrade() and is_free and not self._is_over()
 
     def _is_over(self) -> bool:
         return self._max_connections is not None and len(self.connections) >= self._max_connections

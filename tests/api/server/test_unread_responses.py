@@ -11,6 +11,7 @@ from api.server.connections import LimitedHttp, limited_http
 from api.server.limits import ConnectionLimits
 from api.server.slow_connections import SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
+from tests.api.server.test_crowded_reads import HANDSHAKE
 from tests.api.server.test_slow_clients import Address, ask, is_reset
 from tests.api.server.test_slow_readers import LARGE, LAST, OK, Client, unread
 from tests.services.asgi import serving
@@ -30,9 +31,9 @@ class Application:
         self.connections: set[Any] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope["path"] if scope["type"] == "http" else scope["type"])
         if scope["type"] != "http":
             return
-        self.paths.append(scope["path"])
         protocol: LimitedHttp = receive.__self__.on_response.__self__
         self.connections = protocol.connections
         size = RESPONSE_BYTES if scope["path"] == "/large" else 2
@@ -69,7 +70,11 @@ def test_clients_that_read_nothing_keep_limited_memory_and_no_others_out(
         assert not is_reset(clients[-1])
 
 
-@pytest.mark.parametrize("requests", [[LARGE + REQUEST], [LARGE, REQUEST]], ids=["together", "later"])
+@pytest.mark.parametrize(
+    "requests",
+    [[LARGE + REQUEST], [LARGE, REQUEST], [LARGE, HANDSHAKE]],
+    ids=["together", "later", "websocket"],
+)
 def test_request_waits_until_the_client_has_read_the_response_to_the_previous_one(
     address: Address, application: Application, requests: list[bytes]
 ) -> None:
