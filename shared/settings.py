@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     user_websockets: int = Field(200, ge=1, description="Max websockets of a user in each API process")
     user_proxied: int = Field(500, ge=1, description="Max open requests of a user to sandboxes in each API process")
     user_waiting: int = Field(250, ge=1, description="Max waiting requests of a user in each API process")
-    user_downloads: int = Field(4, ge=1, description="Max downloads of a user in each API process")
+    user_downloads: int = Field(16, ge=1, description="Max downloads of a user in each API process")
     max_streams: int = Field(1500, ge=1, description="Max streams in each API process")
     max_websockets: int = Field(1500, ge=1, description="Max websockets in each API process")
     max_proxied: int = Field(2000, ge=1, description="Max open requests to sandboxes in each API process")
