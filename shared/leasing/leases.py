@@ -146,7 +146,7 @@ def read(database: Database, table: type[Row], row_id: str, fence: int, columns:
 
 
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
-    """Release the lease, and requeue the row at `retry_at` unless it is due already.
+    """Release the lease, and requeue the row at `retry_at`. An earlier `due_at` that was written meanwhile stays.
 
     Returns:
         Whether the row is due, now or later.
@@ -284,6 +284,7 @@ def _locking(table: type[Row]) -> Any:
 
 @lru_cache
 def _releasing(table: type[Row]) -> Any:
-    due = col(table.due_at)
-    next_due = case((due.is_(None), bind("retry_at", UtcDateTime())), else_=due)
+    due, retry_at = col(table.due_at), bind("retry_at", UtcDateTime())
+    # Without a retry, no comparison with it is true.
+    next_due = case((or_(due.is_(None), due > retry_at), retry_at), else_=due)
     return guarded_update(table, _is_leased(table), {**RELEASED, "due_at": next_due}, (due,))
