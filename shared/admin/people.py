@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import func
+from sqlalchemy import and_, func
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -12,7 +12,7 @@ from shared.changes.recorder import Usage
 from shared.models import ApiKey, Sandbox, User
 from shared.sql.pagination import Order, Page, read_page
 from shared.states import Desired
-from shared.users import accounts
+from shared.users import accounts, api_keys
 
 BY_NAME = Order(col(User.name), col(User.id))
 # A user has at most a hundred keys in force, and any number of old ones.
@@ -20,7 +20,7 @@ MAX_KEYS = 200
 
 
 class ListedUser(NamedTuple):
-    """A user, with the number of keys, their last use, and the number of sandboxes that are not deleted."""
+    """A user, with the number of keys in force, their last use, and the number of sandboxes that are not deleted."""
 
     user: User
     keys: int
@@ -52,7 +52,7 @@ def read_user(session: Session, name: str) -> tuple[ListedUser, Sequence[ApiKey]
 
 def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
     ids = [user.id for user in users]
-    valid, alive = col(ApiKey.revoked_at).is_(None), col(Sandbox.desired) != Desired.DELETED
+    valid, alive = and_(*api_keys.is_in_force()), col(Sandbox.desired) != Desired.DELETED
     keys = _by_user(session, col(ApiKey.user_id), func.count(), func.max(ApiKey.last_used_at), ids, valid)
     sandboxes = _by_user(session, col(Sandbox.owner_id), func.count(), func.count(), ids, alive)
     return [

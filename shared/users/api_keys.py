@@ -82,7 +82,7 @@ def revoke_key(session: Session, prefix: str) -> int:
 
 def list_in_force(session: Session, user_id: str) -> list[ApiKey]:
     """The user's keys that are neither revoked nor expired, oldest first."""
-    statement = select(ApiKey).where(ApiKey.user_id == user_id, *_is_in_force())
+    statement = select(ApiKey).where(ApiKey.user_id == user_id, *is_in_force())
     return list(session.exec(statement.order_by(col(ApiKey.created_at), col(ApiKey.id))).all())
 
 
@@ -179,9 +179,15 @@ def record_use(database: Database, key_id: str) -> None:
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
 
 
+def is_in_force(at: Any = None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The conditions of a key that is valid at a time, or now. The time may be a bind parameter."""
+    ends = col(ApiKey.expires_at)
+    return col(ApiKey.revoked_at).is_(None), or_(ends.is_(None), ends > (now() if at is None else at))
+
+
 def _require_in_force(session: Session, key_id: str) -> ApiKey:
     """Return a key, locked: a revocation waits until the transaction ends, or this call waits for the revocation."""
-    found = select(ApiKey).where(ApiKey.id == key_id, *_is_in_force())
+    found = select(ApiKey).where(ApiKey.id == key_id, *is_in_force())
     row: ApiKey | None = session.exec(locked(found, key_share=True)).one_or_none()
     if row is None:
         raise Unauthenticated("the API key has expired or was revoked")
@@ -195,19 +201,13 @@ def _delete_ended(session: Session, user_id: str) -> None:
     """
     ended_at = func.coalesce(col(ApiKey.revoked_at), col(ApiKey.expires_at), type_=UtcDateTime())
     named = select(DeviceAuthorization.id).where(DeviceAuthorization.approved_with == ApiKey.id).exists()
-    ended = select(ApiKey.id).where(ApiKey.user_id == user_id, ~and_(*_is_in_force()))
+    ended = select(ApiKey.id).where(ApiKey.user_id == user_id, ~and_(*is_in_force()))
     newest = ended.order_by(ended_at.desc(), col(ApiKey.id)).limit(MAX_ENDED)
     old = or_(ended_at <= now() - RETENTION, col(ApiKey.id).not_in(newest.scalar_subquery()))
     found = locked(ended.where(old, ~named).limit(MAX_DELETED), skip_locked=True)
     if ids := session.exec(found).all():
         session.execute(delete(WebSession).where(col(WebSession.key_id).in_(ids)))
         session.execute(delete(ApiKey).where(col(ApiKey.id).in_(ids)).execution_options(synchronize_session=False))
-
-
-def _is_in_force(at: Any = None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """The conditions of a key that is valid at a time, or now. The time may be a bind parameter."""
-    ends = col(ApiKey.expires_at)
-    return col(ApiKey.revoked_at).is_(None), or_(ends.is_(None), ends > (now() if at is None else at))
 
 
 def select_holders(digest: Any) -> Select[Any]:
@@ -227,7 +227,7 @@ def select_holders(digest: Any) -> Select[Any]:
         .join(ApiKey, col(ApiKey.user_id) == col(User.id))
         .outerjoin(own, col(own.owner_id) == col(User.id))
         .outerjoin(common, col(common.owner_id) == literal(ALL_OWNERS))
-        .where(*_is_in_force(bindparam("now")))
+        .where(*is_in_force(bindparam("now")))
     )
 
 
