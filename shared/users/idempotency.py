@@ -9,6 +9,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.sql import locks
+from shared.sql.clock_steps import is_ahead
 from shared.sql.pagination import measure
 from shared.sql.statements import delete_unlocked
 
@@ -39,7 +40,8 @@ def keep(session: Session, row: IdempotencyKey) -> None:
     session.flush()
     sizes = select(IdempotencyKey.id, measure(session, col(IdempotencyKey.answer)))
     others = sizes.where(IdempotencyKey.owner_id == row.owner_id, IdempotencyKey.id != row.id)
-    newest_first = others.order_by(col(IdempotencyKey.created_at).desc(), col(IdempotencyKey.id).desc())
+    created_at = col(IdempotencyKey.created_at)
+    newest_first = others.order_by(is_ahead(created_at), created_at.desc(), col(IdempotencyKey.id).desc())
     rows = session.exec(newest_first.limit(2 * MAX_KEYS)).all()
     totals = accumulate(size for _, size in rows[: MAX_KEYS - 1])
     fitting = sum(total <= MAX_BYTES for total in totals)

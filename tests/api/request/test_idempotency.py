@@ -198,6 +198,17 @@ class TestLimits:
         assert sorted(keys) == [str(number) for number in range(5 - kept, 5)], keys
         assert _count(database, IdempotencyKey) == kept + 1
 
+    def test_responses_from_before_the_clock_was_set_back_are_deleted_first(
+        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(idempotency, "MAX_KEYS", 2)
+        with time_machine.travel(after(3600)):
+            _post(client, user, SANDBOXES, key="before")
+        for key in ("first", "second"):
+            _post(client, user, SANDBOXES, key=key)
+        with database.reading() as session:
+            assert sorted(session.exec(select(IdempotencyKey.key)).all()) == ["first", "second"]
+
     def test_repeat_of_the_newest_is_no_new_request(
         self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:

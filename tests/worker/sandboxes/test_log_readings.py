@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+import time_machine
 from sqlmodel import select
 
+from shared.clock import after
 from shared.container_logs import kept_logs
 from shared.container_logs.kept_logs import NO_CONTAINER
 from shared.models import Sandbox, SandboxLog
@@ -65,6 +67,17 @@ def test_readings_follow_the_log(
     delete(context, sandbox_id)
     read_live(context, sandbox_id)
     assert logs_of(context, sandbox_id) == [(["the last line", "and one more"], "removed")]
+
+
+def test_log_is_read_again_after_the_clock_was_set_back(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    sandbox_id = running(context, user)
+    with time_machine.travel(after(3600)):
+        read_live(context, sandbox_id)
+    container_of(engine, sandbox_id).log.append("and one more")
+    read_live(context, sandbox_id)
+    assert logs_of(context, sandbox_id) == [(["the last line", "and one more"], None)]
 
 
 def test_reading_without_a_container_is_recorded(context: WorkerContext, engine: FakeEngine, user: Person) -> None:

@@ -138,6 +138,16 @@ def test_kept_log_is_shown_if_no_worker_answers(
     assert shown["containers"][0]["cause"] == "failed"
 
 
+def test_reading_from_before_the_clock_was_set_back_is_not_live(
+    client: TestClient, user: Person, database: Database, worker_keeps: Answers
+) -> None:
+    sandbox = make_sandbox(database, user)
+    keep(database, sandbox.id, "before", age=-3600)
+    worker_keeps("after")
+    shown = client.get(url(sandbox), headers=user.headers).json()
+    assert (shown["is_live"], texts(shown)) == (True, [["after"]])
+
+
 def test_log_of_a_deleted_sandbox_needs_no_worker(
     client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
 ) -> None:
