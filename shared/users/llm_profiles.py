@@ -1,4 +1,7 @@
-"""A user's LLM configurations: the current one and the saved ones. Pure functions over plain documents."""
+"""A user's LLM configurations: the current one and the saved ones, and changes of the agent's settings.
+
+Pure functions over plain documents.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +9,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.errors import Conflict, Invalid, NotFound
-from shared.users.mcp_config import MASK
+from shared.users.mcp_config import MASK, MAX_HEADERS
 
 MAX_PROFILES = 10
 # The secret fields of an LLM configuration. The values of its extra headers are secrets too.
 SECRET_FIELDS = frozenset({"api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
+# The secret fields by section of the agent's settings. The LLM's key is stored beside them (`settings_v1`).
+AGENT_SECRETS = {"llm": SECRET_FIELDS, "verification": frozenset({"critic_api_key"})}
 
 Llm = dict[str, Any]
 
@@ -75,7 +80,30 @@ def mask_llm(llm: Mapping[str, Any]) -> Llm:
     return shown | ({"extra_headers": dict.fromkeys(headers, MASK)} if headers else {})
 
 
-def merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
+def change_agent_settings(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent's settings after a change: as in `_merge`, but null keeps a secret, since a client may be shown null.
+
+    Raises:
+        Invalid: a mask has no stored value, or the LLM would have too many headers.
+    """
+    merged = _merge(stored, _without_nulls_of_secrets(stored, diff))
+    before, after = (len(settings.get("llm", {}).get("extra_headers", ())) for settings in (stored, merged))
+    if after > max(before, MAX_HEADERS):
+        raise Invalid(f"llm.extra_headers: at most {MAX_HEADERS} headers, with those that are stored")
+    return merged
+
+
+def _without_nulls_of_secrets(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
+    changes = dict(diff)
+    for section, secrets in AGENT_SECRETS.items():
+        sent = changes.get(section, {})
+        if sent is None:  # all fields of the section
+            sent = dict.fromkeys(stored.get(section, {}))
+        changes[section] = {name: value for name, value in sent.items() if value is not None or name not in secrets}
+    return changes
+
+
+def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a document: null and an empty text remove a field, a mask keeps it, objects are merged.
 
     Raises:
@@ -85,7 +113,7 @@ def merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in diff.items():
         if isinstance(value, Mapping):
             before = merged.get(name)
-            merged[name] = merge(before if isinstance(before, Mapping) else {}, value)
+            merged[name] = _merge(before if isinstance(before, Mapping) else {}, value)
         elif value == MASK:
             if name not in merged:
                 raise Invalid(f"the mask of {name!r} has no stored value")

@@ -12,7 +12,7 @@ from shared.clock import now
 from shared.crypto import Vault
 from shared.models import UserSettings
 from shared.sql import locks
-from shared.users.llm_profiles import LlmProfiles, merge
+from shared.users.llm_profiles import LlmProfiles, change_agent_settings
 from shared.users.mcp_changes import change_servers
 from shared.users.mcp_config import MASK
 from shared.users.settings import StoredSettings
@@ -93,7 +93,7 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
             empty text clears a secret; a mask keeps one.
 
     Raises:
-        Invalid: a mask in `mcp_config` or `agent_settings` has no stored value, or see `change_servers`.
+        Invalid: see `change_agent_settings`, `change_servers` and `editing`.
         NotFound: the user does not exist.
     """
     with editing(session, vault, user_id) as draft:
@@ -116,7 +116,7 @@ def _resolve(name: str, value: Any, stored: Any) -> Any:
     """The value to store, with stored values in place of masks."""
     if name == "mcp_config":
         return change_servers(value, stored)
-    return merge(stored or {}, value) if name == "agent_settings" else value
+    return change_agent_settings(stored or {}, value) if name == "agent_settings" else value
 
 
 def _unseal(vault: Vault, sealed: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class CondenserDiff(Strict):
 
 
 class VerificationDiff(Strict):
-    """How a critic reviews the agent's work."""
+    """How a critic reviews the agent's work. A key that is null or masked stays unchanged."""
 
     critic_enabled: Flag = None
     critic_mode: Literal["finish_and_message", "all_actions"] | None = None
