@@ -45,7 +45,7 @@ def save(
 
     Raises:
         Conflict: the user has the maximum number of profiles already.
-        Invalid: a mask has no stored value.
+        Invalid: a mask has no stored value, or see `settings_store.editing`.
     """
     with settings_store.editing(session, vault, user_id) as draft:
         profiles = draft.read().llm_profiles
@@ -78,6 +78,7 @@ def activate(session: Session, vault: Vault, user_id: str, name: str) -> Llm:
     """Activate a profile: copy its configuration into the LLM settings.
 
     Raises:
+        Invalid: see `settings_store.editing`.
         NotFound: no profile has that name.
     """
     with settings_store.editing(session, vault, user_id) as draft:

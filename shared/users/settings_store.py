@@ -10,6 +10,8 @@ from sqlmodel import Session
 
 from shared.clock import now
 from shared.crypto import Vault
+from shared.errors import Invalid
+from shared.json_documents import count_bytes
 from shared.models import UserSettings
 from shared.sql import locks
 from shared.users.llm_profiles import LlmProfiles, change_agent_settings
@@ -27,6 +29,9 @@ SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
 # an Agent Workspace extension: it is shown as null, and a client that returns what it read must not clear it.
 KEPT_ON_NULL = KEYS | {"llm_model", "llm_base_url", "user_consents_to_analytics"}
 CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
+# The max size of a user's settings, all LLM profiles included, as JSON. Requests merge into what is stored, and each
+# read and each start decrypts all of it.
+MAX_BYTES = 1024 * 1024
 
 
 @dataclass
@@ -35,6 +40,11 @@ class Draft:
 
     document: dict[str, Any]
     sealed: dict[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """The size of both parts as JSON."""
+        return count_bytes(self.document) + count_bytes(self.sealed)
 
     def read(self) -> StoredSettings:
         """The settings with the changes made until now."""
@@ -66,15 +76,20 @@ def can_call(settings: StoredSettings, model: str | None) -> bool:
 def editing(session: Session, vault: Vault, user_id: str) -> Iterator[Draft]:
     """Load the user's settings for the caller to change, and write them at the end of the block.
 
-    The user is locked until the transaction ends.
+    The user is locked until the transaction ends. Settings that are too large already can be changed if they do not
+    grow.
 
     Raises:
+        Invalid: the settings would be too large.
         NotFound: the user does not exist.
     """
     locks.lock_user(session, user_id)
     row = session.get(UserSettings, user_id, populate_existing=True)
     draft = Draft(dict(row.document), _unseal(vault, row.sealed)) if row else Draft({}, {})
+    before = draft.bytes
     yield draft
+    if draft.bytes > max(before, MAX_BYTES):
+        raise Invalid(f"the settings, with all LLM profiles, would be larger than {MAX_BYTES} bytes: remove some first")
     row = row or UserSettings(user_id=user_id, document={}, sealed="")
     row.document, row.sealed = draft.document, vault.encrypt(json.dumps(draft.sealed))
     row.updated_at = now()
