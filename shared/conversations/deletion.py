@@ -33,6 +33,8 @@ from shared.states import Desired
 GONE = "deleting"
 # The limit of one transaction: a conversation may have many thousands of events, and SQLite has one writer.
 EVENTS_AT_ONCE = 1000
+# The same for conversations: a sandbox may report a thousand descendants of one, and each takes a millisecond.
+MAX_TARGETS = 50
 # The JSON key of the parent in a stored start request, and the length of its value: a quoted id.
 PARENT, PARENT_LENGTH = '"parent_conversation_id":', len('""') + 32
 # The columns with a conversation's content, and their values in a tombstone.
@@ -57,6 +59,8 @@ class _DeletionTarget(NamedTuple):
 def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
     """Delete the owner's conversation, its sub-conversations and the sandboxes that this leaves empty.
 
+    One call deletes at most `MAX_TARGETS` conversations. The worker that processes a deleted one calls this for its
+    children that are left.
     A sandbox is deleted if it was made for a conversation and contains no other conversation.
     A conversation that is still being started is cancelled. Deleting a deleted conversation changes nothing.
 
@@ -136,12 +140,16 @@ def _cancel_start_of(session: Session, conversation_id: str, owner_id: str, due_
 
 
 def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_DeletionTarget]:
-    """The conversation and all its descendants. A cycle, which an agent server may report, ends the search."""
-    found, level = {root}, {root}
-    while level:
-        parents = split([one.id for one in level])
-        level = {child for part in parents for child in _children(session, part, owner_id)} - found
-        found |= level
+    """The conversation and its descendants, the nearest ones first: at most `MAX_TARGETS`, and as many queries.
+
+    A cycle, which an agent server may report, ends the search.
+    """
+    found, level = {root}, [root]
+    while level and len(found) < MAX_TARGETS:
+        parts = split([one.id for one in level])
+        children = dict.fromkeys(child for part in parts for child in _children(session, part, owner_id))
+        level = [child for child in children if child not in found][: MAX_TARGETS - len(found)]
+        found.update(level)
     return found
 
 
@@ -149,7 +157,7 @@ def _children(session: Session, parents: list[str], owner_id: str) -> Iterator[_
     children = select(Conversation.id, Conversation.sandbox_id).where(
         col(Conversation.parent_id).in_(parents), Conversation.owner_id == owner_id, col(Conversation.listed)
     )
-    return (_DeletionTarget(*row) for row in session.exec(children).all())
+    return (_DeletionTarget(*row) for row in session.exec(children.limit(MAX_TARGETS)).all())
 
 
 def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:

@@ -41,11 +41,16 @@ def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
 
 
 def _delete_children(context: WorkerContext, conversation: Conversation) -> None:
-    """Delete the children whose start succeeded during the deletion: later starts fail (`_check_parent` in a start)."""
+    """Delete the children that are left: each in its own transaction, with descendants (`MAX_TARGETS` in all).
+
+    They were too many for the transaction of the request, or their start succeeded during the deletion; later starts
+    fail (`_check_parent` in a start).
+    """
     owner_id = conversation.owner_id
     with context.database.reading() as session:
         children = conversation_queries.children(session, [conversation.id], owner_id).get(conversation.id, [])
     for child_id in children:
+        context.renewer.mark_progress(Conversation, conversation)
         with context.database.transaction() as session:
             due_at = after(context.shared.republish_seconds)
             jobs = conversation_deletion.delete_conversation(session, child_id, owner_id, due_at=due_at)

@@ -103,3 +103,22 @@ def test_statements_bind_a_limited_number_of_values(
     assert all(as_stored(database, task).cancelled_at for task in starting)
     with database.reading() as session:
         assert not any(session.get(StartTask, task.id) for task in ended)
+
+
+def test_chain_of_descendants_costs_a_limited_number_of_queries(
+    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    chain = [conversation]
+    for _ in range(2 * deletion.MAX_TARGETS):
+        chain.append(make_conversation(database, user, sandbox, parent_id=chain[-1].id))
+    searches: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
+        searches.extend([text] if "conversation.parent_id IN" in text else [])
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    delete(database, user, conversation)
+    event.remove(database.engine, "before_cursor_execute", note)
+    assert 0 < len(searches) <= deletion.MAX_TARGETS
+    gone = [as_stored(database, one).deleted_at is not None for one in chain]
+    assert gone == [place < deletion.MAX_TARGETS for place in range(len(chain))]
