@@ -7,7 +7,7 @@ import pytest
 
 from tests.services import programs
 from tests.services.directories import short_directory
-from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine import TINY_IMAGE, docker_engine, name_installation, sweep_the_dead
 from tests.services.private_engine import LINKS, running_private_engine
 from tests.services.slots import is_unused, taken_slot
 from tests.waiting import eventually
@@ -77,11 +77,13 @@ def test_directory_of_a_live_process_in_another_pid_namespace_is_kept_until_its_
 def test_containers_of_a_live_process_in_another_pid_namespace_are_kept_until_its_end() -> None:
     with programs.running(MAKER, prefix=ELSEWHERE) as maker:
         installation = maker.read()
+        sweep_the_dead()
         with docker_engine(name_installation()) as engine:
             assert engine.list_containers(installation)
         maker.kill()
 
         def is_swept() -> bool:
+            sweep_the_dead()
             with docker_engine(name_installation()) as engine:
                 return not engine.list_containers(installation)
 

@@ -23,7 +23,7 @@ TEST_INSTALLATION = "test-"
 def docker_engine(installation: str) -> Iterator[DiskEngine]:
     """The machine's engine; everything with the installation's label is removed after the block."""
     engine = DiskEngine(ENGINE, installation)
-    _sweep_the_dead()
+    _sweep_once()
     try:
         yield engine
     finally:
@@ -36,6 +36,15 @@ def name_installation() -> str:
     return f"{TEST_INSTALLATION}{leases.own_lease()}-{new_id()[:8]}"
 
 
+def sweep_the_dead() -> None:
+    """Remove containers and volumes of killed processes."""
+    for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
+        lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
+        if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
+            with closing(DiskEngine(ENGINE, installation)) as engine:
+                _sweep(engine, installation)
+
+
 def _sweep(engine: DiskEngine, installation: str) -> None:
     names = {item.name for item in engine.list_containers(installation)} | set(engine.list_volumes(installation))
     for name in names:
@@ -44,13 +53,9 @@ def _sweep(engine: DiskEngine, installation: str) -> None:
 
 
 @cache
-def _sweep_the_dead() -> None:
-    """Remove containers and volumes of killed processes, once, because the listing takes 50 ms of CPU time."""
-    for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
-        lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
-        if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
-            with closing(DiskEngine(ENGINE, installation)) as engine:
-                _sweep(engine, installation)
+def _sweep_once() -> None:
+    """Sweep once in a process, because the listing takes 50 ms of CPU time."""
+    sweep_the_dead()
 
 
 def _listed(*what: str) -> set[str]:
