@@ -82,7 +82,8 @@ class DiskImages:
         """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
         if not self.path(name).exists():
             with self._locked():
-                self._format(name, min(max(size, MIN_BYTES), MAX_BYTES))
+                if not self.path(name).exists():  # another request may have made it while this one waited
+                    self._format(name, min(max(size, MIN_BYTES), MAX_BYTES))
         self.attach(name)
 
     def attach(self, name: str) -> None:

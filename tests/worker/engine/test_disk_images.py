@@ -1,5 +1,9 @@
 """Disk images as files, and their remains after a crash."""
 
+import fcntl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,13 +12,16 @@ from deploy.engine_filter import disks as filter_module
 from deploy.engine_filter.disks import DiskRoute
 from deploy.engine_filter.requests import parse
 from tests.worker.engine.scripted_engine import running_scripted_engine
+from worker.engine import disk_images
 from worker.engine import disks as module
 from worker.engine.disk_images import DiskImages
 from worker.engine.disks import ROUTE, find_disks
 from worker.engine.docker_client import ClientPool
 from worker.engine.protocol import DiskKind
+from worker.lease_renewer import begin
 
 NAME = "aw-1"
+SIZE = 32 * 1024**2
 
 
 def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Path) -> None:
@@ -58,3 +65,43 @@ def test_engine_filter_without_a_loop_device_still_knows_the_disks_of_its_node(r
     leave_image(root)
     route = DiskRoute("installation", lambda _path: {"DockerRootDir": str(root)})
     assert route.answer(parse("GET", ROUTE, b"", "")) == {"names": [NAME]}
+
+
+# --- while another request holds the lock -----------------------------------------------------------------------------
+
+
+@contextmanager
+def holding_lock(images: DiskImages) -> Iterator[None]:
+    """Hold the lock, as a format on a busy disk does."""
+    images.folder.mkdir(parents=True, exist_ok=True)
+    with (images.folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a request waits for the lock. Programs for disks do nothing."""
+    waits, lock = threading.Event(), fcntl.flock
+
+    def flock(file: int, operation: int) -> None:
+        waits.set()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(disk_images, "_run", lambda *_arguments: "")
+    monkeypatch.setattr(DiskImages, "attach", lambda _self, _name: None)
+    return waits
+
+
+def test_disk_that_another_request_has_made_meanwhile_is_kept(tmp_path: Path, waits: threading.Event) -> None:
+    """The first request's client may have given up, and a second one's sandbox may run on the disk already."""
+    images = DiskImages(tmp_path, "installation")
+    with holding_lock(images):
+        waits.clear()
+        delayed = begin(lambda: images.make(NAME, SIZE))
+        assert waits.wait(10)
+        images.path(NAME).touch()
+        made = images.path(NAME).stat().st_ino
+    delayed.result(10)
+    assert images.path(NAME).stat().st_ino == made
