@@ -9,9 +9,11 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from shared.observability import failpoints
 from worker.engine.protocol import DiskKind, EngineFailing
@@ -32,6 +34,10 @@ LAYOUT = ("-O", "^resize_inode", "-m", "0.1", "-E", "lazy_itable_init=1,lazy_jou
 # `discard`: space that the sandbox frees is free on the node, too.
 MOUNT_OPTIONS = "discard,noinit_itable,nosuid,nodev"
 SECONDS = 30
+# Timeout of programs that end at once, and of the wait for the lock. With them, a removal takes less time than a worker
+# waits for its response (`worker.engine.disks.DISK_SECONDS`): a later one could hit the disk of the sandbox's next run.
+SHORT_SECONDS, LOCK_SECONDS = 4, 15
+LOCK_POLL_SECONDS = 0.05
 
 
 def volume_options(name: str) -> dict[str, str]:
@@ -102,14 +108,13 @@ class DiskImages:
         """Detach the image and remove it. A device that is still mounted is detached with its mount."""
         if not self.exists(name):
             return
-        image = self.path(name)
         with self._locked():
             self._unmount(name)
             (DEVICES / name).unlink(missing_ok=True)
-            for device in _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split():
+            for device in self._devices(name):
                 with suppress(EngineFailing):  # the unmount has just detached it
-                    _run("losetup", "--detach", device)
-            image.unlink(missing_ok=True)
+                    _run("losetup", "--detach", device, seconds=SHORT_SECONDS)
+            self.path(name).unlink(missing_ok=True)
             self._begun(name).unlink(missing_ok=True)
 
     def _unmount(self, name: str) -> None:
@@ -117,7 +122,11 @@ class DiskImages:
         folder = self.folder.parent.parent / "volumes" / name / "_data"
         if folder.is_mount():
             with suppress(EngineFailing):
-                _run("umount", "--lazy", str(folder))
+                _run("umount", "--lazy", str(folder), seconds=SHORT_SECONDS)
+
+    def _devices(self, name: str) -> list[str]:
+        columns = ("--noheadings", "--output", "NAME")
+        return _run("losetup", *columns, "--associated", str(self.path(name)), seconds=SHORT_SECONDS).split()
 
     def _begun(self, name: str) -> Path:
         return self.folder / f"{name}{BEGUN}"
@@ -144,15 +153,27 @@ class DiskImages:
     def _locked(self) -> Iterator[None]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
             yield
 
 
-def _run(program: str, *arguments: str) -> str:
+def _lock(file: TextIO) -> None:
+    """Wait for the lock, but for less time than the request's client waits for its response."""
+    ends_at = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > ends_at:
+                raise EngineFailing(f"other requests have used the disks for {LOCK_SECONDS} s") from None
+        time.sleep(LOCK_POLL_SECONDS)
+
+
+def _run(program: str, *arguments: str, seconds: float = SECONDS) -> str:
     command = [program, *arguments]
     try:
         done = subprocess.run(  # noqa: S603 (no shell; names are checked)
-            command, capture_output=True, text=True, timeout=SECONDS, check=False, env={"PATH": _path(), "LC_ALL": "C"}
+            command, capture_output=True, text=True, timeout=seconds, check=False, env={"PATH": _path(), "LC_ALL": "C"}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineFailing(f"{program}: {type(error).__name__}") from None

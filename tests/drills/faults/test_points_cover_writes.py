@@ -132,9 +132,9 @@ def test_write_without_a_point_is_found() -> None:
 # Calls of programs for disks without points of their own.
 UNPOINTED = {
     "_run('losetup', '--find')",  # reads
-    "_run('losetup', '--noheadings', '--output', 'NAME', '--associated', str(image))",  # reads
-    "_run('losetup', '--detach', device)",  # the caller has points around the whole of `remove`
-    "_run('umount', '--lazy', str(folder))",  # as above
+    "_run('losetup', *columns, '--associated', str(self.path(name)), seconds=SHORT_SECONDS)",  # reads
+    "_run('losetup', '--detach', device, seconds=SHORT_SECONDS)",  # the caller has points around the whole of `remove`
+    "_run('umount', '--lazy', str(folder), seconds=SHORT_SECONDS)",  # as above
 }
 
 

@@ -15,9 +15,9 @@ from tests.worker.engine.scripted_engine import running_scripted_engine
 from worker.engine import disk_images
 from worker.engine import disks as module
 from worker.engine.disk_images import DiskImages
-from worker.engine.disks import ROUTE, find_disks
+from worker.engine.disks import DISK_SECONDS, ROUTE, find_disks
 from worker.engine.docker_client import ClientPool
-from worker.engine.protocol import DiskKind
+from worker.engine.protocol import DiskKind, EngineFailing
 from worker.lease_renewer import begin
 
 NAME = "aw-1"
@@ -89,7 +89,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         lock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(disk_images, "_run", lambda *_arguments: "")
+    monkeypatch.setattr(disk_images, "_run", lambda *_arguments, **_options: "")
     monkeypatch.setattr(DiskImages, "attach", lambda _self, _name: None)
     return waits
 
@@ -105,3 +105,21 @@ def test_disk_that_another_request_has_made_meanwhile_is_kept(tmp_path: Path, wa
         made = images.path(NAME).stat().st_ino
     delayed.result(10)
     assert images.path(NAME).stat().st_ino == made
+
+
+def test_removal_whose_client_has_given_up_does_not_happen(
+    tmp_path: Path, waits: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox's next run uses the disk, as its worker takes the removal for a failed one."""
+    programs = 3 * disk_images.SHORT_SECONDS  # umount, and losetup twice
+    assert disk_images.LOCK_SECONDS + programs < DISK_SECONDS
+    monkeypatch.setattr(disk_images, "LOCK_SECONDS", 0.1)
+    images = DiskImages(tmp_path, "installation")
+    with holding_lock(images):
+        images.path(NAME).touch()
+        waits.clear()
+        removal = begin(lambda: images.remove(NAME))
+        assert waits.wait(10)
+        with pytest.raises(EngineFailing):
+            removal.result(10)
+    assert images.exists(NAME)
