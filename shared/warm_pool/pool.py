@@ -39,7 +39,7 @@ def pools_to_reconcile(session: Session) -> list[str]:
 
 
 def remove_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
-    """Remove the useless sandboxes of a spec's pool, and record failures, unless another worker does so now.
+    """Remove the useless sandboxes of a spec's pool, and record failures or their end, unless another worker does so.
 
     Returns:
         The sandboxes that are deleted.
@@ -133,7 +133,10 @@ class _PoolState:
         counted = [sandbox for sandbox, is_away in found if sandbox.is_useless or not is_away]
         self.plan = plan_pool(counted, target=spec.warm_target, max_size=spec.warm_most)
         is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
-        self.needs_reconciling = bool(self.plan.retired or (self.plan.wanted and not is_backing_off))
+        failed_at = spec.warm_failed_at
+        self.has_recovered = failed_at is not None and any(_is_ready_since(row, failed_at) for row in self.rows)
+        is_wanted = bool(self.plan.wanted and not is_backing_off)
+        self.needs_reconciling = bool(self.plan.retired) or is_wanted or self.has_recovered
 
 
 def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
@@ -165,7 +168,7 @@ def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> No
         # The lines after the first one are the container's log.
         summary = (failed[-1].detail or "").partition("\n")[0]
         spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {summary}"
-    elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in pool.rows):
+    elif pool.has_recovered:
         specs.lock(session, spec)
         spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 

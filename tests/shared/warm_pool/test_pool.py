@@ -212,6 +212,23 @@ def test_pool_backs_off_after_a_failure_until_the_next_success(database: Databas
         assert specs.get_spec(session, SPEC_ID).warm_failures == 0
 
 
+def test_failure_of_a_pool_of_one_is_forgotten_after_its_next_success(
+    database: Database, add: Callable[..., str]
+) -> None:
+    """The pool is full then: it has nothing to start or to remove."""
+    with database.transaction() as session:
+        spec = specs.get_spec(session, SPEC_ID)
+        spec.warm_target, spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 1, 5, after(-3600), "exit_code: 3"
+    add(status_changed_at=now())
+    with database.reading() as session:
+        assert warm_pool.pools_to_reconcile(session) == [SPEC_ID]
+    assert reconcile(database) == []
+    with database.reading() as session:
+        spec = specs.get_spec(session, SPEC_ID)
+        assert (spec.warm_failures, spec.warm_failed_at, spec.warm_detail) == (0, None, None)
+        assert warm_pool.pools_to_reconcile(session) == []
+
+
 def test_leased_warm_sandbox_is_not_claimed(database: Database, owner: Person, add: Callable[..., str]) -> None:
     """The worker can't overwrite a claim with an older observed state: the lease prevents the claim."""
     warm = add(due_at=now())
