@@ -18,13 +18,7 @@ import httpx
 
 from shared.agent_server.door import ERROR_HEADER, DoorAccess, DoorError, error_in, is_door_path
 from shared.agent_server.errors import DoorUnavailable
-from shared.agent_server.limits import (
-    KEEPALIVE_SECONDS,
-    MAX_BYTES,
-    count_read,
-    limited_header,
-    max_read,
-)
+from shared.agent_server.limits import KEEPALIVE_SECONDS, MAX_BYTES, count_read, limited_header, max_read
 from shared.agent_server.responses import Answer, ResponseReader
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options
 from shared.observability import correlation
@@ -36,7 +30,7 @@ Check = Callable[[], None]
 
 # Timeout of a request that sets none. It is finite, because a socket's timeout has a maximum.
 UNLIMITED_SECONDS = 86_400.0
-# Bytes sent between two checks of the timeout.
+# Max bytes sent between two checks.
 WRITE_BYTES = 64 * 1024
 # Timeout of an exchange that does not name one.
 CONTROL_SECONDS = 20.0
@@ -143,7 +137,7 @@ def check_door(send: Callable[[httpx.Request], httpx.Response], url: httpx.URL) 
 
 @contextmanager
 def cancellable(check: Check) -> Iterator[None]:
-    """Call `check` every second while this thread waits for a response in the block; its errors end the wait."""
+    """Call `check` every second while this thread waits for a server in the block; its errors end the wait."""
     token = _periodic_check.set(_PeriodicCheck(check))
     try:
         yield
@@ -182,7 +176,7 @@ def _ends(seconds: float | None) -> float:
 
 
 class CancellableTransport(httpx.HTTPTransport):
-    """httpx's transport with cancellation checks while it waits for a response.
+    """httpx's transport with cancellation checks while it waits for a response, or for the server to read a request.
 
     Args:
         keepalive_seconds: time after which an idle connection is closed.
@@ -282,10 +276,15 @@ class _CancellableStream(httpcore.NetworkStream):
                 return count_read(self._inner.read(max_read(max_bytes), min(left, LOOK_SECONDS)))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        ends_at = _ends(timeout)
-        for start in range(0, len(buffer), WRITE_BYTES):
+        ends_at, sent, connection = _ends(timeout), 0, self._inner.get_extra_info("socket")
+        while sent < len(buffer):
             _check_if_due()
-            self._inner.write(buffer[start : start + WRITE_BYTES], _left(ends_at, httpcore.WriteTimeout))
+            connection.settimeout(min(_left(ends_at, httpcore.WriteTimeout), LOOK_SECONDS))
+            try:
+                with suppress(TimeoutError):
+                    sent += connection.send(buffer[sent : sent + WRITE_BYTES])
+            except OSError as error:
+                raise httpcore.WriteError(str(error)) from error
 
     def close(self) -> None:
         self._inner.close()

@@ -136,6 +136,21 @@ def test_timeout_includes_the_sent_content() -> None:
             client.post(url, content=b"x" * 50_000_000, timeout=60)
 
 
+def test_check_ends_a_request_that_the_server_does_not_read() -> None:
+    """The check also marks progress: without it, the run would lose its lease and end without an attempt counted."""
+    checks: list[None] = []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) == 3:
+            raise Cancelled
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, open_client(DOOR) as client:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Cancelled), transport.cancellable(check), transport.timeout(5):
+            client.post(url, content=b"x" * 50_000_000, timeout=60)
+
+
 def test_check_is_not_run_for_other_threads_or_afterwards() -> None:
     checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client(DOOR) as client:
