@@ -95,10 +95,16 @@ class NodeBackup:
         name, before = container_name(sandbox_id), self._resting(sandbox_id)
         limits = Limits(self._settings.min_free_disk_bytes, self._settings.backup_sandbox_bytes)
         kind, archive = self._files.save(name, folder, limits)
-        if self._resting(sandbox_id) != before:
+        try:
+            self._require_unchanged(sandbox_id, before)
+        except BaseException:
             (folder / archive.file).unlink()
-            raise NotAtRest("it was resumed during the backup")
+            raise
         return {"kind": kind, **asdict(archive)}
+
+    def _require_unchanged(self, sandbox_id: str, before: tuple[int, int]) -> None:
+        if self._resting(sandbox_id) != before:
+            raise NotAtRest("it was resumed during the backup")
 
     def _resting(self, sandbox_id: str) -> tuple[int, int]:
         """The generations of a sandbox at rest: they change with each request to resume or delete it."""

@@ -103,16 +103,25 @@ def test_smallest_are_saved_first(database: Database, user: Person, files: Files
     assert files.saved == [names[1], names[2], names[0]]
 
 
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (Status.PAUSED, "it was resumed during the backup"),
+        (Status.RUNNING, "it is RUNNING: pause or stop it first"),
+    ],
+)
 def test_sandbox_that_is_resumed_meanwhile_is_left_out(
-    database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+    database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path, status: Status, reason: str
 ) -> None:
     def resume() -> None:
         with database.transaction() as session:
-            set_desired(session, session.get_one(Sandbox, paused.id), Desired.RUNNING, due_at=now())
+            row = session.get_one(Sandbox, paused.id)
+            set_desired(session, row, Desired.RUNNING, due_at=now())
+            row.status = status
 
     files.while_saving = resume
     left_out = backup_of(database, files).save(tmp_path / "backup")
-    assert [str(reason) for reason in left_out.values()] == ["it was resumed during the backup"]
+    assert [str(why) for why in left_out.values()] == [reason]
     assert [path.name for path in (tmp_path / "backup").iterdir()] == [MANIFEST]
 
 
