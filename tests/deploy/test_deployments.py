@@ -93,6 +93,14 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert "Restrat" in done.stderr
 
 
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").iterdir()), ids=lambda unit: unit.name)
+def test_unit_is_restarted_without_limit(unit: Path) -> None:
+    """By default, systemd leaves a unit down after five starts in 10 s, as while the database is away (decision 6)."""
+    about, _, rest = unit.read_text().partition("[Service]")
+    assert "StartLimitIntervalSec=0" in about.splitlines()
+    assert "Restart=always" in rest.splitlines() or "Type=oneshot" in rest.splitlines()
+
+
 def test_units_run_modules_and_commands_that_exist() -> None:
     texts = [unit.read_text() for unit in (DEPLOY / "systemd").iterdir()]
     modules = {found for text in texts for found in re.findall(r"-m ([\w.]+)", text)}
