@@ -11,7 +11,6 @@ from shared.models import Sandbox
 from shared.observability import failpoints
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
-from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import refresh_status
 
@@ -19,8 +18,6 @@ log = structlog.get_logger()
 
 # A status check is a few queries and one or two calls to the engine. One that takes long continues in another thread.
 THREADS = 4
-# Timeout of a status check's requests to an agent server: a newer desired state waits for the lease meanwhile.
-CHECK_SECONDS = 5.0
 
 
 def open_threads() -> ThreadPoolExecutor:
@@ -80,9 +77,7 @@ def _begin_check(context: WorkerContext, sandbox_id: str) -> None:
 def _check(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> None:
     failpoints.begin("status_checks")
     try:
-        with timeout(CHECK_SECONDS):
-            done = refresh_status(context, sandbox_id, silent_seconds)
-        if not done:
+        if not refresh_status(context, sandbox_id, silent_seconds):
             context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
     except StoreError as error:
         log.warning("check_failed", sandbox=sandbox_id, error=type(error).__name__)

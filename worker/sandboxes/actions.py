@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import structlog
 
@@ -16,7 +17,7 @@ from shared.states import Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, EngineUnavailable, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
-from worker.sandboxes.agent_server_lifecycle import SandboxServer
+from worker.sandboxes.agent_server_lifecycle import CHECK_SECONDS, SandboxServer
 from worker.sandboxes.container_logs import is_in_doubt, keep_log
 from worker.sandboxes.container_spec import (
     config_path,
@@ -46,12 +47,14 @@ class Overtaken(Exception):
 class SandboxActions:
     """Observes and changes the container of one sandbox during one leased run."""
 
-    def __init__(self, context: WorkerContext, sandbox: Sandbox, status_writer: StatusWriter) -> None:
-        """Take the row as claimed; the status writer keeps it up to date."""
+    def __init__(
+        self, context: WorkerContext, sandbox: Sandbox, status_writer: StatusWriter, *, is_check: bool
+    ) -> None:
+        """Take the row as claimed; the status writer keeps it up to date. Probes of a status check are shorter."""
         self._context = context
         self._sandbox = sandbox
         self._status_writer = status_writer
-        self._server = SandboxServer(context, sandbox)
+        self._server = SandboxServer(context, sandbox, CHECK_SECONDS if is_check else inf)
         self._name = container_name(sandbox.id)
         # No applying action was executed for the current generation: the container may show a former desired state.
         self.unapplied = sandbox.generation != sandbox.observed_generation

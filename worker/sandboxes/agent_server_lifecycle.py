@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import Future
+from math import inf
 
 import structlog
 
@@ -22,6 +23,8 @@ log = structlog.get_logger()
 
 # The timeout of all interrupts together: a pause, a stop or a delete waits for them.
 INTERRUPT_SECONDS = 5.0
+# The timeout of a status check's probe: a newer desired state waits for the lease meanwhile.
+CHECK_SECONDS = 5.0
 # Pauses between probes of a booting server, in seconds: the first, the longest, and the factor between two pauses.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.25, 1.5
 
@@ -35,10 +38,15 @@ class NotAwaitingInit(WrongServer):
 class SandboxServer:
     """The agent server of one sandbox, at any of its URLs."""
 
-    def __init__(self, context: WorkerContext, sandbox: Sandbox) -> None:
-        """Take the row as claimed by the worker, which keeps it up to date."""
+    def __init__(self, context: WorkerContext, sandbox: Sandbox, probe_seconds: float = inf) -> None:
+        """Take the row as claimed by the worker, which keeps it up to date.
+
+        Args:
+            probe_seconds: total timeout of the requests of one probe.
+        """
         self._context = context
         self._sandbox = sandbox
+        self._probe_seconds = probe_seconds
         # The result of the probe that was sent before the container was unpaused; None: no such probe is under way.
         self._early_probe: Future[bool] | None = None
 
@@ -66,7 +74,10 @@ class SandboxServer:
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
         """
-        server = self._at(url)
+        with timeout(self._probe_seconds):
+            return self._probe(self._at(url), keys_confirmed=keys_confirmed)
+
+    def _probe(self, server: AgentServer, *, keys_confirmed: bool) -> Health:
         if keys_confirmed:
             return Health.READY if self._has_answered_early() or server.answers() else Health.SILENT
         if self._sandbox.boot_key is not None:

@@ -73,7 +73,7 @@ class SandboxReconciler:
         self._context = context
         self._sandbox = sandbox
         self._status_writer = StatusWriter(context, sandbox)
-        self._actions = SandboxActions(context, sandbox, self._status_writer)
+        self._actions = SandboxActions(context, sandbox, self._status_writer, is_check=status_only)
         self._health_wait = ReadinessTimer(context.settings.health_timeout, silent_seconds)
         # This run may write the observed state, and may execute no action.
         self._status_only = status_only

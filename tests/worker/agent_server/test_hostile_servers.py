@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,7 @@ from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.recheck import recheck
+from worker.loops.recheck import recheck, report_unresponsive
 from worker.sandboxes import agent_server_lifecycle, container_spec
 from worker.sandboxes.container_spec import container_name, sandbox_url
 from worker.sandboxes.reconciler import reconcile
@@ -175,12 +176,21 @@ def test_cookies_of_one_server_are_not_sent_to_another() -> None:
     assert b"cookie" not in other.asked[0].lower()
 
 
+def accepting_key(server: HostileServer) -> Mode:
+    """Respond to requests with a key, as a healthy server does."""
+
+    def answer(ended: threading.Event) -> Iterator[bytes]:
+        return answering({}, 200 if b"X-Session-API-Key" in server.asked[-1] else 401)(ended)
+
+    return answer
+
+
 @pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
 def test_status_check_ends_soon(
     asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     """A newer desired state waits for the end of the check, which has a lease on the row."""
-    monkeypatch.setattr("worker.loops.recheck.CHECK_SECONDS", 0.3)
+    monkeypatch.setattr("worker.sandboxes.actions.CHECK_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 60.0)
     with hostile(mode) as server:
         take_over(asking, user, sandbox_id, server)
@@ -189,6 +199,22 @@ def test_status_check_ends_soon(
         asking.status_checks.run()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 20
     assert row(asking, Sandbox, sandbox_id).lease_until is None
+
+
+def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
+    asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late))
+    monkeypatch.setattr(transport, "time", clock)
+    engine.before["observe"] = lambda _name: late.append(60.0)
+    with hostile(answering({})) as server:
+        take_over(asking, user, sandbox_id, server)
+        server.mode = accepting_key(server)
+        report_unresponsive(asking, sandbox_id, asking.settings.health_timeout)
+        assert server.asked
+    found = row(asking, Sandbox, sandbox_id)
+    assert (found.status, found.reason, len(late)) == (Status.RUNNING, None, 1)
 
 
 @pytest.mark.parametrize("desired", REACHED)
