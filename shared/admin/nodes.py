@@ -29,6 +29,11 @@ class ListedNode(NamedTuple):
     unknown: int
 
 
+def status_of(node: Node) -> str:
+    """The node's status for operators."""
+    return "FORGOTTEN" if node.forgotten_at else node.status
+
+
 def list_nodes(session: Session) -> list[ListedNode]:
     """Every node by name, except forgotten ones without sandboxes."""
     used, backoffs = node_registry.used_slots(session), placement.open_breakers(session)

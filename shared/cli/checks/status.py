@@ -45,8 +45,10 @@ def _schema_text(schema: "Schema") -> str:
 
 
 def _node_text(node: "Node", used: int) -> str:
+    from shared.admin.nodes import status_of
+
     problem = node.detail or node.closed_reason or node.impaired_reason
-    text = f"{node.id}: {node.status}, {used} of {node.capacity} slots, heartbeat {age_text(node.heartbeat_at)}"
+    text = f"{node.id}: {status_of(node)}, {used} of {node.capacity} slots, heartbeat {age_text(node.heartbeat_at)}"
     return f"{text}, {problem}" if problem else text
 
 

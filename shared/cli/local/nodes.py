@@ -42,7 +42,7 @@ def list_nodes() -> None:
     rows = [
         (
             node.id,
-            "FORGOTTEN" if node.forgotten_at else node.status,
+            admin_nodes.status_of(node),
             used,
             node.capacity,
             DISKS.get(node.disk_kind or "", "unknown"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlmodel import Session
 
+from shared.admin import nodes as admin_nodes
 from shared.clock import now
 from shared.container_logs import kept_logs
 from shared.container_logs.selection import show_lines
@@ -16,7 +17,6 @@ from shared.leasing import leases
 from shared.leasing.leases import Backlog
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import counts
-from shared.nodes import registry as node_registry
 from shared.warm_pool import pool as warm_pool
 
 QUEUES: dict[str, Any] = {"sandboxes": Sandbox, "start tasks": StartTask, "conversations": Conversation}
@@ -27,7 +27,7 @@ class ServiceStatus:
     """The state of the service.
 
     Args:
-        nodes: each with the number of its sandboxes.
+        nodes: each with the number of its sandboxes; without forgotten nodes that have none.
         sandboxes: the number of sandboxes by status, without deleted ones.
         pools: the numbers of ready and of booting warm sandboxes by spec.
         backlogs: the rows that no worker has claimed yet, by kind.
@@ -45,7 +45,7 @@ class ServiceStatus:
         return {
             "schema": self.schema._asdict(),
             "nodes": [
-                {"id": node.id, "status": node.status, "used": used, "capacity": node.capacity}
+                {"id": node.id, "status": admin_nodes.status_of(node), "used": used, "capacity": node.capacity}
                 | {"heartbeat_at": node.heartbeat_at, "detail": node.detail, "closed_reason": node.closed_reason}
                 | {"impaired_reason": node.impaired_reason}
                 for node, used in self.nodes
@@ -61,10 +61,9 @@ class ServiceStatus:
 
 def read_status(session: Session) -> ServiceStatus:
     """Read the current state."""
-    used = node_registry.used_slots(session)
     return ServiceStatus(
         read_schema(session.connection()),
-        [(node, used.get(node.id, 0)) for node in node_registry.list_nodes(session)],
+        [(listed.node, listed.used) for listed in admin_nodes.list_nodes(session)],
         _sum_by_status(counts.count_by_status(session)),
         warm_pool.count(session),
         {name: leases.backlog(session, table) for name, table in QUEUES.items()},

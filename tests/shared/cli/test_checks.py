@@ -14,7 +14,7 @@ from shared.cli.checks.finding import Finding
 from shared.clock import now
 from shared.db.database import Database
 from shared.reasons import explanations
-from shared.states import Reason, Status
+from shared.states import NodeStatus, Reason, Status
 from tests.factories import make_node, make_person, make_sandbox
 from tests.shared.cli.answers import Answer, Cli
 
@@ -33,6 +33,17 @@ def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: 
     answer = migrated("status")
     assert "a: READY, 4 of 100 slots" in answer.out
     assert "1 overdue" in answer.out
+
+
+def test_status_shows_forgotten_nodes_while_they_have_sandboxes(migrated: Cli, database: Database) -> None:
+    for node_id in ("a", "b"):
+        make_node(database, node_id, status=NodeStatus.LOST, forgotten_at=now())
+    make_sandbox(database, make_person(database, "bob"), status=Status.PAUSED, node_id="a")
+    nodes = json.loads(migrated("status", "--json").out)["nodes"]
+    assert [(node["id"], node["status"], node["used"]) for node in nodes] == [("a", "FORGOTTEN", 1)]
+    answer = migrated("status")
+    assert "a: FORGOTTEN, 1 of 100 slots" in answer.out
+    assert "b: " not in answer.out
 
 
 def test_database_of_another_version_is_found(migrated: Cli, database: Database) -> None:
