@@ -22,6 +22,9 @@ from shared.settings import Settings
 OLDEST_POSTGRESQL, OLDEST_REDIS = 15, 7
 SECONDS = 5.0
 MIGRATE = "run `agent-workspace db migrate`"
+OK, OVERLOADED = b"200", b"503"
+# Bytes of a status line that are read.
+MAX_LINE = 200
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
@@ -113,17 +116,36 @@ def _major(version: str) -> int:
 
 
 def _check_port(name: str, host: str, port: int, variable: str) -> Finding:
-    """Check that no program other than this service listens on a port."""
+    """Check that no program other than this service listens on a port, and that the service responds there."""
     try:
         with socket.create_connection((ANY_ADDRESS.get(host, host), port), timeout=SECONDS) as connection:
-            connection.settimeout(SECONDS)
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: doctor\r\nConnection: close\r\n\r\n")
-            answers = connection.recv(12) == b"HTTP/1.1 200"
+            status = _read_status(connection)
     except ConnectionRefusedError:
         return Finding(name, found=f"{port}, free: the service is not running")
     except OSError as error:
         return Finding(name, f"{host}:{port}: {error}", f"correct AW_HOST and {variable}")
-    problem = None if answers else f"another program listens on {port}"
+    if status is None:
+        hung = f"what listens on {port} accepts connections, and does not respond within {SECONDS:.0f} s"
+        return Finding(
+            name, hung, "restart it (`ss -ltnp` lists programs); the log of a process of the API may say why"
+        )
+    if status == OVERLOADED:
+        return Finding(
+            name, f"{port}, the service is overloaded: its status is 503", "wait, or start more API processes"
+        )
+    problem = None if status == OK else f"another program listens on {port}"
     return Finding(
         name, problem, f"stop it (`ss -ltnp` lists programs), or set {variable}", f"{port}, the service answers"
     )
+
+
+def _read_status(connection: socket.socket) -> bytes | None:
+    """The status of the response to a request for `/health`; empty: it is not HTTP; None: there is none in time."""
+    connection.settimeout(SECONDS)
+    try:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: doctor\r\nConnection: close\r\n\r\n")
+        with connection.makefile("rb") as response:
+            version, _, rest = response.readline(MAX_LINE).partition(b" ")
+    except TimeoutError:
+        return None
+    return rest[:3] if version == b"HTTP/1.1" else b""

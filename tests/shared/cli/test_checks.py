@@ -4,12 +4,15 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from shared.cli.checks import installation_checks
 from shared.cli.checks.finding import Finding
 from shared.clock import now
 from shared.db.database import Database
@@ -84,6 +87,41 @@ def test_doctor_reports_each_problem_and_its_fix(
     assert found["database"]["result"] == found["clock"]["result"] == "ok"
 
 
+class BytewiseSocket(socket.socket):
+    """A socket that receives one byte at a time."""
+
+    def recv(self, _size: int, flags: int = 0) -> bytes:
+        return super().recv(1, flags)
+
+    def recv_into(self, buffer: Any, _size: int = 0, flags: int = 0) -> int:
+        return super().recv_into(buffer, 1, flags)
+
+
+@pytest.mark.parametrize(
+    ("response", "result"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", "the service answers"),
+        (b"HTTP/1.1 503 Service Unavailable\r\n", "overloaded"),
+        (b"HTTP/1.1 404 Not Found\r\n", "another program"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "another program"),
+        (b"", "does not respond"),
+    ],
+)
+def test_doctor_tells_the_service_from_other_programs(
+    migrated: Cli, monkeypatch: pytest.MonkeyPatch, response: bytes, result: str
+) -> None:
+    monkeypatch.setattr(installation_checks, "SECONDS", 10.0 if response else 0.1)
+    monkeypatch.setattr(socket, "socket", BytewiseSocket)
+    monkeypatch.setenv("AW_CLIENT_PORT", "0")
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setenv("AW_PORT", str(server.getsockname()[1]))
+        served = pool.submit(respond, server, response)
+        found = {row["check"]: row for row in json.loads(examine(migrated).out)}["port of the API"]
+        served.result(10)
+    assert result in found["found"]
+    assert (found["result"] == "ok") == (b"200" in response)
+
+
 def test_doctor_needs_no_database_to_say_that_there_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
     answer = examine(cli)
@@ -121,6 +159,15 @@ def taken_port() -> Iterator[int]:
 
         threading.Thread(target=hang_up, daemon=True).start()
         yield port
+
+
+def respond(server: socket.socket, response: bytes) -> None:
+    """Send this as the response to one request, and wait for the client to leave."""
+    connection = server.accept()[0]
+    with connection:
+        connection.sendall(response)
+        while connection.recv(1):
+            pass
 
 
 def examine(cli: Cli) -> Answer:
