@@ -24,7 +24,7 @@ from worker.sandboxes.actions import Overtaken, SandboxActions
 from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
 from worker.sandboxes.planner import BOOTING, ENDING, FINAL_ACTIONS, REACHED, RESCHEDULABLE, Action, plan
 from worker.sandboxes.rescheduling import reschedule
-from worker.sandboxes.status_writer import DEFECT, StatusWriter
+from worker.sandboxes.status_writer import ACTION_REASONS, AWAITED, DEFECT, TROUBLE, StatusWriter
 
 log = structlog.get_logger()
 
@@ -34,12 +34,8 @@ WRONG_SERVER_SECONDS = 0.1
 # Actions for one generation: far more than any plan needs, so that an endless plan is stopped.
 MAX_ACTIONS = 12
 
-ACTION_REASONS = {
-    Action.CREATE: Reason.CREATE_FAILED,
-    Action.START: Reason.START_FAILED,
-    Action.INITIALIZE: Reason.INITIALIZE_FAILED,
-}
-AWAITED = {DoorUnavailable: Reason.DOOR_UNAVAILABLE, MissingKey: Reason.SECRET_KEY_MISSING}  # retried without a max
+# Attempts that trouble counts, for a backoff of up to 4 s.
+TROUBLE_ATTEMPTS = 3
 
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
@@ -106,17 +102,17 @@ class SandboxReconciler:
             self._run_actions()
         except EngineError as error:
             # Some requests belong to no action: if the engine rejects one of these, a retry may succeed.
-            self._retry_later(Reason.ENGINE_ERROR, f"the engine can't do this now; the worker retries: {error}")
+            self._retry_later(Reason.ENGINE_ERROR, f"{TROUBLE}: {error}")
         except (DoorUnavailable, MissingKey) as error:
             self._retry_later(AWAITED[type(error)], f"{error}; the worker retries")
 
     def _retry_later(self, reason: Reason, detail: str) -> NoReturn:
         """Keep the desired state, and retry for as long as the engine or the node's door has temporary errors.
 
-        Attempts count for the backoff only, and one is left for an action that the engine refuses.
+        Attempts count for the backoff only: an action that the engine refuses next is retried, whatever the max.
         """
         self._status_writer.explain(reason, detail)
-        raise Retry(detail, counts=self._sandbox.attempt < self._context.settings.max_attempts - 2) from None
+        raise Retry(detail, counts=self._sandbox.attempt < TROUBLE_ATTEMPTS) from None
 
     def _run_actions(self) -> None:
         while self._sandbox.status != Status.DELETED:
@@ -287,7 +283,8 @@ class SandboxReconciler:
 
     def _retry_or_fail(self, action: Action, detail: str, observed: ContainerStatus) -> bool:
         """Retry a refused action until the max attempts are used up. An ending action is retried without a max."""
-        last = self._sandbox.attempt + 1 >= self._context.settings.max_attempts
+        is_first = self._status_writer.has_waited and self._sandbox.attempt <= TROUBLE_ATTEMPTS
+        last = self._sandbox.attempt + 1 >= self._context.settings.max_attempts and not is_first
         if not last or action in ENDING:
             self._status_writer.explain(Reason.ENGINE_ERROR, f"{action} is retried: {detail}")
             raise Retry(f"{action}: {detail}")

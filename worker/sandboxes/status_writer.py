@@ -7,8 +7,10 @@ from time import monotonic
 
 import structlog
 
+from shared.agent_server.errors import DoorUnavailable
 from shared.clock import after, now
 from shared.container_logs.kept_logs import LogCause
+from shared.crypto import MissingKey
 from shared.leasing import leases, waiters
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
@@ -30,6 +32,14 @@ from worker.sandboxes.planner import Action
 log = structlog.get_logger()
 
 EXITS = (Reason.EXIT_CODE, Reason.OOM_KILLED)
+ACTION_REASONS = {
+    Action.CREATE: Reason.CREATE_FAILED,
+    Action.START: Reason.START_FAILED,
+    Action.INITIALIZE: Reason.INITIALIZE_FAILED,
+}
+# What is retried without a max: how the detail of an engine's trouble begins, and the reasons of what else is awaited.
+TROUBLE = "the engine can't do this now; the worker retries"
+AWAITED = {DoorUnavailable: Reason.DOOR_UNAVAILABLE, MissingKey: Reason.SECRET_KEY_MISSING}
 DEFECT = "the worker failed in every attempt; its log has the error"
 
 
@@ -41,6 +51,8 @@ class StatusWriter:
         self._context = context
         self._sandbox = sandbox
         self._name = container_name(sandbox.id)
+        # The run before this one ended because something is awaited, and not because an action was refused.
+        self.has_waited = sandbox.reason in AWAITED.values() or (sandbox.detail or "").startswith(TROUBLE)
         # Before Python 3.12 `cached_property` has one lock for all instances.
         self._spec: SandboxSpec | None = None
         self._began = now()

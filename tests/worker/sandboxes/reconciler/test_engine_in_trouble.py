@@ -1,6 +1,7 @@
 """An engine that fails (5xx) or refuses (4xx) requests while a desired state is not reached."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -45,9 +46,9 @@ def fail(engine: FakeEngine, verbs: Sequence[str]) -> None:
     engine.fail = dict.fromkeys(verbs, 1000)
 
 
-def try_often(context: WorkerContext, sandbox_id: str) -> None:
+def try_often(context: WorkerContext, sandbox_id: str, runs: int = OFTEN) -> None:
     """Reconcile the row `OFTEN` times, with a resync after each run."""
-    for _ in range(OFTEN):
+    for _ in range(runs):
         assert row(context, sandbox_id).due_at is not None
         reconcile(context, sandbox_id)
         resync_if_possible(context)
@@ -158,7 +159,15 @@ def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "node_lost")
 
 
-def test_retries_have_an_exponential_backoff(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def allowing(context: WorkerContext, attempts: int) -> WorkerContext:
+    return replace(context, settings=context.settings.model_copy(update={"max_attempts": attempts}))
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 5, 10])
+def test_retries_have_an_exponential_backoff(
+    context: WorkerContext, user: Person, engine: FakeEngine, max_attempts: int
+) -> None:
+    context = allowing(context, max_attempts)
     sandbox_id = running(context, user)
     fail(engine, ["pause"])
     set_desired(context, sandbox_id, Desired.PAUSED)
@@ -188,16 +197,32 @@ def test_pause_that_the_engine_refuses_is_retried(
     assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
 
 
-def test_engine_that_refuses_after_a_long_outage_gets_a_retry(
-    context: WorkerContext, user: Person, engine: FakeEngine
+@pytest.mark.parametrize("runs", [1, 2, OFTEN])
+@pytest.mark.parametrize("max_attempts", [1, 2, 5])
+def test_engine_that_refuses_after_an_outage_gets_a_retry(
+    context: WorkerContext, user: Person, engine: FakeEngine, max_attempts: int, runs: int
 ) -> None:
+    context = allowing(context, max_attempts)
     sandbox_id = start(context, user)
     fail(engine, ["create"])
-    try_often(context, sandbox_id)
+    try_often(context, sandbox_id, runs)
     engine.fail, engine.refuse = {}, {"create": 1}
     reconcile(context, sandbox_id)
     reconcile(context, sandbox_id)
     assert row(context, sandbox_id).status == Status.RUNNING
+
+
+def test_engine_that_refuses_and_fails_in_turn_ends_a_start(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    context = allowing(context, 2)
+    sandbox_id = start(context, user)
+    for _ in range(OFTEN):
+        engine.fail, engine.refuse = {"create": 1}, {}
+        reconcile(context, sandbox_id)
+        engine.fail, engine.refuse = {}, {"create": 1}
+        reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "create_failed")
 
 
 def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
