@@ -55,12 +55,16 @@ class LeaseRenewer:
         finally:
             self._drop(key, row.fence)
 
-    def mark_progress(self, table: type[Any], row: Any) -> None:
-        """Record that the holder of this row makes progress."""
+    def mark_progress(self, table: type[Any], row: Any, seconds: float = 0.0) -> None:
+        """Record that the holder of this row makes progress.
+
+        Args:
+            seconds: what its next call may take beyond `STALL_SECONDS`; the call has a timeout of its own.
+        """
         key = (table, row.id)
         with self._lock:
             if self._held.get(key) == row.fence:
-                self._progress[key] = min(monotonic(), self._ends[key])
+                self._progress[key] = min(monotonic() + seconds, self._ends[key])
 
     def renew_all(self) -> None:
         """Renew every held lease. A lost lease is dropped: its holder's next write fails."""

@@ -63,7 +63,7 @@ class WorkerSettings(BaseSettings):
     node_lost_seconds: float = Field(
         20.0, gt=0, description="Seconds without a heartbeat after which another node is marked lost"
     )
-    stop_seconds: int = Field(5, ge=0, description="Grace period of a container before it is killed")
+    stop_seconds: int = Field(5, ge=0, le=1800, description="Grace period of a container before it is killed")
     first_message_timeout_seconds: float = renamed(
         "FIRST_MESSAGE_SECONDS",
         "FIRST_MESSAGE_TIMEOUT_SECONDS",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,6 +115,37 @@ def test_sandbox_is_deleted_by_another_worker(
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
     stalled.result()
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+
+
+# What the calls of an engine may take in seconds, if a container has 60 s to end.
+SLOW = {"unpause": 9, "pause": 9, "stop": 69, "read_log": 9, "remove": 69, "put_file": 15, "start": 15}
+
+
+@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED, Desired.DELETED, Desired.RUNNING])
+def test_lease_lasts_while_each_call_ends_in_time(
+    context: WorkerContext, engine: FakeEngine, sandbox_id: str, desired: Desired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a second run would start beside the first, and each would lose its lease at the same point."""
+    context = replace(context, settings=context.settings.model_copy(update={"stop_seconds": 60}))
+    if desired == Desired.RUNNING:
+        set_desired(context, sandbox_id, Desired.STOPPED)
+        reconcile(context, sandbox_id)
+    passed, renewed = [time.monotonic()], []
+    monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: sum(passed))
+
+    def take_long(verb: str, _name: str) -> None:
+        passed.append(SLOW[verb])
+        change(context, Sandbox, sandbox_id, lease_until=after(5))
+        context.renewer.renew_all()
+        until = row(context, Sandbox, sandbox_id).lease_until
+        renewed.append((verb, until is not None and until > after(6)))
+
+    engine.before = {verb: partial(take_long, verb) for verb in SLOW}
+    set_desired(context, sandbox_id, desired)
+    reconcile(context, sandbox_id)
+    assert renewed
+    assert [verb for verb, lasts in renewed if not lasts] == []
+    assert row(context, Sandbox, sandbox_id).observed_generation == row(context, Sandbox, sandbox_id).generation
 
 
 @pytest.fixture

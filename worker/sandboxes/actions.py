@@ -1,6 +1,7 @@
 """Execution of the planned actions on one sandbox, and one run's observations of its container and agent server."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -19,15 +20,9 @@ from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus,
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import CHECK_SECONDS, SandboxServer
 from worker.sandboxes.container_logs import is_in_doubt, keep_log
-from worker.sandboxes.container_spec import (
-    config_path,
-    container_name,
-    container_request,
-    is_outdated,
-    lacks_proxy,
-)
+from worker.sandboxes.container_spec import config_path, container_name, container_request, is_outdated, lacks_proxy
 from worker.sandboxes.planner import Action, Health
-from worker.sandboxes.status_writer import StatusWriter
+from worker.sandboxes.status_writer import REMOVE_SECONDS, StatusWriter
 
 log = structlog.get_logger()
 
@@ -179,6 +174,7 @@ class SandboxActions:
                 self._context.network.require_rules(self._sandbox)
                 self._status_writer.enter(Status.STARTING)
                 engine.put_file(self._name, config_path(observed), self._server.config())
+                self._mark_progress()
                 engine.start(self._name)
                 self._has_started = True
             case Action.INITIALIZE:
@@ -189,21 +185,11 @@ class SandboxActions:
                 self._stop(observed)
             case Action.UNPAUSE:
                 self._unpause(observed)
-            case Action.REPLACE:
-                self._stop_if_used(observed)
-                self._keep_log(observed, LogCause.REPLACED)
-                engine.remove_container(self._name)
-                self._context.network.withdraw(self._sandbox, observed)
-            case Action.REMOVE_CONTAINER:
-                self._keep_log(observed, LogCause.REPLACED)
-                engine.remove_container(self._name)
-                self._context.network.withdraw(self._sandbox, observed)
+            case Action.REPLACE | Action.REMOVE_CONTAINER:
+                self._remove(observed, LogCause.REPLACED, engine.remove_container)
             case Action.REMOVE:
                 self._status_writer.enter(Status.DELETING)
-                self._stop_if_used(observed)
-                self._keep_log(observed, LogCause.REMOVED)
-                engine.remove(self._name)
-                self._context.network.withdraw(self._sandbox, observed)
+                self._remove(observed, LogCause.REMOVED, engine.remove)
 
     def _initialize(self, observed: ContainerStatus) -> None:
         requested_before, self._init_requested = self._init_requested, True
@@ -243,9 +229,21 @@ class SandboxActions:
             Overtaken: the desired state has changed.
             LeaseLost: another worker owns the sandbox.
         """
-        self._context.renewer.mark_progress(Sandbox, self._sandbox)
+        self._mark_progress()
         if self.find_newer() is not None:
             raise Overtaken
+
+    def _mark_progress(self, seconds: float = 0.0) -> None:
+        """Mark progress between two calls to the engine: together, they may take longer than a lease without it."""
+        self._context.renewer.mark_progress(Sandbox, self._sandbox, seconds)
+
+    def _remove(self, observed: ContainerStatus, cause: LogCause, remove: Callable[[str], None]) -> None:
+        self._stop_if_used(observed)
+        self._keep_log(observed, cause)
+        self._mark_progress(REMOVE_SECONDS)
+        remove(self._name)
+        self._mark_progress()
+        self._context.network.withdraw(self._sandbox, observed)
 
     def _stop_if_used(self, observed: ContainerStatus) -> None:
         """Let the agent server send its buffered events before its container is removed: best effort."""
@@ -285,8 +283,11 @@ class SandboxActions:
     def _stop(self, observed: ContainerStatus) -> None:
         """Stop the container in order: a paused one is unpaused first, so that its processes receive the signal."""
         self._context.engine.unpause(self._name)
+        self._mark_progress()
         self._interrupt_runs(observed)
-        self._context.engine.stop(self._name, self._context.settings.stop_seconds)
+        self._mark_progress(seconds := self._context.settings.stop_seconds)
+        self._context.engine.stop(self._name, seconds)
+        self._mark_progress()
         self._context.network.withdraw(self._sandbox, observed)
 
     def _interrupt_runs(self, observed: ContainerStatus) -> None:

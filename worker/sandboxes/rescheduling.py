@@ -10,6 +10,7 @@ from shared.states import Desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.status_writer import REMOVE_SECONDS
 
 log = structlog.get_logger()
 
@@ -31,6 +32,7 @@ def reschedule(context: WorkerContext, sandbox: Sandbox, error: str) -> bool:
             raise LeaseLost(f"sandbox {sandbox.id}")
         if not rescheduling.can_be_rescheduled(session, sandbox):
             return False
+    context.renewer.mark_progress(Sandbox, sandbox, REMOVE_SECONDS)
     if not _is_removed(context, container_name(sandbox.id)):
         return False
     with context.database.transaction() as session:

@@ -31,6 +31,8 @@ from worker.sandboxes.planner import Action
 
 log = structlog.get_logger()
 
+# What the removal of a container with its volume and its disk may take beyond one call to the engine.
+REMOVE_SECONDS = 60
 EXITS = (Reason.EXIT_CODE, Reason.OOM_KILLED)
 ACTION_REASONS = {
     Action.CREATE: Reason.CREATE_FAILED,
@@ -215,11 +217,15 @@ class StatusWriter:
         leases.read(self._context.database, Sandbox, self._sandbox.id, self._sandbox.fence, ("id",))
         if self._is_in_doubt() and observed.state == ContainerState.ABSENT and is_pools_volume(observed):
             return
+        stop_seconds, mark_progress = self._context.settings.stop_seconds, self._context.renewer.mark_progress
         try:
             if self._sandbox.ready_at is None:
+                mark_progress(Sandbox, self._sandbox, REMOVE_SECONDS)
                 self._context.engine.remove(self._name)
             elif observed.state == ContainerState.RUNNING:
-                self._context.engine.stop(self._name, self._context.settings.stop_seconds)
+                mark_progress(Sandbox, self._sandbox, stop_seconds)
+                self._context.engine.stop(self._name, stop_seconds)
+            mark_progress(Sandbox, self._sandbox)
             self._context.network.withdraw(self._sandbox, observed)
         except EngineRefused as error:
             log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
