@@ -138,6 +138,20 @@ def test_starts_of_an_image_wait_for_one_pull(
     eventually(lambda: [row(context, Sandbox, one).status for one in new].count(Status.RUNNING) >= 15)
 
 
+@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+def test_pause_that_creates_the_container_takes_no_place(
+    context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch, desired: Desired
+) -> None:
+    """Its owner may pause a sandbox whose start waits for a place."""
+    sandbox_id = start(context, user)
+    monkeypatch.setattr(context.boots, "enter", lambda _work: False)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.STARTING
+    set_desired(context, sandbox_id, desired)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
+
+
 def test_owner_boots_few_sandboxes_at_a_time(
     threads: JobThreads, user: Person, other: Person, engine: FakeEngine
 ) -> None:

@@ -16,7 +16,7 @@ from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
-from shared.states import Desired, Reason, Status
+from shared.states import PAUSING, Desired, Reason, Status
 from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
 from worker.lease_runner import Retry, run_leased, taking_place
@@ -227,7 +227,8 @@ class SandboxReconciler:
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""
-        if action in BOOTING and not self._has_place and not self._health_wait.is_over:
+        is_boot = action in BOOTING and not (action == Action.CREATE and self._sandbox.desired in PAUSING)
+        if is_boot and not self._has_place and not self._health_wait.is_over:
             self._take_place()
         if action == Action.AWAIT_HEALTH:
             return self._await_health(observed)
@@ -282,10 +283,11 @@ class SandboxReconciler:
         return False
 
     def _retry_or_fail(self, action: Action, detail: str, observed: ContainerStatus) -> bool:
-        """Retry a refused action until the max attempts are used up. An ending action is retried without a max."""
+        """Retry a refused action until the max attempts are used up. What ends a sandbox's work has no max."""
         is_first = self._status_writer.has_waited and self._sandbox.attempt <= TROUBLE_ATTEMPTS
         last = self._sandbox.attempt + 1 >= self._context.settings.max_attempts and not is_first
-        if not last or action in ENDING:
+        is_pause = self._sandbox.desired in PAUSING and self._actions.unapplied
+        if not last or is_pause or action in ENDING:
             self._status_writer.explain(Reason.ENGINE_ERROR, f"{action} is retried: {detail}")
             raise Retry(f"{action}: {detail}")
         self._status_writer.fail(ACTION_REASONS.get(action, Reason.ENGINE_ERROR), detail, observed)

@@ -197,6 +197,31 @@ def test_pause_that_the_engine_refuses_is_retried(
     assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
 
 
+@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+@pytest.mark.parametrize(("state", "verb"), [(None, "create"), (ContainerState.DEAD, "remove_container")])
+def test_pause_that_needs_a_new_container_never_ends_in_error(
+    context: WorkerContext,
+    user: Person,
+    engine: FakeEngine,
+    desired: Desired,
+    state: ContainerState | None,
+    verb: str,
+) -> None:
+    sandbox_id = running(context, user)
+    if state:
+        engine.containers[container_name(sandbox_id)].state = state
+    else:
+        del engine.containers[container_name(sandbox_id)]
+    engine.refuse = {verb: 1000}
+    set_desired(context, sandbox_id, desired)
+    try_often(context, sandbox_id)
+    assert row(context, sandbox_id).reason == "engine_error"
+    assert "ERROR" not in history(context, sandbox_id)
+    engine.refuse = {}
+    reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).pause_kind) == (Status.PAUSED, "STOPPED")
+
+
 @pytest.mark.parametrize("runs", [1, 2, OFTEN])
 @pytest.mark.parametrize("max_attempts", [1, 2, 5])
 def test_engine_that_refuses_after_an_outage_gets_a_retry(
