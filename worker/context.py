@@ -213,6 +213,8 @@ class WorkerContext:
     waiting_checks: set[str] = field(default_factory=set)
     # Ids of the sandboxes that moved to other nodes, and whose containers the engine did not remove.
     unreaped: set[str] = field(default_factory=set)
+    # Held during the removal of a stale container: Docker answers a second request before the first one has ended.
+    reaping: threading.Lock = field(default_factory=threading.Lock)
     # When the engine last failed to pause or remove these containers, by name and the monotonic clock.
     failed_at: dict[str, float] = field(default_factory=dict)
     # The network of this node's sandboxes.

@@ -36,7 +36,9 @@ def reap_stale(context: WorkerContext, listed: Collection[str]) -> set[str]:
     context.unreaped.intersection_update(found)
     # Those whose removal failed before come last: a removal without a response ends this run.
     for sandbox_id in sorted(found, key=lambda found_id: (found_id in context.unreaped, found_id)):
-        if not _reap(context, sandbox_id):
+        with context.reaping:
+            is_alive = _reap(context, sandbox_id)
+        if not is_alive:
             break
     return stale
 

@@ -1,5 +1,6 @@
 """Stale containers, on the node that their sandboxes moved away from."""
 
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -57,6 +58,25 @@ def test_node_is_ready_although_its_engine_does_not_remove_a_container(
     assert len(engine.containers) == 1
     resync(context)
     assert (engine.containers, engine.volumes) == ({}, {})
+
+
+@pytest.mark.usefixtures("moved")
+def test_lost_node_is_not_ready_before_a_resync_has_removed_the_container(
+    context: WorkerContext, engine: FakeEngine
+) -> None:
+    heartbeat = threading.Thread(target=send_heartbeat, args=(context,))
+
+    def remove(_: str) -> None:
+        engine.before.pop("remove")
+        heartbeat.start()
+        heartbeat.join(0.5)
+        assert heartbeat.is_alive()
+        assert status_of(context) == NodeStatus.LOST
+
+    engine.before["remove"] = remove
+    resync(context)
+    heartbeat.join()
+    assert (status_of(context), engine.containers) == (NodeStatus.READY, {})
 
 
 @pytest.mark.usefixtures("moved")
