@@ -15,7 +15,9 @@ from sqlalchemy import make_url
 from sqlmodel import col, select
 
 from deploy.demo.scripted_model import Finish, Gate, Hold, RunCommand, Script, ScriptedModel
-from shared.models import Event
+from shared.agent_server.door import DoorAccess, open_access
+from shared.models import Event, Sandbox
+from shared.sandboxes import status
 from tests.api.agent_reports import event_report
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST
@@ -104,6 +106,7 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
     installed: Deployment, alice: Client, engine: PrivateEngine, gate: Gate, outage: Outage
 ) -> None:
     conversation = start_conversation(alice, gate)
+    agent_server = find_agent_server(installed, conversation)
     paused, deleted = [alice.start_sandbox(TINY_IMAGE) for _ in range(2)]
     for sandbox_id in (paused, deleted):
         alice.await_sandbox(sandbox_id, "RUNNING")
@@ -121,7 +124,7 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
             assert_readiness(installed, outage)
             assert_reads(alice, outage)
             gate.open()
-            reported = eventually(lambda: events_at_agent_server(conversation))
+            reported = eventually(lambda: events_at(agent_server, conversation, open_access(installed.vault)))
         for answer in failing:
             assert_unavailable(answer.result())
 
@@ -189,9 +192,18 @@ def assert_reads(alice: Client, outage: Outage) -> None:
             assert answer.status_code == 200, answer.text
 
 
-def events_at_agent_server(conversation: dict[str, Any]) -> list[str]:
-    """The ids of the conversation's events at its own URL; empty until its agent has finished."""
-    url, headers = f"{conversation['conversation_url']}/events/search", session_key(conversation)
+def find_agent_server(service: Deployment, conversation: dict[str, Any]) -> str:
+    """The URL of the conversation's agent server at its node's door: the API can't forward without a database."""
+    with service.database.reading() as session:
+        url = status.agent_server(session.get_one(Sandbox, conversation["sandbox_id"]).exposed_urls)
+    assert url is not None
+    return url
+
+
+def events_at(agent_server: str, conversation: dict[str, Any], door: DoorAccess) -> list[str]:
+    """The ids of the conversation's events at its agent server; empty until its agent has finished."""
+    url = f"{agent_server}/api/conversations/{conversation['id']}/events/search"
+    headers = session_key(conversation) | door.headers
     items = http.get(url, params={"limit": 100}, headers=headers).json()["items"]
     ended = any(item.get("key") == "execution_status" and item.get("value") == "finished" for item in items)
     return [item["id"] for item in items] if ended else []
