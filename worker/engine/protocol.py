@@ -153,6 +153,11 @@ class EngineRefused(EngineError):
     """The engine rejects this request, now and later."""
 
 
+def has_responded(error: EngineError) -> bool:
+    """Whether the engine has responded, with an error."""
+    return isinstance(error, EngineRefused | EngineFailing)
+
+
 class Engine(Protocol):
     """One engine. All methods are idempotent: "already so" and "not found" are success (law 5).
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from worker.context import WorkerContext
-from worker.engine.protocol import EngineError, EngineFailing, EngineRefused
+from worker.engine.protocol import EngineError, has_responded
 
 log = structlog.get_logger()
 
@@ -39,11 +39,6 @@ def attempt_each(
             context.failed_at.pop(name, None)
         if silent == MAX_SILENT:
             return
-
-
-def has_responded(error: EngineError) -> bool:
-    """Whether the engine has responded, with an error."""
-    return isinstance(error, EngineRefused | EngineFailing)
 
 
 def forget_others(context: WorkerContext, listed: set[str]) -> None:

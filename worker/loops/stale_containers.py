@@ -6,8 +6,7 @@ import structlog
 
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
-from worker.engine.protocol import EngineError
-from worker.loops.attempts import has_responded
+from worker.engine.protocol import EngineError, has_responded
 from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()

@@ -11,8 +11,7 @@ from shared.warm_pool import pool as warm_pool
 from shared.warm_pool.pool import Pooled
 from shared.warm_pool.start import SandboxStart
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerSummary, EngineError
-from worker.loops.attempts import has_responded
+from worker.engine.protocol import ContainerSummary, EngineError, has_responded
 from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()

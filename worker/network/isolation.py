@@ -27,7 +27,7 @@ from worker.engine.protocol import (
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
-from worker.network.located import Located, by_sandbox, locate
+from worker.network.located import Located, Locations, by_sandbox, locate
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
 from worker.network.rules import Allowed, Place, RulesChange
@@ -256,20 +256,25 @@ class NetworkIsolation:
         with parts.database.reading() as session:
             rows = {each.row.id: each for each in network_access.on_node(session, parts.node)}
         runs = {sandbox_id: each.runs for sandbox_id, each in rows.items()}
-        located = locate(parts.engine, parts.network.name, listed, runs)
-        running = {each.address: rows[sandbox_id].row for sandbox_id, each in located.items()}
-        of_proxy = {each.address for each in located.values() if each.uses_proxy}
+        locations = locate(parts.engine, parts.network.name, listed, runs)
+        running = {each.address: rows[sandbox_id].row for sandbox_id, each in locations.known.items()}
+        of_proxy = {each.address for each in locations.known.values() if each.uses_proxy}
         with parts.database.reading() as session:
             access = self._access.read(session, running, of_proxy)
-        self._relocate(located)
+        self._relocate(locations)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
         services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
         return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
 
-    def _relocate(self, listed: dict[str, Located]) -> None:
-        """Replace the known addresses of sandboxes by the listed ones, except addresses that were changed since."""
+    def _relocate(self, found: Locations) -> None:
+        """Replace the known addresses of sandboxes by those found, except addresses that were changed since.
+
+        The rules of sandboxes whose address is unknown now stay as they are.
+        """
         with self._lock:
-            now = {sandbox: each for sandbox, each in listed.items() if each.address not in self._touched}
+            before = {self._located[sandbox].address for sandbox in found.unknown if sandbox in self._located}
+            self._touched |= before | set(filter(None, found.unknown.values()))
+            now = {sandbox: each for sandbox, each in found.known.items() if each.address not in self._touched}
             kept = {sandbox: each for sandbox, each in self._located.items() if each.address in self._touched}
             self._located = kept | now
 

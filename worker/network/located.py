@@ -1,12 +1,20 @@
 """The addresses of a node's sandboxes, as its engine states them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
 from worker.engine.docker_engine import SANDBOX_LABEL
-from worker.engine.protocol import ContainerStatus, ContainerSummary, Engine
+from worker.engine.protocol import ContainerStatus, ContainerSummary, Engine, EngineError, has_responded
 from worker.network.proxy import PROXY_LABEL
+
+log = structlog.get_logger()
+
+# After this many observations without a response the engine is asked for no more.
+MAX_SILENT = 2
 
 
 class Located(NamedTuple):
@@ -16,37 +24,70 @@ class Located(NamedTuple):
     uses_proxy: bool
 
 
-def locate(
-    engine: Engine, network: str, listed: Mapping[str, ContainerSummary], runs: Mapping[str, bool]
-) -> dict[str, Located]:
+@dataclass(frozen=True)
+class Locations:
+    """Where sandboxes are.
+
+    Args:
+        known: the sandboxes with an address; no two have the same.
+        unknown: the sandboxes that could not be observed, and their addresses in the list.
+    """
+
+    known: Mapping[str, Located] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def locate(engine: Engine, network: str, listed: Mapping[str, ContainerSummary], runs: Mapping[str, bool]) -> Locations:
     """Find the sandboxes that have an address in the network.
 
     Docker lists a container's new state once it has written it to its disk. While that is full, lists are outdated: a
     container that has ended keeps its address there, and another one may have got it. So a container is observed if its
-    entry in the list contradicts the database, or if another entry has the same address.
+    entry in the list contradicts the database, or if another container has the same address.
 
     Args:
         engine: the engine that made the list.
         network: the name of the network.
         listed: the engine's list, by sandbox.
         runs: whether the container runs or is paused according to the database, by sandbox. Others are left out.
-
-    Raises:
-        EngineError: a container cannot be observed.
     """
-    found = {sandbox_id: each for sandbox_id, each in listed.items() if sandbox_id in runs}
-    uses = Counter(each.networks.get(network, "") for each in found.values())
-    located = {}
-    for sandbox_id, each in found.items():
-        address = each.networks.get(network, "")
-        is_doubtful = bool(address) != runs[sandbox_id] or (address and uses[address] > 1)
-        located[sandbox_id] = _read(network, engine.observe(each.name) if is_doubtful else each)
-    return {sandbox_id: each for sandbox_id, each in located.items() if each.address}
+    entries = {sandbox_id: each for sandbox_id, each in listed.items() if sandbox_id in runs}
+    located = {sandbox_id: _read(network, each) for sandbox_id, each in entries.items()}
+    doubtful = {sandbox_id for sandbox_id, each in located.items() if bool(each.address) != runs[sandbox_id]}
+    observed: dict[str, Located | None] = {}
+    while doubtful := (doubtful | _sharing(located)) - observed.keys():
+        observed |= _observe(engine, network, {sandbox_id: entries[sandbox_id].name for sandbox_id in sorted(doubtful)})
+        located |= {sandbox_id: each for sandbox_id, each in observed.items() if each is not None}
+    unknown = {sandbox_id for sandbox_id, each in observed.items() if each is None} | _sharing(located)
+    return Locations(
+        {sandbox_id: each for sandbox_id, each in located.items() if each.address and sandbox_id not in unknown},
+        {sandbox_id: located[sandbox_id].address for sandbox_id in unknown},
+    )
 
 
-def by_sandbox(listed: list[ContainerSummary]) -> dict[str, ContainerSummary]:
+def by_sandbox(listed: Iterable[ContainerSummary]) -> dict[str, ContainerSummary]:
     """The containers of a list by their sandboxes."""
     return {each.labels[SANDBOX_LABEL]: each for each in listed if SANDBOX_LABEL in each.labels}
+
+
+def _sharing(located: Mapping[str, Located]) -> set[str]:
+    """The sandboxes whose address another one has, too."""
+    uses = Counter(each.address for each in located.values() if each.address)
+    return {sandbox_id for sandbox_id, each in located.items() if uses[each.address] > 1}
+
+
+def _observe(engine: Engine, network: str, names: Mapping[str, str]) -> dict[str, Located | None]:
+    """Observe these containers; None: the engine can't say. One hanging container must not delay all others."""
+    observed: dict[str, Located | None] = dict.fromkeys(names)
+    silent = 0
+    for sandbox_id, name in names.items():
+        try:
+            observed[sandbox_id] = _read(network, engine.observe(name))
+        except EngineError as error:
+            log.warning("address_unknown", sandbox=sandbox_id, error=str(error))
+            silent += not has_responded(error)
+        if silent == MAX_SILENT:
+            break
+    return observed
 
 
 def _read(network: str, container: ContainerStatus | ContainerSummary) -> Located:

@@ -9,7 +9,7 @@ from shared.states import Desired
 from tests.factories import Person
 from tests.worker.network.scene import Scene
 from tests.worker.scenes import running, set_desired
-from worker.engine.protocol import ContainerState, ContainerSummary
+from worker.engine.protocol import ContainerState, ContainerSummary, EngineError, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
@@ -77,6 +77,38 @@ def test_address_that_is_listed_twice_is_of_the_container_that_has_it(
     scene.isolation.refresh()
     assert scene.rules.sandboxes == {scene.address(holder)}
     assert scene.isolation._located.keys() == {holder}
+
+
+def test_address_of_a_container_that_has_moved_is_of_the_next_one(
+    scene: Scene, sandbox_id: str, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, holder = sandbox_id, running(scene.context, user)
+    at_both = {each: scene.address(each) for each in (moved, holder)}
+    show(scene, monkeypatch, moved, at(scene, at_both[holder]))
+    show(scene, monkeypatch, holder, without_address)
+    scene.isolation.refresh()
+    assert scene.rules.sandboxes == set(at_both.values())
+    assert {each: found.address for each, found in scene.isolation._located.items()} == at_both
+
+
+@pytest.mark.parametrize("error", [EngineUnavailable("timeout"), EngineRefused("no")])
+def test_container_that_cannot_be_observed_keeps_its_rules_and_delays_no_other(
+    scene: Scene, sandbox_id: str, user: Person, monkeypatch: pytest.MonkeyPatch, error: EngineError
+) -> None:
+    ended = running(scene.context, user)
+    address = scene.address(ended)
+    scene.engine.stop(container_name(ended), 1)
+    show(scene, monkeypatch, sandbox_id, without_address)
+
+    def hang(name: str) -> None:
+        if name == container_name(sandbox_id):
+            raise error
+
+    scene.engine.before["observe"] = hang
+    scene.isolation.refresh()
+    assert scene.rules.sandboxes == {scene.address(sandbox_id)} != {address}
+    assert scene.isolation.check() is None
+    assert scene.isolation._located.keys() == {sandbox_id}
 
 
 @pytest.mark.usefixtures("sandbox_id")
