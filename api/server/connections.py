@@ -289,7 +289,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
 async def _run_after_reading(cycle: RequestResponseCycle, app: Any, *arguments: Any) -> None:
     """Run a request once its client has read the previous response: the connection would keep both in memory."""
     await cycle.flow.drain()
-    if not cycle.transport.is_closing():
+    if cycle.transport.is_closing():
+        cycle.disconnected = True  # uvicorn notes this for the newest request only, and would report a missing response
+    else:
         await app(*arguments)
 
 

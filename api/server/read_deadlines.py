@@ -40,8 +40,9 @@ class ReadDeadline(asyncio.Protocol):
         return (self._unread - unread) / seconds
 
     def pause_writing(self) -> None:
-        """Start the deadline."""
+        """Start the deadline. One that runs began with fewer unread bytes."""
         super().pause_writing()
+        self.cancel_read_deadline()
         self.start_read_deadline()
 
     def resume_writing(self) -> None:

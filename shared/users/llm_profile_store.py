@@ -60,7 +60,10 @@ def save(
 
 
 def delete(session: Session, vault: Vault, user_id: str, name: str) -> None:
-    """Delete a profile, if it exists. If it was active, the first remaining profile is activated."""
+    """Delete a profile, if it exists. If it was active, the first remaining profile is activated.
+
+    An active profile is stored twice: one that is too large for that is not activated.
+    """
     if session.get(UserSettings, user_id) is None:
         return
     with settings_store.editing(session, vault, user_id) as draft:
@@ -71,7 +74,7 @@ def delete(session: Session, vault: Vault, user_id: str, name: str) -> None:
         profiles.active = None if was_active else profiles.active
         draft.keep_profiles(profiles)
         if was_active and profiles.profiles:
-            _activate(draft, next(iter(profiles.profiles)))
+            draft.apply_if_it_fits(lambda successor: _activate(successor, next(iter(profiles.profiles))))
 
 
 def activate(session: Session, vault: Vault, user_id: str, name: str) -> Llm:

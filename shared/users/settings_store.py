@@ -1,7 +1,7 @@
 """Storage of users' settings: the open part in clear, the secret part encrypted as one document."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +55,13 @@ class Draft:
         profiles = self.read().llm_profiles
         profiles.follow(current_llm(self.read()))
         self.keep_profiles(profiles)
+
+    def apply_if_it_fits(self, change: Callable[["Draft"], object]) -> None:
+        """Make a change, unless the settings would be too large with it."""
+        changed = Draft(dict(self.document), dict(self.sealed))
+        change(changed)
+        if changed.bytes <= max(self.bytes, MAX_BYTES):
+            self.document, self.sealed = changed.document, changed.sealed
 
     def keep_profiles(self, profiles: LlmProfiles) -> None:
         """Replace the profiles."""

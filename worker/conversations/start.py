@@ -233,7 +233,7 @@ class ConversationStart:
     def _add_conversation(self, session: Session, inputs: StartInputs) -> None:
         """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner sees it when READY."""
         if conversation_queries.find(session, self._task.conversation_id) is None:
-            session.add(inputs.conversation(self._task, self._contents.branch))
+            session.add(inputs.conversation(self._task, self._contents))
             change_recorder.record_usage(session, self._task.owner_id, Usage(conversations=1))
 
     def _finish(self) -> None:

@@ -17,7 +17,7 @@ from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
 from worker.conversations.agent_request import AgentInputs, secret_values
 from worker.workspace.git_remotes import GitRepository, Logins, list_providers
-from worker.workspace.setup import Project
+from worker.workspace.setup import Project, ProjectContents
 
 DEFAULT_PROVIDER = "github"
 Request = dict[str, Any]
@@ -42,8 +42,8 @@ class StartInputs:
     sandbox_id: str
     logins: Logins
 
-    def conversation(self, task: StartTask, branch: str | None) -> Conversation:
-        """The conversation's row, unlisted; `branch`: the branch that its project is on."""
+    def conversation(self, task: StartTask, contents: ProjectContents) -> Conversation:
+        """The conversation's row, unlisted."""
         request, title = task.request, self.agent.title
         return Conversation(
             id=task.conversation_id,
@@ -55,8 +55,8 @@ class StartInputs:
             title_settled=title is not None,
             public=request.get("public"),
             selected_repository=request.get("selected_repository"),
-            selected_branch=branch if request.get("keeps_branch") else request.get("selected_branch"),
-            git_provider=request.get("git_provider"),
+            selected_branch=contents.branch if request.get("keeps_branch") else request.get("selected_branch"),
+            git_provider=request.get("git_provider") or contents.provider,
             trigger=request.get("trigger"),
             pr_number=request.get("pr_number") or [],
             # Settings from before the max length may have a longer name.

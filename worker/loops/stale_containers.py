@@ -35,9 +35,7 @@ def reap_stale(context: WorkerContext, listed: Collection[str]) -> set[str]:
     context.unreaped.intersection_update(found)
     # Those whose removal failed before come last: a removal without a response ends this run.
     for sandbox_id in sorted(found, key=lambda found_id: (found_id in context.unreaped, found_id)):
-        with context.reaping:
-            is_alive = _reap(context, sandbox_id)
-        if not is_alive:
+        if not _reap_alone(context, sandbox_id):
             break
     return stale
 
@@ -46,6 +44,13 @@ def find_unreaped(context: WorkerContext) -> str | None:
     """Return which stale containers the engine did not remove; None: none is left."""
     names = ", ".join(sorted(map(container_name, context.unreaped)))
     return f"its engine does not remove the containers of sandboxes that moved away: {names}" if names else None
+
+
+def _reap_alone(context: WorkerContext, sandbox_id: str) -> bool:
+    """Remove a container, unless the removal by another thread, which this one has waited for, has just failed."""
+    failed_before = sandbox_id in context.unreaped
+    with context.reaping:
+        return (sandbox_id not in context.unreaped or failed_before) and _reap(context, sandbox_id)
 
 
 def _reap(context: WorkerContext, sandbox_id: str) -> bool:

@@ -25,7 +25,7 @@ class RepositoryCloneFailed(WorkspaceSetupFailed):
 
 
 class RepositoryUnavailable(RepositoryCloneFailed):
-    """git could not clone the repository from this provider."""
+    """This provider has no such repository, or none that the token may read."""
 
 
 class SetupScriptFailed(WorkspaceSetupFailed):

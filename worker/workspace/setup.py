@@ -7,6 +7,7 @@ as a file of its own, to a folder that only the sandbox's user can enter, in mem
 reads it there. The command that runs git removes it, with any exit code.
 """
 
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
@@ -50,6 +51,8 @@ MAX_TAIL_LENGTH = 4000
 MAX_BRANCH_LENGTH = 500
 # Exit codes after a timeout: of coreutils' `timeout`, and of the agent server.
 TIMED_OUT = (124, 137, -1)
+# What git prints if the provider responds that there is no such repository, or none that the token may read.
+NOT_FOUND = re.compile(r"^fatal: repository '.*' not found$", re.MULTILINE)
 Check = Callable[[str], None]
 
 
@@ -59,7 +62,7 @@ class Project:
 
     Args:
         working_dir: the project's folder, or the parent folder of a clone.
-        alternatives: the same repository at other providers, which are tried in order if `repository` is unavailable.
+        alternatives: the same repository at other providers, which are tried in order if there is no `repository`.
         author, address: for commits; None: the image's values.
         clone_seconds: the timeout of the clone.
         private_roots: the folders to try for the credential's private folder, in order.
@@ -91,11 +94,12 @@ class Project:
 
 @dataclass(frozen=True)
 class ProjectContents:
-    """The scripts that a project has, and the branch or tag that it is on; the defaults apply until these are read."""
+    """The scripts that a project has, its branch or tag and its provider; the defaults apply until these are read."""
 
     setup_script: bool = True
     git_hook: bool = True
     branch: str | None = field(default=None, compare=False)
+    provider: str | None = field(default=None, compare=False)
 
 
 def prepare_repository(shell: Shell, project: Project, before_switch: Check = lambda _: None) -> ProjectContents:
@@ -166,11 +170,12 @@ def _configure_script(project: Project) -> str:
 def _clone_first(
     shell: Shell, project: Project, repositories: Sequence[GitRepository], before_switch: Check
 ) -> ProjectContents:
-    """Clone the first of the repositories that is available."""
+    """Clone the first of the repositories that exists."""
     failures = []
     for repository in repositories:
         try:
-            return _clone(shell, project, repository, before_switch)
+            contents = _clone(shell, project, repository, before_switch)
+            return replace(contents, provider=repository.provider)
         except RepositoryUnavailable as failure:
             failures.append(failure)
     if len(failures) == 1:
@@ -194,26 +199,21 @@ def _clone(shell: Shell, project: Project, repository: GitRepository, before_swi
     if head is not None:
         script = _switch_script(project, repository, head, private)
         aim = f"checking out {branch} in the clone of {repository.name}"
-        _run_git(shell, project, repository, script, aim, RepositoryCloneFailed)
+        _run_git(shell, project, repository, script, aim)
         return ProjectContents(branch=branch)
     script = _clone_script(project, repository, url, private)
-    result = _run_git(shell, project, repository, script, f"cloning {repository.name}", RepositoryUnavailable)
+    result = _run_git(shell, project, repository, script, f"cloning {repository.name}")
     return replace(_contents(result), branch=branch)
 
 
-def _run_git(
-    shell: Shell,
-    project: Project,
-    repository: GitRepository,
-    script: str,
-    aim: str,
-    failure: type[RepositoryCloneFailed],
-) -> CommandResult:
+def _run_git(shell: Shell, project: Project, repository: GitRepository, script: str, aim: str) -> CommandResult:
     result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
     if _is_timeout(result):
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
         hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
+        # After any other error, another provider could have a stranger's repository of that name.
+        failure = RepositoryUnavailable if NOT_FOUND.search(result.output) else RepositoryCloneFailed
         raise failure(f"{aim} failed: {_tail(project.redact(hide_token(result.output)))}")
     return result
 

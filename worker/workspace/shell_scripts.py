@@ -64,7 +64,7 @@ hide() {
 
 # `remote` runs git with this credential only.
 REMOTE = """\
-export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS=
+export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS= LC_ALL=C
 # No background maintenance: it would keep this command's output open.
 remote() {
     timeout -k 5 "$seconds" git \\

@@ -87,14 +87,16 @@ def test_request_waits_until_the_client_has_read_the_response_to_the_previous_on
         assert eventually(lambda: application.paths == ["/large", "/other", "/"])
 
 
+@pytest.mark.parametrize("pipelined", [REQUEST, REQUEST * 3])
 def test_request_is_dropped_if_its_client_leaves_before_it_has_read_the_previous_response(
-    address: Address, application: Application
+    address: Address, application: Application, caplog: pytest.LogCaptureFixture, pipelined: bytes
 ) -> None:
-    with unread(address, [LARGE, REQUEST]):
+    with unread(address, [LARGE, pipelined]):
         assert ask(address, OTHER) == OK
     assert eventually(lambda: not application.connections)
     assert ask(address, OTHER) == OK
     assert application.paths == ["/large", "/other", "/other"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_slowest_readers_lose_their_connections_until_an_eighth_is_free() -> None:

@@ -135,3 +135,9 @@ def test_start_with_another_repository_blocks_no_start(context: WorkerContext, u
     sandbox, request = row(context, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
     make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
     assert started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed
+
+
+@pytest.mark.usefixtures("server")
+def test_provider_that_has_the_repository_is_shown(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    found = started(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
+    assert found.git_provider == "github"

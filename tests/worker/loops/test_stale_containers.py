@@ -80,6 +80,23 @@ def test_lost_node_is_not_ready_before_a_resync_has_removed_the_container(
 
 
 @pytest.mark.usefixtures("moved")
+def test_heartbeat_repeats_no_removal_that_a_resync_has_just_failed(context: WorkerContext, engine: FakeEngine) -> None:
+    heartbeat = threading.Thread(target=send_heartbeat, args=(context,))
+
+    def remove(_: str) -> None:
+        if not heartbeat.ident:
+            heartbeat.start()
+            heartbeat.join(0.5)
+        raise EngineUnavailable("timeout")
+
+    engine.before["remove"] = remove
+    resync(context)
+    heartbeat.join()
+    assert [verb for verb, _ in engine.calls].count("remove") == 1
+    assert status_of(context) == NodeStatus.READY
+
+
+@pytest.mark.usefixtures("moved")
 def test_container_that_is_left_is_reported_until_it_is_removed(context: WorkerContext, engine: FakeEngine) -> None:
     context.impairment_checks.append(partial(find_unreaped, context))
     [name] = engine.containers

@@ -51,6 +51,17 @@ def test_profiles_count(client: TestClient, user: Person) -> None:
     assert "remove" in refused(client, user, {}, f"{PROFILES}/one/activate")
 
 
+def test_active_profile_can_be_deleted_although_the_next_one_is_too_large_to_be_active(
+    client: TestClient, user: Person
+) -> None:
+    for name, llm in (("small", {"model": "m"}), ("large", {"model": "m"} | body("a", 600_000))):
+        assert client.post(f"{PROFILES}/{name}", json={"llm": llm}, headers=user.headers).status_code == 201
+    assert client.post(f"{PROFILES}/small/activate", headers=user.headers).status_code == 200
+    assert client.delete(f"{PROFILES}/small", headers=user.headers).status_code == 200
+    listed = client.get(PROFILES, headers=user.headers).json()
+    assert ([each["name"] for each in listed["profiles"]], listed["active_profile"]) == (["large"], None)
+
+
 @pytest.mark.usefixtures("oversized")
 def test_oversized_settings_can_be_read_and_reduced(client: TestClient, database: Database, user: Person) -> None:
     assert len(read(client, user)["agent_settings"]["llm"]["litellm_extra_body"]) == 3
