@@ -118,6 +118,15 @@ def test_grouped_conversations_have_folders_of_their_own(
     assert load_inputs(context, grouped, sandbox).agent.working_dir == f"{folder}/app"
 
 
+def without_tokens(context: WorkerContext, person: Person) -> Sandbox:
+    """Configure a user without tokens of git providers; their sandbox."""
+    configure(context, person)
+    with context.database.transaction() as session:
+        for token in secrets._tokens(session, person.id):
+            session.delete(token)
+    return make_sandbox(context.database, person, spec_id=IMAGE)
+
+
 class TestRepository:
     def test_repository_of_the_provider_that_is_named(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
@@ -136,11 +145,7 @@ class TestRepository:
     def test_repository_of_the_only_provider(
         self, context: WorkerContext, other_user: Person, sandbox: Sandbox, vault: Vault
     ) -> None:
-        configure(context, other_user)
-        mine = make_sandbox(context.database, other_user, spec_id=IMAGE)
-        with context.database.transaction() as session:
-            for token in secrets._tokens(session, other_user.id):
-                session.delete(token)
+        mine = without_tokens(context, other_user)
         store_tokens(context.database, vault, other_user, {"forgejo": {"token": "f-1"}})
         found = loaded(context, other_user, mine, selected_repository="acme/app").project.repository
         assert found
@@ -160,11 +165,7 @@ class TestRepository:
     def test_repository_of_github_without_tokens(
         self, context: WorkerContext, other_user: Person, sandbox: Sandbox
     ) -> None:
-        configure(context, other_user)
-        mine = make_sandbox(context.database, other_user, spec_id=IMAGE)
-        with context.database.transaction() as session:
-            for token in secrets._tokens(session, other_user.id):
-                session.delete(token)
+        mine = without_tokens(context, other_user)
         project = loaded(context, other_user, mine, selected_repository="acme/app").project
         assert project.repository
         assert (project.repository.provider, project.repository.token, project.alternatives) == ("github", None, [])
