@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.errors import Invalid
 from shared.settings import Settings
-from worker.network.rules import Place, element
+from worker.network.rules import BRIDGE_PREFIX, Place, element
 
 # The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
@@ -19,7 +19,7 @@ MAX_RESOLVERS = 3
 def make_place(shared: Settings, installation: str, node: str) -> Place:
     """The place of this node's sandboxes. The bridge's name has 13 characters; Linux allows 15."""
     digest = hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()
-    return Place(f"br-aw{digest[:8]}", shared.sandbox_network, find_proxy_user())
+    return Place(f"{BRIDGE_PREFIX}{digest[:8]}", shared.sandbox_network, find_proxy_user())
 
 
 def find_proxy_user() -> int | None:
@@ -32,7 +32,7 @@ def find_proxy_user() -> int | None:
 
 def network_name(place: Place) -> str:
     """The name of the engine's network."""
-    return f"agent-workspace-{place.bridge.removeprefix('br-aw')}"
+    return f"agent-workspace-{place.bridge.removeprefix(BRIDGE_PREFIX)}"
 
 
 def service_address(shared: Settings, door_port: int) -> str:

@@ -17,7 +17,9 @@ from worker.network.rules import (
     Allowed,
     Place,
     RulesChange,
+    blocked_networks,
     changed,
+    other_bridges,
     read_allowed,
     removal,
     ruleset,
@@ -32,6 +34,11 @@ ROUTE = "/agent-workspace/network"
 UNIX = "unix://"
 # Max elements in one filter of ss, which may have 64 KB.
 MAX_FILTERED = 200
+OTHER_RULES = (
+    "AW_SANDBOX_ADDRESSES is {network}, and firewall rules of another installation or node drop packets of these "
+    "addresses: set other ones, or, if it no longer exists, run `nft delete table inet {bridge}` and "
+    "`nft delete table bridge {bridge}`"
+)
 
 
 class FirewallError(EngineUnavailable):
@@ -76,8 +83,9 @@ class LocalFirewall:
             return read_allowed(listing) if listing is not None and intact else None
 
     def write(self, allowed: Allowed) -> None:
-        """Replace both tables, and read them back."""
+        """Replace both tables, and read them back, unless another node's rules drop the packets of this network."""
         with self._lock:
+            self._require_no_other_rules()
             with failpoints.around("firewall.write"):
                 self._run("-f", "-", text=ruleset(self._place, allowed))
             listing = self._list()
@@ -101,6 +109,15 @@ class LocalFirewall:
         """Remove both tables."""
         with self._lock, failpoints.around("firewall.remove"):
             self._run("-f", "-", text=removal(self._place))
+
+    def _require_no_other_rules(self) -> None:
+        """Rules outlive an installation that was not removed by its own commands."""
+        listing = json.loads(self._run("-j", "list", "tables") or "")["nftables"]
+        for bridge in sorted(other_bridges(listing, self._place)):
+            table = self._run("-j", "list", "table", "bridge", bridge, missing=True)
+            blocked = blocked_networks(json.loads(table)["nftables"]) if table is not None else ()
+            if any(network.overlaps(self._place.network) for network in blocked):
+                raise FirewallError(OTHER_RULES.format(network=self._place.network, bridge=bridge))
 
     def _list(self) -> list[dict[str, Any]] | None:
         found: list[dict[str, Any]] = []

@@ -11,6 +11,9 @@ from typing import Any
 
 from shared.addresses import LISTED_ONLY, NEVER
 
+# A node's bridge has this prefix, and so have its two tables, one of each family.
+BRIDGE_PREFIX = "br-aw"
+FAMILIES = ("inet", "bridge")
 ADDRESS, PORT = "ipv4_addr", "inet_service"
 # The types of the sets' elements; those with networks are sets of intervals.
 TYPES = {
@@ -21,6 +24,8 @@ TYPES = {
     "networks": (ADDRESS, ADDRESS),
     "models": (ADDRESS, ADDRESS, PORT),
 }
+# The source of a packet, in nft's JSON.
+SOURCE = {"payload": {"protocol": "ip", "field": "saddr"}}
 # Sets whose elements begin with the address of a sandbox.
 OF_SANDBOXES = ("sandboxes", "open", "networks", "models")
 INTERVALS = ("networks",)
@@ -146,6 +151,19 @@ def without_elements(listing: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{kind: {name: found[name] for name in found if not _differs(name, found)}} for kind, found in items]
 
 
+def other_bridges(listing: list[dict[str, Any]], place: Place) -> set[str]:
+    """The bridges of other nodes that have rules on this machine, from a listing of its tables."""
+    names = {item["table"]["name"] for item in listing if "table" in item}
+    return {name for name in names if name.startswith(BRIDGE_PREFIX)} - {place.bridge}
+
+
+def blocked_networks(listing: list[dict[str, Any]]) -> set[IPv4Network]:
+    """The networks whose packets a listed table of the family `bridge` drops."""
+    rules = (item["rule"]["expr"][0] for item in listing if "rule" in item)
+    found = (rule["match"] for rule in rules if "match" in rule)
+    return {IPv4Network(_read_part(each["right"])) for each in found if each["left"] == SOURCE}
+
+
 def _differs(name: str, found: Mapping[str, Any]) -> bool:
     return name == "handle" or (name == "elem" and found["name"] in (*TYPES, *COUNTED))
 
@@ -171,7 +189,6 @@ def _read_part(found: Any) -> str:
     return str(found)
 
 
-FAMILIES = ("inet", "bridge")
 # Each packet of a sandbox or to it is checked, not only the first of a connection: closed egress ends open
 # connections, and no server can continue to send datagrams. Replies to the node's own connections pass. Model servers
 # are named by the address that the sandbox sent to: the node may forward it to a container. The bridge's table matches
