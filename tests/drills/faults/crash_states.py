@@ -19,12 +19,14 @@ class Hit:
         process: `api` or `worker`.
         instance: the execution of the operation that reached the point, unique among all processes.
         thread: the thread that reached it.
+        content: a digest of what is written, if writes of one name differ. Two digests differ if the writes do.
     """
 
     process: str
     point: str
     instance: str = ""
     thread: str = ""
+    content: str = ""
 
 
 def all_points(hits: Sequence[Hit], counts: Callable[[str], bool]) -> list[Point]:

@@ -71,10 +71,14 @@ class Lanes:
         self, work: Callable[[Runner, Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[int, Result | Exception]]:
         """Run tasks in parallel; yield the number and the result or error of each as it ends."""
-        with ThreadPoolExecutor(self._width) as pool:
+        pool = ThreadPoolExecutor(self._width)
+        try:
             futures = {pool.submit(self._in_lane, work, task): number for number, task in enumerate(tasks)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        finally:
+            # An interrupted run reports what it has found, without running all other tasks first.
+            pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
         """Stop the processes of all lanes in parallel."""

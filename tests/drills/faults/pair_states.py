@@ -7,8 +7,9 @@ in both cases, four writes are done, and a recovery has begun. One pair of each 
 What a death leaves behind is described by two multisets: what was done up to it, and what an uninterrupted recovery
 still did afterwards. Each counts
 
-- the begins and the ends of writes, by their kind and by who made them. All jobs on one kind of subject count as one,
-  since a recovery's job has another name than the operation's.
+- the begins and the ends of writes, by their kind, by who made them, and for a commit by what it wrote: a claim is not
+  a change of status. All jobs on one kind of subject count as one, since a recovery's job has another name than the
+  operation's.
 - begun jobs, because a job's message leaves the broker when the job begins.
 
 Pairs with the same two multisets are equivalent under the conditions of `crash_states`. Therefore:
@@ -97,9 +98,10 @@ def _state(recovery: Recovery, done: Counter[Hashable], left: Counter[Hashable])
 
 def _done(hits: Sequence[Hit], death: Point) -> Counter[Hashable]:
     """Count what was done until the death. A process that dies before a write has not begun it."""
-    done = _count(_until(hits, death))
+    until = list(_until(hits, death))
+    done = _count(until)
     if death[1].endswith(".before"):
-        done -= Counter([_effect(death[1])])
+        done -= Counter([_effect(until[-1])])
     return done
 
 
@@ -137,12 +139,12 @@ def _count(hits: Iterable[Hit]) -> Counter[Hashable]:
         if _is_job(each.point) and each.instance not in begun:
             begun.add(each.instance)
             counted[_subject(each.point)] += 1
-        counted[_effect(each.point)] += 1
+        counted[_effect(each)] += 1
     return counted
 
 
-def _effect(point: str) -> Hashable:
-    return _subject(point), point.rpartition("/")[2]
+def _effect(hit: Hit) -> Hashable:
+    return _subject(hit.point), hit.point.rpartition("/")[2], hit.content
 
 
 def _owner(point: str) -> str:

@@ -55,6 +55,6 @@ class Points:
         written.rename(self._held)
 
     def _read(self, line: str) -> Hit:
-        point, _, by = line.partition("\t")
+        point, by, content = line.split("\t")
         instance, _, thread = by.rpartition(".")
-        return Hit(self._process, point, instance, thread)
+        return Hit(self._process, point, instance, thread, content)

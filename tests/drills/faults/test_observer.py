@@ -47,7 +47,7 @@ def test_points_are_recorded_by_name(tmp_path: Path) -> None:
 def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> None:
     run(tmp_path)
     lines = [line.split("\t") for line in (tmp_path / "met").read_text().splitlines()]
-    met_by = {name: by.split(".") for name, by in lines}
+    met_by = {name: by.split(".") for name, by, _ in lines}
     assert len({pid for pid, _, _ in met_by.values()}) == 1
     assert len({number for _, number, _ in met_by.values()}) == 3
     here, there = met_by["first/1/engine.start.before"], met_by["first/2/engine.start.before"]

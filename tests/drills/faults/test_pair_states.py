@@ -133,3 +133,27 @@ def test_client_without_a_response_makes_a_difference() -> None:
     left = run(CHECK, "a")
     found = grouped(die("save.after", left, owner="POST /sandboxes", process="api"), die("a.before", left))
     assert all(len(pairs) == 1 for pairs in found)
+
+
+def test_commits_that_write_something_else_make_a_difference() -> None:
+    """Both pairs leave two commits done, and two to do, but one a second claim, and the other a change of status."""
+    operation = commits(START, "claim", "change", "end")
+    found = grouped(
+        Recovery(
+            commits(START, "claim", "change", "end"), commit(1, "after"), commits(CHECK, "claim", "change", "end")
+        ),
+        Recovery(operation, commit(2, "after"), commits(CHECK, "claim", "end")),
+    )
+    assert all(len(pairs) == 1 for pairs in found)
+
+
+def commits(owner: str, *contents: str) -> list[Hit]:
+    return [
+        Hit("worker", commit(number, when, owner)[1], owner, "t", content)
+        for number, content in enumerate(contents, 1)
+        for when in ("before", "after")
+    ]
+
+
+def commit(number: int, when: str, owner: str = START) -> Point:
+    return "worker", f"{owner}/{number}/database.commit.{when}"
