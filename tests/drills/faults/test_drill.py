@@ -28,7 +28,7 @@ class FakeRunner(Runner):
 
     def meet(self, process: str, point: str) -> None:
         with (self._directory / process / "met").open("a") as met:
-            met.write(f"{point}\t1.1\n")
+            met.write(f"{point}\t1.1\t\n")
 
     def adopt(self, settings: object) -> None:
         pass
