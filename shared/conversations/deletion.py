@@ -5,7 +5,7 @@ The row of a deleted conversation stays as a tombstone without its content: othe
 conversation again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from shared.states import Desired
 GONE = "deleting"
 # The limit of one transaction: a conversation may have many thousands of events, and SQLite has one writer.
 EVENTS_AT_ONCE = 1000
-# The same for conversations: a sandbox may report a thousand descendants of one, and each takes a millisecond.
+# The same for conversations: a sandbox may report thousands of descendants of one, and each takes a millisecond.
 MAX_TARGETS = 50
 # The JSON key of the parent in a stored start request, and the length of its value: a quoted id.
 PARENT, PARENT_LENGTH = '"parent_conversation_id":', len('""') + 32
@@ -59,8 +59,7 @@ class _DeletionTarget(NamedTuple):
 def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
     """Delete the owner's conversation, its sub-conversations and the sandboxes that this leaves empty.
 
-    One call deletes at most `MAX_TARGETS` conversations. The worker that processes a deleted one calls this for its
-    children that are left.
+    One call deletes at most `MAX_TARGETS` conversations; `delete_children` deletes the others.
     A sandbox is deleted if it was made for a conversation and contains no other conversation.
     A conversation that is still being started is cancelled. Deleting a deleted conversation changes nothing.
 
@@ -77,7 +76,26 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
         return []
     if conversation is None or not conversation.listed:
         return _cancel_start_of(session, conversation_id, owner_id, due_at)
-    targets = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
+    return _delete_families(session, [_DeletionTarget(conversation.id, conversation.sandbox_id)], owner_id, due_at)
+
+
+def delete_children(session: Session, parent_ids: Collection[str], owner_id: str, *, due_at: datetime) -> list[Job]:
+    """Delete sub-conversations of these deleted conversations, as `delete_conversation` does.
+
+    One call deletes at most `MAX_TARGETS` conversations: call it until it returns no job.
+    """
+    parts = split(sorted(parent_ids))
+    found = dict.fromkeys(child for part in parts for child in _children(session, part, owner_id))
+    return _delete_families(session, list(found)[:MAX_TARGETS], owner_id, due_at)
+
+
+def deleted_by(jobs: Iterable[Job]) -> set[str]:
+    """The ids of the conversations whose deletion returned these jobs."""
+    return {job.subject for job in jobs if isinstance(job, DeleteConversation)}
+
+
+def _delete_families(session: Session, roots: Sequence[_DeletionTarget], owner_id: str, due_at: datetime) -> list[Job]:
+    targets = _descendants(session, roots, owner_id)
     # Lock sandboxes first, and rows of one kind in one order: transactions that lock in opposite orders would deadlock.
     sandboxes = [
         sandbox_queries.lock(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})
@@ -139,12 +157,12 @@ def _cancel_start_of(session: Session, conversation_id: str, owner_id: str, due_
     return [cancelled.job]
 
 
-def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_DeletionTarget]:
-    """The conversation and its descendants, the nearest ones first: at most `MAX_TARGETS`, and as many queries.
+def _descendants(session: Session, roots: Sequence[_DeletionTarget], owner_id: str) -> set[_DeletionTarget]:
+    """The conversations and their descendants, the nearest ones first: at most `MAX_TARGETS`, and as many queries.
 
     A cycle, which an agent server may report, ends the search.
     """
-    found, level = {root}, [root]
+    found, level = set(roots), list(roots)
     while level and len(found) < MAX_TARGETS:
         parts = split([one.id for one in level])
         children = dict.fromkeys(child for part in parts for child in _children(session, part, owner_id))

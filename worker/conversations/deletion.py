@@ -5,10 +5,10 @@ import structlog
 from shared.agent_server.errors import AgentServerRefused
 from shared.clock import after
 from shared.conversations import deletion as conversation_deletion
-from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox
+from shared.queue.jobs import Job
 from shared.states import Desired, Status
 from worker.context import WorkerContext
 from worker.lease_runner import Retry
@@ -41,21 +41,21 @@ def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
 
 
 def _delete_children(context: WorkerContext, conversation: Conversation) -> None:
-    """Delete the children that are left: each in its own transaction, with descendants (`MAX_TARGETS` in all).
+    """Delete the children that are left, in transactions of a limited size.
 
-    They were too many for the transaction of the request, or their start succeeded during the deletion; later starts
-    fail (`_check_parent` in a start).
+    They were too many for the request, or their start succeeded during the deletion; later starts fail (`_check_parent`
+    in a start).
     """
-    owner_id = conversation.owner_id
-    with context.database.reading() as session:
-        children = conversation_queries.children(session, [conversation.id], owner_id).get(conversation.id, [])
-    for child_id in children:
-        context.renewer.mark_progress(Conversation, conversation)
-        with context.database.transaction() as session:
-            due_at = after(context.shared.republish_seconds)
-            jobs = conversation_deletion.delete_conversation(session, child_id, owner_id, due_at=due_at)
+    while jobs := _delete_some_children(context, conversation):
         for job in jobs:
             context.publisher.publish(job)
+
+
+def _delete_some_children(context: WorkerContext, conversation: Conversation) -> list[Job]:
+    context.renewer.mark_progress(Conversation, conversation)
+    due_at = after(context.shared.republish_seconds)
+    with context.database.transaction() as session:
+        return conversation_deletion.delete_children(session, [conversation.id], conversation.owner_id, due_at=due_at)
 
 
 def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -> bool:

@@ -1,5 +1,6 @@
 """Conversations: start, list, change and delete."""
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
@@ -28,7 +29,7 @@ from shared.conversations import start as conversation_start
 from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
 from shared.conversations.start import StartCommand
-from shared.db.database import Session
+from shared.db.database import Session, StoreError
 from shared.errors import Conflict
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask
@@ -36,6 +37,8 @@ from shared.queue.jobs import Job
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
+# Max transactions of one delete, each of at most `deletion.MAX_TARGETS` conversations.
+MAX_DELETIONS = 20
 
 
 class ConversationOrder(StrEnum):
@@ -201,12 +204,25 @@ def delete_conversation(
     except Conflict:  # its start has succeeded in the meantime, so the conversation exists now
         jobs = _delete(context, caller, queue, conversation_id)
     queue.enqueue(*jobs)
+    with suppress(StoreError):
+        _delete_descendants(context, caller, queue, conversation_deletion.deleted_by(jobs))
     return Success()
 
 
 def _delete(context: Context, caller: Caller, queue: JobQueue, conversation_id: str) -> list[Job]:
     with context.database.transaction() as session:
         return conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
+
+
+def _delete_descendants(context: Context, caller: Caller, queue: JobQueue, deleted: set[str]) -> None:
+    """Delete those that the first transaction left. Those that are left after an error are deleted by a worker."""
+    for _ in range(MAX_DELETIONS - 1):
+        with context.database.transaction() as session:
+            jobs = conversation_deletion.delete_children(session, deleted, caller.id, due_at=queue.due_at)
+        if not jobs:
+            return
+        queue.enqueue(*jobs)
+        deleted |= conversation_deletion.deleted_by(jobs)
 
 
 def _search(
