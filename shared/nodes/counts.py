@@ -27,11 +27,12 @@ class Unreconciled(NamedTuple):
 
 
 class CountedNode(NamedTuple):
-    """A node, and the number of sandboxes that it may have."""
+    """A node, the number of sandboxes that it may have, and its last heartbeat."""
 
     node_id: str
     status: str
     capacity: int
+    heartbeat_at: datetime
     # The node takes no new sandboxes, although its worker and its engine respond.
     is_closed: bool
     # The node takes new sandboxes, but something on it does not work.
@@ -57,6 +58,13 @@ def read_nodes(session: Session) -> list[CountedNode]:
     """Return all nodes that are not abandoned."""
     nodes = session.exec(select(Node).where(col(Node.forgotten_at).is_(None)))
     return [
-        CountedNode(node.id, node.status, node.capacity, bool(node.closed_reason), bool(node.impaired_reason))
+        CountedNode(
+            node.id,
+            node.status,
+            node.capacity,
+            node.heartbeat_at,
+            bool(node.closed_reason),
+            bool(node.impaired_reason),
+        )
         for node in nodes
     ]

@@ -1,6 +1,6 @@
 """Gauges read from the database for Prometheus: pools, nodes, sandboxes, and the rows that wait for a worker."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from threading import Lock
 from typing import Any
@@ -69,19 +69,18 @@ def _unreconciled(session: Session) -> Iterator[Metric]:
 
 
 def _nodes(session: Session) -> Iterator[Metric]:
+    nodes = counts.read_nodes(session)
     up = GaugeMetricFamily("agent_workspace_node_status", "1: the node has this status", labels=("node", "status"))
-    capacity = GaugeMetricFamily("agent_workspace_node_capacity", "Max sandboxes of the node", labels=("node",))
-    closed = GaugeMetricFamily("agent_workspace_node_closed", "1: the node takes no new sandboxes", labels=("node",))
-    impaired = GaugeMetricFamily(
-        "agent_workspace_node_impaired", "1: a part of the node does not work", labels=("node",)
-    )
-    for node in counts.read_nodes(session):
-        closed.add_metric([node.node_id], node.is_closed)
-        impaired.add_metric([node.node_id], node.is_impaired)
-        capacity.add_metric([node.node_id], node.capacity)
+    for node in nodes:
         for status in NodeStatus:
             up.add_metric([node.node_id, status], node.status == status)
-    yield from (up, capacity, closed, impaired)
+    yield up
+    # Only the workers of other nodes mark a silent node LOST: in an installation with one node, nothing does.
+    age = {node.node_id: _age(node.heartbeat_at) for node in nodes}
+    yield _by_node("heartbeat_age_seconds", "Seconds since the node's last heartbeat", age)
+    yield _by_node("capacity", "Max sandboxes of the node", {node.node_id: node.capacity for node in nodes})
+    yield _by_node("closed", "1: the node takes no new sandboxes", {node.node_id: node.is_closed for node in nodes})
+    yield _by_node("impaired", "1: a part of the node fails", {node.node_id: node.is_impaired for node in nodes})
 
 
 def _sandboxes(session: Session) -> Metric:
@@ -99,6 +98,13 @@ def _count_by_status(session: Session) -> list[Counted]:
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"agent_workspace_{name}", help_text, value)
+
+
+def _by_node(name: str, help_text: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"agent_workspace_node_{name}", help_text, labels=("node",))
+    for node_id, value in values.items():
+        family.add_metric([node_id], value)
+    return family
 
 
 def _age(since: datetime | None) -> float:

@@ -40,6 +40,15 @@ def test_nodes_are_closed_or_impaired_until_they_are_given_up(database: Database
     assert ("node_status", "node-c", NodeStatus.LOST) not in found
 
 
+def test_silent_node_is_seen_though_no_other_node_marks_it_lost(database: Database) -> None:
+    make_node(database, heartbeat_at=now() - timedelta(minutes=5))
+    make_node(database, "node-b", heartbeat_at=now())
+    found = read(database)
+    assert 300 <= found["node_heartbeat_age_seconds", NODE_ID] < 400
+    assert found["node_heartbeat_age_seconds", "node-b"] < 60
+    assert found["node_status", NODE_ID, NodeStatus.READY] == 1
+
+
 def test_costly_counts_are_kept_for_some_seconds(database: Database, user: Person) -> None:
     make_sandbox(database, user)
     read(database)
