@@ -39,7 +39,9 @@ def actions_for(sandbox: Sandbox) -> list[SandboxAction]:
     return [*retry, *pause, SandboxAction.DELETE]
 
 
-def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, *, due_at: datetime) -> Job:
+def act(
+    session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, *, due_at: datetime, seen: str = ""
+) -> Job:
     """Apply an action, and return the job to enqueue after the commit.
 
     A retry repeats the desired state: a sandbox in ERROR is tried again, and so is a delete that hangs. It needs no
@@ -47,10 +49,12 @@ def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, 
 
     Args:
         due_at: when the sweep enqueues the row, if the job is lost.
+        seen: the generation that the operator has seen. A delete needs the current one: what looked like an unused warm
+            sandbox, or a failed one, may be in use by now, and a delete can't be undone.
 
     Raises:
         NotFound: there is no such sandbox.
-        Conflict: the action does not apply to the sandbox's state.
+        Conflict: the action does not apply to the sandbox's state, or the sandbox to delete has changed.
     """
     sandbox = get_locked(session, Sandbox, sandbox_id)
     if sandbox is None:
@@ -58,6 +62,8 @@ def act(session: Session, sandbox_id: str, action: SandboxAction, actor: Actor, 
     if action not in actions_for(sandbox):
         why = "it would lose its files" if _would_move(sandbox) else f"it is {sandbox.status}, to be {sandbox.desired}"
         raise Conflict(f"{action} does not apply to this sandbox: {why}")
+    if action == SandboxAction.DELETE and seen != str(sandbox.generation):
+        raise Conflict("the sandbox has changed since this page was loaded: go back, load the page again, and look")
     audit.record(session, actor, action, sandbox_id)
     match action:
         case SandboxAction.RETRY if sandbox.desired == Desired.DELETED:

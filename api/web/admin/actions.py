@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
 from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.form import Form
 from api.request.query_params import RowId
 from api.web.admin.access import AdminRoute, CurrentAdmin, require_form_token
 from shared.admin import nodes, sandbox_actions
@@ -27,11 +28,12 @@ class NodeAction(StrEnum):
 
 @router.post("/sandboxes/{sandbox_id}/{action}")
 def act_on_sandbox(
-    context: ContextDep, admin: CurrentAdmin, queue: JobQueueDep, sandbox_id: RowId, action: SandboxAction
+    context: ContextDep, admin: CurrentAdmin, queue: JobQueueDep, form: Form, sandbox_id: RowId, action: SandboxAction
 ) -> Response:
     """Retry, pause or delete a sandbox of any user."""
     with context.database.transaction() as session:
-        job = sandbox_actions.act(session, sandbox_id, action, admin.actor, due_at=queue.due_at)
+        seen = form.get("generation", "")
+        job = sandbox_actions.act(session, sandbox_id, action, admin.actor, due_at=queue.due_at, seen=seen)
     queue.enqueue(job)
     return RedirectResponse(f"/admin/sandboxes/{sandbox_id}", 303)
 

@@ -36,9 +36,10 @@ def browser(client: TestClient, operator: Person) -> TestClient:
 def act(browser: TestClient) -> Act:
     """A function that sends a form of a page, and returns the response."""
 
-    def act(path: str, token: str | None = None, headers: dict[str, str] | None = None) -> Any:
+    def act(path: str, token: str | None = None, headers: dict[str, str] | None = None, **fields: object) -> Any:
         token = find_token(browser) if token is None else token
-        return browser.post(path, data={FIELD: token}, headers=ORIGIN if headers is None else headers)
+        data = {FIELD: token} | {name: str(value) for name, value in fields.items()}
+        return browser.post(path, data=data, headers=ORIGIN if headers is None else headers)
 
     browser.follow_redirects = False
     return act

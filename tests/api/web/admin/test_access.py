@@ -80,7 +80,7 @@ def test_form_needs_the_token_of_its_login(
     for token in (old, "", "é", "0" * 64):
         assert act(f"/admin/sandboxes/{sandbox.id}/delete", token).status_code == 403
     assert_unchanged(database, sandbox)
-    assert act(f"/admin/sandboxes/{sandbox.id}/delete").status_code == 303
+    assert act(f"/admin/sandboxes/{sandbox.id}/delete", generation=sandbox.generation).status_code == 303
 
 
 def assert_unchanged(database: Database, sandbox: Sandbox) -> None:

@@ -1,5 +1,6 @@
 """The forms of the operators' pages have the same effect as the API and the command line, and are audited."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,9 @@ from shared.users.audit import Actor
 from tests.api.web.admin.conftest import Act
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_sandbox
+
+# The field of the form that deletes a sandbox.
+GENERATION = re.compile(r'name="generation" value="([0-9]+)"')
 
 
 def read(database: Database, sandbox: Sandbox) -> Sandbox:
@@ -51,7 +55,7 @@ def test_action_is_a_desired_state_and_a_job(
     job: type[Job],
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
-    answer = act(f"/admin/sandboxes/{sandbox.id}/{action}")
+    answer = act(f"/admin/sandboxes/{sandbox.id}/{action}", generation=sandbox.generation)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/admin/sandboxes/{sandbox.id}")
     row = read(database, sandbox)
     assert (row.desired, row.generation, row.status) == (desired, sandbox.generation + 1, status)
@@ -94,14 +98,31 @@ def test_sandbox_of_a_lost_node_is_moved_by_its_owner_only(
     assert (answer.status_code, "would lose its files" in answer.text) == (409, True)
     assert read(database, lost).generation == lost.generation
     assert f"{lost.id}/retry" not in browser.get(f"/admin/sandboxes/{lost.id}").text
-    assert act(f"/admin/sandboxes/{lost.id}/delete").status_code == 303
+    assert act(f"/admin/sandboxes/{lost.id}/delete", generation=lost.generation).status_code == 303
 
 
 def test_warm_sandbox_can_be_removed(act: Act, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, owner_id=None, boot_key="k")
     assert act(f"/admin/sandboxes/{sandbox.id}/pause").status_code == 409
-    assert act(f"/admin/sandboxes/{sandbox.id}/delete").status_code == 303
+    assert act(f"/admin/sandboxes/{sandbox.id}/delete", generation=sandbox.generation).status_code == 303
     assert read(database, sandbox).desired == Desired.DELETED
+
+
+def test_delete_of_a_sandbox_that_changed_since_its_page_was_loaded_is_refused(
+    act: Act, browser: TestClient, database: Database, user: Person
+) -> None:
+    warm = make_sandbox(database, user, owner_id=None, boot_key="k")
+    [seen] = GENERATION.findall(browser.get(f"/admin/sandboxes/{warm.id}").text)
+    with database.transaction() as session:  # a user's start claims it
+        row = session.get_one(Sandbox, warm.id)
+        row.owner_id, row.generation = user.id, row.generation + 1
+    for generation in (seen, "", "x"):
+        answer = act(f"/admin/sandboxes/{warm.id}/delete", generation=generation)
+        assert (answer.status_code, "has changed" in answer.text) == (409, True)
+    assert read(database, warm).desired == Desired.RUNNING
+    assert len(recorded(database)) == 1
+    [seen] = GENERATION.findall(browser.get(f"/admin/sandboxes/{warm.id}").text)
+    assert act(f"/admin/sandboxes/{warm.id}/delete", generation=seen).status_code == 303
 
 
 def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database, user: Person) -> None:
