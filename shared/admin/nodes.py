@@ -18,7 +18,7 @@ class ListedNode(NamedTuple):
     """A node in a list for operators.
 
     Args:
-        used: the number of its sandboxes.
+        used: the number of its sandboxes that take its capacity: all but warm ones.
         backoffs: the specs of which the node takes no sandboxes at present.
         unknown: the number of the node's containers in quarantine.
     """

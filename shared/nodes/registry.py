@@ -220,9 +220,13 @@ def list_nodes(session: Session) -> list[Node]:
 
 
 def used_slots(session: Session) -> dict[str, int]:
-    """Count the sandboxes of each node in any state but DELETED. Nodes without any are left out."""
-    taken = select(Sandbox.node_id, func.count()).where(col(Sandbox.node_id).is_not(None), is_there())
-    return {str(node_id): used for node_id, used in session.exec(taken.group_by(col(Sandbox.node_id))).all()}
+    """Count the sandboxes that take the capacity of each node: all but warm ones, in any state but DELETED.
+
+    Nodes without any sandbox are left out, and those with warm ones only have 0.
+    """
+    placed = col(Sandbox.node_id).is_not(None), is_there()
+    taken = select(Sandbox.node_id, func.count(col(Sandbox.owner_id))).where(*placed).group_by(col(Sandbox.node_id))
+    return {str(node_id): used for node_id, used in session.exec(taken).all()}
 
 
 def _set_engine(session: Session, node: Node, engine_id: str) -> str | None:

@@ -14,6 +14,7 @@ from shared.db.database import Database, Session
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.nodes import counts
+from shared.nodes import registry as node_registry
 from shared.nodes.counts import Counted
 from shared.sandboxes import specs
 from shared.states import NodeStatus
@@ -25,6 +26,7 @@ POOL = "agent_workspace_warm_pool"
 # Seconds for which a process keeps the counts whose cost grows with the number of sandboxes.
 KEPT_SECONDS = 10.0
 _kept: TTLCache[Any, list[Counted]] = TTLCache(8, KEPT_SECONDS)
+_kept_used: TTLCache[Any, dict[str, int]] = TTLCache(8, KEPT_SECONDS)
 
 
 def read_gauges(database: Database) -> list[Metric]:
@@ -78,6 +80,8 @@ def _nodes(session: Session) -> Iterator[Metric]:
     # Only the workers of other nodes mark a silent node LOST: in an installation with one node, nothing does.
     age = {node.node_id: _age(node.heartbeat_at) for node in nodes}
     yield _by_node("heartbeat_age_seconds", "Seconds since the node's last heartbeat", age)
+    used = _count_used(session)
+    yield _by_node("used", "Sandboxes, except warm ones", {node.node_id: used.get(node.node_id, 0) for node in nodes})
     yield _by_node("capacity", "Max sandboxes of the node", {node.node_id: node.capacity for node in nodes})
     yield _by_node("closed", "1: the node takes no new sandboxes", {node.node_id: node.is_closed for node in nodes})
     yield _by_node("impaired", "1: a part of the node fails", {node.node_id: node.is_impaired for node in nodes})
@@ -94,6 +98,11 @@ def _sandboxes(session: Session) -> Metric:
 @cached(_kept, key=Session.get_bind, lock=Lock())
 def _count_by_status(session: Session) -> list[Counted]:
     return counts.count_by_status(session)
+
+
+@cached(_kept_used, key=Session.get_bind, lock=Lock())
+def _count_used(session: Session) -> dict[str, int]:
+    return node_registry.used_slots(session)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -27,7 +27,7 @@ class ServiceStatus:
     """The state of the service.
 
     Args:
-        nodes: each with the number of its sandboxes; without forgotten nodes that have none.
+        nodes: each with the number of its used slots; without forgotten nodes that have none.
         sandboxes: the number of sandboxes by status, without deleted ones.
         pools: the numbers of ready and of booting warm sandboxes by spec.
         backlogs: the rows that no worker has claimed yet, by kind.

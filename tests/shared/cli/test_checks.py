@@ -25,16 +25,17 @@ from tests.shared.cli.answers import Answer, Cli
 def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: Database) -> None:
     person = make_person(database, "bob")
     make_node(database, "a", detail="silent")
-    for status in (Status.RUNNING, Status.RUNNING, Status.ERROR, Status.DELETED):
+    for status in (Status.RUNNING, Status.ERROR, Status.DELETED):
         make_sandbox(database, person, status=status, node_id="a")
+    make_sandbox(database, person, node_id="a", owner_id=None)  # a warm one, beyond the node's capacity
     make_sandbox(database, person, status=Status.STARTING, node_id="a", due_at=now() - timedelta(seconds=90))
     shown = json.loads(migrated("status", "--json").out)
     assert shown["sandboxes"] == {"ERROR": 1, "RUNNING": 2, "STARTING": 1}
-    assert (shown["nodes"][0]["used"], shown["schema"]["found"]) == (4, shown["schema"]["needed"])
+    assert (shown["nodes"][0]["used"], shown["schema"]["found"]) == (3, shown["schema"]["needed"])
     assert shown["waiting"]["sandboxes"]["due"] == 1
     assert 90 <= shown["waiting"]["sandboxes"]["oldest_due_seconds"] < 200
     answer = migrated("status")
-    assert "a: READY, 4 of 100 slots" in answer.out
+    assert "a: READY, 3 of 100 slots" in answer.out
     assert "1 overdue" in answer.out
 
 

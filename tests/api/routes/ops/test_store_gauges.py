@@ -21,9 +21,11 @@ def read(database: Database) -> dict[tuple[str, ...], float]:
 def test_sandboxes_are_counted_by_node_status_and_reason(database: Database, user: Person) -> None:
     make_node(database)
     make_sandbox(database, user)
+    make_sandbox(database, user, owner_id=None)
     make_sandbox(database, user, status=Status.ERROR, reason=Reason.OOM_KILLED, node_id=None)
     found = read(database)
-    assert found["sandboxes", NODE_ID, "RUNNING", ""] == 1
+    assert found["sandboxes", NODE_ID, "RUNNING", ""] == 2
+    assert found["node_used", NODE_ID] == 1, "a warm sandbox takes no capacity from users"
     assert found["sandboxes", "", "ERROR", "oom_killed"] == 1
     assert found["node_status", NODE_ID, NodeStatus.READY] == 1
     assert found["node_status", NODE_ID, NodeStatus.LOST] == 0
