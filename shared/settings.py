@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.addresses import NEVER, in_url
+from shared.service_urls import BrokerUrl, DatabaseUrl
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -67,11 +68,13 @@ def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
 class Settings(BaseSettings):
     """The `AW_` variables of the environment and of `var/env`. The environment takes precedence."""
 
-    model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     var_dir: Path = Field(Path("var"), description="Run-time state of the single-machine default")
-    database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the var directory")
-    redis_url: str = Field("", description="Broker URL; empty: the embedded broker's socket in the var directory")
+    database_url: DatabaseUrl = Field("", description="SQLAlchemy URL; empty: SQLite in the var directory")
+    redis_url: BrokerUrl = Field("", description="Broker URL; empty: the embedded broker's socket in the var directory")
     secret_keys: SecretStr = Field(
         SecretStr(""), description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key"
     )
@@ -142,9 +145,7 @@ class Settings(BaseSettings):
     )
     quota_running: int = Field(0, ge=0, description="Max running sandboxes of a user; 0: no limit")
     quota_sandboxes: int = Field(0, ge=0, description="Max sandboxes of a user; 0: no limit")
-    quota_creates_per_minute: int = Field(
-        0, ge=0, description="Max sandboxes a user may create in a minute; 0: no limit"
-    )
+    quota_creates_per_minute: int = Field(0, ge=0, description="Max sandboxes a user creates in a minute; 0: no limit")
     quota_policy: QuotaPolicy = Field(
         QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
     )

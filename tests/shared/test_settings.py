@@ -31,6 +31,39 @@ def test_database_urls_are_normalised(given: str, in_force: str) -> None:
     assert settings(database_url=given).database == in_force
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"database_url": "postgresql://u:a@hush@h/d"},
+        {"database_url": "postgresql://u:a@hush:5x@h:5432/d"},
+        {"database_url": "mysql://u:hush@h/d"},
+        {"database_url": "hush"},
+        {"redis_url": "redis://:hush/x@h:1/0"},
+        {"redis_url": "redis://:7/hush@h:1/0"},
+    ],
+)
+def test_unusable_urls_are_refused_without_their_passwords(values: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        settings(**values)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"database_url": "postgresql:///d?host=/var/run/postgresql"},
+        {"database_url": "postgresql://u:a%40b/c@[::1]:5432/d?sslmode=verify-full"},
+        {"redis_url": "rediss://u:p@s@h:6379/0?ssl_ca_certs=/etc/aw/ca.pem"},
+        {"redis_url": "redis://"},
+        {"redis_url": "redis://:p@:6379/0"},
+        {"redis_url": "redis://:6379/0"},
+        {"redis_url": "redis+socket:///run/broker.sock"},
+    ],
+)
+def test_usable_urls_are_accepted(values: dict[str, str]) -> None:
+    assert settings(**values).model_dump().items() >= values.items()
+
+
 def test_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
     default = settings()
     assert default.database == f"sqlite:///{tmp_path}/var/agent-workspace.db"

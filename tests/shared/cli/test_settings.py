@@ -15,7 +15,7 @@ from tests.shared.cli.answers import Cli, assert_complains, rows
     ("broker", "store"),
     [
         ("u:hush-2@broker.test:1/0", "u:hush-3@store.test/d"),
-        (":hush/2#hush?hush@broker.test:1/0", "u:hush/3@hush@store.test/d"),
+        (":hush@2@broker.test:1/0", "u:hush/3:hush@store.test/d"),
         ("broker.test:1/0?password=hush-2&x=y", "store.test/d?user=u&password=hush-3"),
     ],
 )
@@ -38,6 +38,26 @@ def test_malformed_variable_is_named_without_its_value(cli: Cli, monkeypatch: py
     answer = cli("users", "list")
     assert_complains(answer, "AW_PORT")
     assert "hush" not in answer.err
+
+
+@pytest.mark.parametrize("command", [("users", "list"), ("settings", "show"), ("doctor", "--only", "installation")])
+@pytest.mark.parametrize(
+    ("variable", "url"),
+    [
+        ("AW_DATABASE_URL", "postgresql://u:a@hush:5x@store.test:5432/d"),
+        ("AW_DATABASE_URL", "postgres://u:a@hush@store.test/d"),
+        ("AW_DATABASE_URL", "mysql://u:hush@store.test/d"),
+        ("AW_REDIS_URL", "redis://:hush/2@broker.test:1/0"),
+        ("AW_REDIS_URL", "redis://:2/hush@broker.test:1/0"),
+    ],
+)
+def test_unusable_url_is_named_without_its_password(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], variable: str, url: str
+) -> None:
+    monkeypatch.setenv(variable, url)
+    answer = cli(*command)
+    assert "hush" not in answer.out + answer.err
+    assert_complains(answer, variable)
 
 
 def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

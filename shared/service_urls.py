@@ -1,0 +1,44 @@
+"""Checks of the URLs of the database and the broker. Their errors contain no part of a URL: it has a password."""
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+# As SQLAlchemy reads it: a password ends at the first `@`, and what follows is the host.
+DATABASE = re.compile(
+    r"(?:postgres(?:ql)?|sqlite)(?:\+\w+)?://(?:[^:/@]*(?::[^@]*)?@)?(?:\[[^/?@]*\]|[^/:?@]*)(?::[0-9]*)?(?:[/?].*)?"
+)
+ESCAPED = "in its user and password, write @ : / # ? % as %40 %3A %2F %23 %3F %25"
+
+
+def check_database_url(url: str) -> str:
+    """The URL, if it is one of a supported database, and its host is none that is the end of a password.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if url and not DATABASE.fullmatch(url):
+        raise ValueError(f"use postgresql://USER:PASSWORD@HOST/NAME, and {ESCAPED}; or leave it empty for SQLite")
+    return url
+
+
+def check_broker_url(url: str) -> str:
+    """The URL, if its parts can be told from each other. A password with an unescaped `/` would be read as a port.
+
+    Raises:
+        ValueError: they can't.
+    """
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.port is None or parts.port > 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or ("@" not in parts.netloc and "@" in url):
+        raise ValueError(f"not a URL that can be used: {ESCAPED}")
+    return url
+
+
+DatabaseUrl = Annotated[str, AfterValidator(check_database_url)]
+BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]
