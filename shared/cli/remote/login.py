@@ -12,8 +12,8 @@ from shared.cli.output import NAME, cell_text
 from shared.cli.remote import contexts
 from shared.cli.remote.contexts import ServiceContext
 from shared.cli.remote.own_keys import PREFIX_LENGTH
-from shared.cli.remote.service import RemoteService, TimedOut, chosen_name, open_http, remote
-from shared.errors import Forbidden, Invalid, Unauthenticated, WorkspaceError
+from shared.cli.remote.service import NO_SERVICE, RemoteService, TimedOut, chosen_name, open_http, remote
+from shared.errors import Forbidden, Invalid, Unauthenticated, Unavailable, WorkspaceError
 
 login = typer.Typer(add_completion=False)
 logout = typer.Typer(add_completion=False)
@@ -42,7 +42,9 @@ def log_in(
     former = contexts.load().by_name.get(chosen)  # before a key is issued: it would be lost if the file is malformed
     key = _read_key() if with_key else _ask_device(address)
     with open_http(address, key) as http:
-        RemoteService(http).get("/api/keys/current")
+        current = RemoteService(http).get("/api/keys/current")
+    if not isinstance(current, dict) or "id" not in current:
+        raise Unavailable(f"{address} {NO_SERVICE}")
     contexts.save(contexts.load().put(chosen, ServiceContext(address, key, is_own=not with_key)))
     if former is not None and former.key != key:
         _revoke_replaced(former)
@@ -98,8 +100,8 @@ def _ask_device(url: str) -> str:
     with open_http(url) as http:
         service = RemoteService(http)
         codes = service.post_form("/oauth/device/authorize", {"client_id": f"{NAME} on {socket.gethostname()}"})
-        if "device_code" not in codes:
-            raise Invalid(f"{url} has no device login")
+        if not isinstance(codes, dict) or "device_code" not in codes:
+            raise Unavailable(f"{url} {NO_SERVICE}")
         typer.echo(
             f"Open {cell_text(codes['verification_uri_complete'])}\nand approve the request, if the page shows "
             f"the code {cell_text(codes['user_code'])}. Waiting ...",

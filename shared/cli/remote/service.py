@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 # Longer than a request may wait for its operation, which is 60 s.
 READ_SECONDS = 90.0
-CONNECT_SECONDS = 30.0
-MAX_WAIT_SECONDS = 60
+CONNECT_SECONDS, MAX_WAIT_SECONDS = 30.0, 60
 # A response may come from a sandbox.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PAGE = 100
+NO_SERVICE = "does not respond as this service does: check the address"
 
 
 class Missing(NotFound):
@@ -68,7 +68,7 @@ class RemoteService:
         """The JSON of the response; None for an empty one. The options are those of `stream`."""
         with self.stream(method, path, **options) as response:
             text = _read(response)
-        return json.loads(text) if text.strip() else None
+        return self._parse(text) if text.strip() else None
 
     @contextmanager
     def stream(
@@ -110,16 +110,21 @@ class RemoteService:
             text = _read(response)
             if response.headers.get("Operation-Settled") == "superseded":
                 raise WorkspaceError("another request has changed its desired state meanwhile")
-        return json.loads(text)
+        return self._parse(text)
 
-    def post_form(self, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    def post_form(self, path: str, fields: Mapping[str, str]) -> Any:
         """The JSON of the response to a form, even if it is an OAuth error (a 400)."""
         with self._translated(), self._http.stream("POST", path, data=dict(fields)) as response:
             text = _read(response)
             if not response.is_success and response.status_code != 400:
                 raise _error_of(response, text)
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+        return self._parse(text)
+
+    def _parse(self, text: bytes) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise Unavailable(f"{self._http.base_url} {NO_SERVICE}") from None
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -132,8 +137,7 @@ class RemoteService:
         except httpx.TimeoutException:
             raise TimedOut(f"{self._http.base_url} did not answer in time") from None
         except HTTP_ERRORS as error:
-            text = str(error) or type(error).__name__
-            raise Unavailable(f"cannot reach {self._http.base_url}: {text}") from None
+            raise Unavailable(f"cannot reach {self._http.base_url}: {str(error) or type(error).__name__}") from None
 
     def list_all(self, path: str, limit: int, **query: Any) -> list[dict[str, Any]]:
         """At most `limit` items of a list, read page by page."""

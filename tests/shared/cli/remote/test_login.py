@@ -147,7 +147,7 @@ def test_option_wins_over_the_environment(scripted: Callable[[Handler], Cli], mo
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.host)
-        return httpx.Response(200, json={"items": [], "next_page_id": None})
+        return httpx.Response(200, json={"id": "k", "items": [], "next_page_id": None})
 
     run = scripted(answer)
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
@@ -223,6 +223,28 @@ def test_service_that_cannot_be_used_is_one_line(
     monkeypatch.delenv("AGENT_WORKSPACE_KEY")
     assert "AGENT_WORKSPACE_KEY" in run("sandboxes", "list").err
     assert "is not the URL" in run("login", "ftp://service.test").err
+
+
+@pytest.mark.parametrize(
+    ("command", "body"),
+    [
+        *((("login", URL, *options), body) for options in ((), ("--with-key",)) for body in ("<p>Hi</p>", "", "[]")),
+        (("sandboxes", "list"), "<p>Hi</p>"),
+        (("sandboxes", "pause", "a" * 32), "<p>Hi</p>"),
+    ],
+)
+def test_address_of_another_program_is_named(
+    scripted: Callable[[Handler], Cli],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    body: str,
+) -> None:
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
+    answer = scripted(lambda _request: httpx.Response(200, text=body))(*command)
+    last = answer.err.splitlines()[-1]
+    assert (answer.status, f"{URL} does not respond as this service does" in last) == (1, True), answer
+    assert not (tmp_path / "config").exists()
 
 
 def test_own_keys_are_created_and_revoked(alice: Cli) -> None:
