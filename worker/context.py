@@ -211,7 +211,7 @@ class WorkerContext:
     engine_checked: threading.Event = field(default_factory=threading.Event)
     # Ids of the sandboxes whose status checks wait for a thread.
     waiting_checks: set[str] = field(default_factory=set)
-    # Ids of the sandboxes that moved to other nodes, and whose containers the engine did not remove.
+    # Names of the containers of sandboxes that moved to other nodes, which the engine did not remove.
     unreaped: set[str] = field(default_factory=set)
     # Held during the removal of a stale container: Docker answers a second request before the first one has ended.
     reaping: threading.Lock = field(default_factory=threading.Lock)

@@ -1,13 +1,15 @@
 """Removal of stale containers: those of sandboxes that have moved to other nodes."""
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from functools import partial
 
 import structlog
 
 from shared.nodes import registry as node_registry
 from worker.context import WorkerContext
-from worker.engine.protocol import EngineError, has_responded
-from worker.sandboxes.container_spec import container_name
+from worker.engine.protocol import EngineError, EngineUnavailable
+from worker.loops.attempts import attempt_each
+from worker.sandboxes.container_spec import NAME_PREFIX, container_name
 
 log = structlog.get_logger()
 
@@ -19,7 +21,7 @@ def list_names(context: WorkerContext) -> set[str]:
     return found.union(engine.list_volumes(context.installation), engine.list_unlabelled_volumes())
 
 
-def reap_stale(context: WorkerContext, listed: Collection[str]) -> set[str]:
+def reap_stale(context: WorkerContext, listed: AbstractSet[str]) -> set[str]:
     """Remove the containers and volumes of sandboxes that moved to other nodes, as far as the engine can do that.
 
     Args:
@@ -31,39 +33,40 @@ def reap_stale(context: WorkerContext, listed: Collection[str]) -> set[str]:
     """
     with context.database.reading() as session:
         stale = node_registry.stale_containers(session, context.settings.node)
-    found = {sandbox_id for sandbox_id in stale if container_name(sandbox_id) in listed}
+    found = listed & set(map(container_name, stale))
     context.unreaped.intersection_update(found)
-    # Those whose removal failed before come last: a removal without a response ends this run.
-    for sandbox_id in sorted(found, key=lambda found_id: (found_id in context.unreaped, found_id)):
-        if not _reap_alone(context, sandbox_id):
-            break
+    attempt_each(context, found, partial(_reap_alone, context), "stale_container_not_reaped")
     return stale
 
 
 def find_unreaped(context: WorkerContext) -> str | None:
     """Return which stale containers the engine did not remove; None: none is left."""
-    names = ", ".join(sorted(map(container_name, context.unreaped)))
+    names = ", ".join(sorted(context.unreaped))
     return f"its engine does not remove the containers of sandboxes that moved away: {names}" if names else None
 
 
-def _reap_alone(context: WorkerContext, sandbox_id: str) -> bool:
-    """Remove a container, unless the removal by another thread, which this one has waited for, has just failed."""
-    failed_before = sandbox_id in context.unreaped
+def _reap_alone(context: WorkerContext, name: str) -> None:
+    """Remove a container, unless the removal by another thread, which this one has waited for, has just failed.
+
+    Raises:
+        EngineError: the engine has not removed it.
+    """
+    failed_before = name in context.unreaped
     with context.reaping:
-        return (sandbox_id not in context.unreaped or failed_before) and _reap(context, sandbox_id)
+        if name in context.unreaped and not failed_before:
+            raise EngineUnavailable("another thread's removal has just failed")
+        _reap(context, name)
 
 
-def _reap(context: WorkerContext, sandbox_id: str) -> bool:
-    """Remove a container, if its sandbox is still elsewhere. Returns whether the engine has responded."""
+def _reap(context: WorkerContext, name: str) -> None:
+    """Remove a container, if its sandbox is still elsewhere."""
     with context.database.reading() as session:
-        if not node_registry.is_stale(session, context.settings.node, sandbox_id):
-            return True
-    log.warning("reaping_stale_container", container=container_name(sandbox_id))
+        if not node_registry.is_stale(session, context.settings.node, name.removeprefix(NAME_PREFIX)):
+            return
+    log.warning("reaping_stale_container", container=name)
     try:
-        context.engine.remove(container_name(sandbox_id))
-    except EngineError as error:
-        log.warning("stale_container_not_reaped", sandbox=sandbox_id, error=str(error))
-        context.unreaped.add(sandbox_id)
-        return has_responded(error)
-    context.unreaped.discard(sandbox_id)
-    return True
+        context.engine.remove(name)
+    except EngineError:
+        context.unreaped.add(name)
+        raise
+    context.unreaped.discard(name)

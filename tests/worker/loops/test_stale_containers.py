@@ -11,6 +11,7 @@ from shared.states import Desired, NodeStatus, Status
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
+from tests.worker.loops.test_stuck_containers import stick
 from tests.worker.scenes import change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
@@ -132,23 +133,31 @@ def test_container_that_appears_later_is_removed(
     assert list(other_engine.containers) == [container_name(moved)]
 
 
-def test_removal_without_a_response_delays_the_others_by_one_turn(
+def test_removal_without_a_response_delays_no_other(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
     move(other, *ids)
     stuck = container_name(ids[0])
-
-    def hang(name: str) -> None:
-        if name == stuck:
-            raise EngineUnavailable("ReadTimeout")
-
-    engine.before["remove"] = hang
+    stick(engine, stuck)
     send_heartbeat(context)
     assert status_of(context) == NodeStatus.READY
-    assert engine.verbs().count("remove") == 1
-    resync(context)
     assert set(engine.containers) == {stuck}
+
+
+def test_each_stuck_container_has_its_turn(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    ids = run_here(context, user, 3)
+    move(other, *ids)
+    first, second, third = map(container_name, ids)
+    stick(engine, first, second, third)
+    resync(context)
+    resync(context)
+    stick(engine, first)
+    resync(context)
+    resync(context)
+    assert set(engine.containers) == {first}
 
 
 @pytest.mark.parametrize("verb", ["list_containers", "list_unlabelled_volumes"])
