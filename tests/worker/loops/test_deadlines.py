@@ -167,18 +167,20 @@ class TestActivity:
 
 
 class TestLostNode:
-    def test_only_deletes_are_applied(self, context: WorkerContext, user: Person) -> None:
+    @pytest.mark.parametrize("cordoned", [False, True])
+    def test_only_deletes_are_applied(self, context: WorkerContext, user: Person, cordoned: bool) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             idle, doomed = running(context, user), running(context, user)
             in_force(context, doomed, max_age_seconds=PAUSE)
-            change(context, Node, NODE_ID, status=NodeStatus.LOST)
+            status = NodeStatus.CORDONED if cordoned else NodeStatus.LOST
+            change(context, Node, NODE_ID, status=status, detail="its engine does not respond")
             clock.shift(PAUSE)
             assert isinstance(context.publisher, RecordingPublisher)
             sweep(context)
             assert context.publisher.jobs == [DeleteSandbox(doomed, NODE_ID)]
             assert row(context, Sandbox, idle).generation == 1
             assert row(context, Sandbox, doomed).desired == Desired.DELETED
-            change(context, Node, NODE_ID, status=NodeStatus.READY)
+            change(context, Node, NODE_ID, status=NodeStatus.READY, detail=None)
             clock.shift(context.shared.republish_seconds + 1)  # its message was lost
             assert PauseSandbox(idle, NODE_ID) in swept(context)
             assert row(context, Sandbox, doomed).status == Status.DELETED
