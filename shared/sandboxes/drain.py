@@ -9,7 +9,7 @@ from shared.models import Sandbox
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql.statements import get_locked
-from shared.states import Desired, PauseKind, Status
+from shared.states import Desired, PauseKind, Reason, Status
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Drained:
     awaited: list[str] = field(default_factory=list)
     # Sandboxes that must be stopped, or were resumed since the drain stopped them.
     running: list[str] = field(default_factory=list)
-    # Sandboxes without processes: stopped, or in ERROR.
+    # Sandboxes without processes: stopped, or in ERROR for another reason than that the node is lost.
     resting: list[str] = field(default_factory=list)
 
 
@@ -57,8 +57,10 @@ def _must_stop(sandbox: Sandbox) -> bool:
 def _is_stopped(sandbox: Sandbox) -> bool:
     if sandbox.desired == Desired.DELETED or not _is_observed(sandbox):
         return False
-    stopped = sandbox.status == Status.PAUSED and sandbox.pause_kind == PauseKind.STOPPED
-    return stopped or sandbox.status == Status.ERROR
+    if sandbox.status == Status.ERROR:
+        # The container of a lost node's sandbox may run. STOPPED is observed only if the node was forgotten since.
+        return sandbox.reason != Reason.NODE_LOST or sandbox.desired == Desired.STOPPED
+    return sandbox.status == Status.PAUSED and sandbox.pause_kind == PauseKind.STOPPED
 
 
 def _is_observed(sandbox: Sandbox) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sandboxes import drain
-from shared.states import Desired, PauseKind, Status
+from shared.states import Desired, PauseKind, Reason, Status
 from tests.factories import NODE_ID, Person, make_sandbox
 
 STATES = [
@@ -46,6 +46,16 @@ def test_drain_in_each_state(
         assert found.desired == (Desired.STOPPED if progress["running"] else desired)
         assert (found.due_at is not None) == bool(progress["running"])
         assert sandbox.id not in drain.drain_progress(session, NODE_ID).running
+
+
+@pytest.mark.parametrize("desired", [Desired.RUNNING, Desired.PAUSED])
+def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: Person, desired: Desired) -> None:
+    columns: dict[str, Any] = {"reason": Reason.NODE_LOST, "desired": desired}
+    sandbox = make_sandbox(database, user, status=Status.ERROR, **columns)
+    with database.transaction() as session:
+        assert drain.drain_progress(session, NODE_ID) == drain.Drained(running=[sandbox.id])
+        drain.stop(session, NODE_ID, sandbox.id)
+        assert drain.drain_progress(session, NODE_ID) == drain.Drained(awaited=[sandbox.id])
 
 
 def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: Person) -> None:

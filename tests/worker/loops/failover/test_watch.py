@@ -5,20 +5,24 @@ from typing import Any
 
 import pytest
 
+from shared.admin.nodes import drain_node
 from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.queue.jobs import StartConversation
 from shared.sandboxes import failover
+from shared.sandboxes.drain import Drained, drain_progress
 from shared.sandboxes.failover import Lost
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
+from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of, tombstone
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
 from worker.loops.failover import NodeFailureDetector, fail_over
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
+from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -182,3 +186,35 @@ class TestLoss:
         lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
         fail_over(other, lost)
         assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
+
+
+class TestDrain:
+    def test_drain_of_a_lost_node_stops_its_sandboxes_when_it_is_back(
+        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        lose(other)
+        drain_node(other.database.transaction, NODE_ID)
+        assert progress(other) == Drained(awaited=[sandbox_id])
+        lose(other)
+        send_heartbeat(context)
+        sweep(context)
+        deliver(context)
+        assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
+        assert progress(other) == Drained(resting=[sandbox_id])
+
+    def test_drain_of_a_forgotten_node_waits_for_nothing(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        sandbox_id = running(context, user)
+        lose(other)
+        drain_node(other.database.transaction, NODE_ID)
+        change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+        tombstone(other)
+        lose(other)
+        assert progress(other) == Drained(resting=[sandbox_id])
+
+
+def progress(other: WorkerContext) -> Drained:
+    with other.database.reading() as session:
+        return drain_progress(session, NODE_ID)
