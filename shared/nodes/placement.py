@@ -73,6 +73,11 @@ def oldest_heartbeat() -> datetime:
     return now() - HEARTBEAT_LIMIT
 
 
+def is_silent(heartbeat_at: datetime) -> bool:
+    """Whether a node with this last heartbeat is silent. One from before the database's clock was set back is old."""
+    return not oldest_heartbeat() < heartbeat_at <= now() + MAX_ERROR
+
+
 def is_lost(session: Session, node_id: str) -> bool:
     """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
     node = session.get(Node, node_id)

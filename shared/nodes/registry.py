@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
-from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
+from shared.nodes.placement import HEARTBEAT_LIMIT, is_silent, is_there
 from shared.sql import locks
 from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
@@ -84,7 +84,7 @@ def record_heartbeat(
 def report_problem(session: Session, node_id: str, problem: str) -> None:
     """Record why a worker can't work. Nothing is written while another worker sends heartbeats for the node."""
     node = get_locked(session, Node, node_id)
-    if node is None or node.heartbeat_at > oldest_heartbeat():
+    if node is None or not is_silent(node.heartbeat_at):
         return
     if node.status == NodeStatus.READY:
         node.status = NodeStatus.LOST
@@ -107,7 +107,7 @@ def require_engine(session: Session, node_id: str, engine_id: str) -> None:
     node = session.get(Node, node_id)
     if node is None or node.engine_id in (None, engine_id):
         return
-    if node.heartbeat_at > oldest_heartbeat():
+    if not is_silent(node.heartbeat_at):
         raise Conflict(
             f"the node {node_id} has another engine, whose worker sent a heartbeat just now: this worker needs an "
             f"AW_NODE of its own. If the node's engine was wiped or replaced, retry in {HEARTBEAT_LIMIT.seconds} s"
@@ -127,7 +127,7 @@ def is_stale(session: Session, node_id: str, sandbox_id: str) -> bool:
 def has_heartbeat(session: Session, node_id: str) -> bool:
     """Whether a worker of the node has sent a heartbeat within `HEARTBEAT_LIMIT`."""
     node = session.get(Node, node_id)
-    return node is not None and node.heartbeat_at > oldest_heartbeat()
+    return node is not None and not is_silent(node.heartbeat_at)
 
 
 def heartbeats(session: Session) -> dict[str, datetime]:
@@ -194,7 +194,7 @@ def require_lost(session: Session, node_id: str) -> Node:
         Conflict: the node may not be lost.
     """
     node = _locked(session, node_id)
-    if node.detail is None or node.heartbeat_at > oldest_heartbeat():
+    if node.detail is None or not is_silent(node.heartbeat_at):
         raise Conflict(
             f"the node {node_id} is not lost: its heartbeat was at {node.heartbeat_at.isoformat(timespec='seconds')}. "
             "Stop its worker, and wait until `nodes list` says when it was last heard of"

@@ -15,7 +15,7 @@ from shared.cli.local.installation import LocalInstallation
 from shared.db.migrations import Schema, read_schema
 from shared.errors import WorkspaceError
 from shared.nodes import registry as node_registry
-from shared.nodes.placement import oldest_heartbeat
+from shared.nodes.placement import is_silent
 from shared.settings import Settings
 
 # The oldest versions that the tests run with.
@@ -91,7 +91,7 @@ def _check_nodes(session: Session) -> Iterator[Finding]:
     if not nodes:
         yield Finding("nodes", "no worker has ever reported", "start a worker, and read its log")
     for node in nodes:
-        silent = "its worker is silent" if node.heartbeat_at < oldest_heartbeat() else None
+        silent = "its worker is silent" if is_silent(node.heartbeat_at) else None
         problem = node.detail or node.closed_reason or silent or node.impaired_reason
         yield Finding(f"node {node.id}", problem, "read the log of its worker", node.status)
 

@@ -189,7 +189,7 @@ def _warn_if_silent(here: "LocalInstallation", name: str) -> bool:
 
     with here.reading() as session:
         last = registry.get(session, name).heartbeat_at
-    if is_silent := last <= placement.oldest_heartbeat():
+    if is_silent := placement.is_silent(last):
         wait = "its sandboxes stop when a worker runs there again; Ctrl-C ends only this wait"
         typer.echo(f"the last heartbeat of {name} was {age_text(last)}: {wait}", err=True)
     return is_silent

@@ -11,9 +11,12 @@ from shared.errors import Conflict
 from shared.models import Node
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
+from shared.states import NodeStatus
 from tests.factories import make_node
 
 SILENT = placement.HEARTBEAT_LIMIT + timedelta(seconds=1)
+# The second one was sent before the database's clock was set back.
+AGES = [SILENT, -timedelta(hours=1)]
 
 
 def send_heartbeat(database: Database, node_id: str, engine_id: str | None, problem: str | None = None) -> str | None:
@@ -55,11 +58,21 @@ def test_live_node_conflicts_with_another_engine(database: Database) -> None:
     assert engines(database) == {"a": "one"}
 
 
-def test_silent_node_may_get_another_engine(database: Database) -> None:
-    make_node(database, "a", engine_id="one", heartbeat_at=now() - SILENT)
+@pytest.mark.parametrize("age", AGES)
+def test_silent_node_may_get_another_engine(database: Database, age: timedelta) -> None:
+    make_node(database, "a", engine_id="one", heartbeat_at=now() - age)
     assert send_heartbeat(database, "a", "two") == "one"
     assert send_heartbeat(database, "a", "two") is None
     assert engines(database) == {"a": "two"}
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_silent_node_may_have_a_problem(database: Database, age: timedelta) -> None:
+    make_node(database, "a", heartbeat_at=now() - age)
+    with database.transaction() as session:
+        assert not node_registry.has_heartbeat(session, "a")
+        node_registry.report_problem(session, "a", "its clock is wrong")
+        assert session.get_one(Node, "a").status == NodeStatus.LOST
 
 
 def test_engine_is_unique_in_the_database(database: Database) -> None:
