@@ -54,7 +54,9 @@ def relocate(session: Session, sandbox: Sandbox, node_id: str, detail: str, stal
     session.merge(stale)
     sandbox_status.set_status(session, sandbox, ObservedState(Status.STARTING, detail=detail))
     # The sandbox was never ready on the new node: a failed boot there leaves nothing worth keeping.
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None)
+    # An owner's sandbox boots for its owner there. Its container is not one of the warm pool, which may be another's.
+    boot_key = sandbox.boot_key if sandbox.owner_id is None else None
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None, boot_key=boot_key)
 
 
 def _tried(session: Session, sandbox: Sandbox) -> set[str]:

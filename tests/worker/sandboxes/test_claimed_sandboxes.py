@@ -1,11 +1,14 @@
 """A sandbox from the warm pool belongs to its owner once it was ready: its new files are no sign of another owner."""
 
+from functools import partial
+
 import pytest
 
 from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
+from tests.worker.loops.failover.nodes import lose
 from tests.worker.scenes import claim, deliver, row, server_of, set_desired, warm
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
@@ -43,3 +46,32 @@ def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngi
     reconcile(context, used)
     found = row(context, Sandbox, used)
     assert (found.status, found.reason, engine.volumes) == (Status.DELETED, None, {})
+
+
+def make_folders(engine: FakeEngine, name: str) -> None:
+    """Write into the folders, as an agent server may do while it boots."""
+    engine.servers[name].add("d" * 32)
+
+
+@pytest.mark.parametrize(("at_boot", "reason"), [(1, Reason.EXIT_CODE), ("never", Reason.HEALTH_TIMEOUT)])
+def test_sandbox_that_moved_is_its_owners_before_its_first_boot_there_succeeds(
+    context: WorkerContext,
+    other: WorkerContext,
+    used: str,
+    other_engine: FakeEngine,
+    at_boot: int | str,
+    reason: Reason,
+) -> None:
+    lose(other)
+    set_desired(other, used, Desired.RUNNING)
+    lose(other)
+    other_engine.at_boot = at_boot
+    other_engine.before["start"] = partial(make_folders, other_engine)
+    deliver(other)
+    found = row(context, Sandbox, used)
+    assert (found.node_id, found.status, found.reason) == ("node-b", Status.ERROR, reason)
+    assert found.desired == Desired.RUNNING
+    other_engine.at_boot = None
+    set_desired(other, used, Desired.RUNNING)
+    reconcile(other, used)
+    assert row(context, Sandbox, used).status == Status.RUNNING
