@@ -1,6 +1,7 @@
 """Reschedule a sandbox to another node, and track the stale container on its first node."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import delete
 from sqlmodel import Session, col, select
@@ -39,7 +40,7 @@ def reschedule(session: Session, sandbox: Sandbox, failure: str, *, due_at: date
         refusal=failure,
     )
     relocate(session, sandbox, node_id, detail, stale)
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, attempt=0, due_at=due_at)
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, due_at=due_at)
     return node_id
 
 
@@ -53,10 +54,11 @@ def relocate(session: Session, sandbox: Sandbox, node_id: str, detail: str, stal
     session.execute(delete(StaleContainer).where(*on_new_node))
     session.merge(stale)
     sandbox_status.set_status(session, sandbox, ObservedState(Status.STARTING, detail=detail))
-    # The sandbox was never ready on the new node: a failed boot there leaves nothing worth keeping.
-    # An owner's sandbox boots for its owner there. Its container is not one of the warm pool, which may be another's.
+    # The sandbox was never ready on the new node: a failed boot there leaves nothing worth keeping. An owner's sandbox
+    # boots for its owner there. Its container is not one of the warm pool, which may be another's.
     boot_key = sandbox.boot_key if sandbox.owner_id is None else None
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None, boot_key=boot_key)
+    columns: dict[str, Any] = {"node_id": node_id, "ready_at": None, "boot_key": boot_key, "attempt": 0}
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, **columns)
 
 
 def _tried(session: Session, sandbox: Sandbox) -> set[str]:

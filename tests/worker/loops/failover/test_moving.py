@@ -55,6 +55,27 @@ class TestResumeElsewhere:
             reasons = [move.reason for move in sandbox_queries.transitions(session, moved)]
         assert reasons == [None, None, Reason.NODE_LOST, None, None]
 
+    def test_attempts_on_the_lost_node_do_not_count(
+        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, other_engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        set_desired(context, sandbox_id, Desired.STOPPED)
+        reconcile(context, sandbox_id)
+        set_desired(context, sandbox_id, Desired.RUNNING)
+        engine.refuse["start"] = context.settings.max_attempts - 1
+        while engine.refuse["start"]:
+            reconcile(context, sandbox_id)
+        for _ in range(2):
+            lose(other)
+            set_desired(other, sandbox_id, Desired.RUNNING)
+        lose(other)
+        other_engine.refuse["start"] = 1
+        reconcile(other, sandbox_id)
+        assert row(other, Sandbox, sandbox_id).status == Status.STARTING
+        reconcile(other, sandbox_id)
+        found = row(other, Sandbox, sandbox_id)
+        assert (found.node_id, found.status) == ("node-b", Status.RUNNING)
+
     def test_late_message_is_not_executed_by_the_old_node(
         self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
     ) -> None:
