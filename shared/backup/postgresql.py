@@ -15,6 +15,9 @@ from shared.errors import Invalid
 FILE = "store.dump"
 # Where Debian installs the programs of each version.
 VERSIONS = Path("/usr/lib/postgresql")
+# What the role of another server may not write: owners, rights, and the comments of extensions that an administrator
+# has created.
+WITHOUT_RIGHTS = ("--no-owner", "--no-acl", "--no-comments")
 
 
 def dump(database_url: str, path: Path) -> None:
@@ -25,7 +28,7 @@ def dump(database_url: str, path: Path) -> None:
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     without_mark = f"--exclude-table={unfinished_restore.TABLE}"
-    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-acl", without_mark, f"--file={path}")
+    _run(database_url, "pg_dump", "--format=custom", *WITHOUT_RIGHTS, without_mark, f"--file={path}")
 
 
 def load(path: Path, database_url: str, digest: str) -> None:
@@ -35,7 +38,7 @@ def load(path: Path, database_url: str, digest: str) -> None:
         Invalid: there is no `pg_restore` of the server's version, or it failed.
     """
     unfinished_restore.mark(database_url, digest)
-    _run(database_url, "pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-acl", str(path))
+    _run(database_url, "pg_restore", "--single-transaction", "--exit-on-error", *WITHOUT_RIGHTS, str(path))
 
 
 def _run(database_url: str, name: str, *arguments: str) -> None:

@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
-from shared.backup import postgresql
+from shared.backup import postgresql, store
+from shared.cli.backup.operations import BackupOperations
+from shared.cli.local.installation import LocalInstallation
+from shared.settings import Settings
+from tests.services.postgres import Postgres
+
+PASSPHRASE = "correct horse battery"
 
 
 @pytest.mark.parametrize(
@@ -27,3 +34,24 @@ def test_password_is_in_no_argument(url: str, monkeypatch: pytest.MonkeyPatch, t
     [(command, environment)] = called
     assert (environment["PGPASSWORD"], "hush" in " ".join(command)) == ("hush", False)
     assert "--dbname=postgresql://u@store.test:1/d?a=b" in command
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_restore_needs_no_rights_over_extensions_that_are_there(
+    settings: Settings, clean: Settings, postgres_server: Postgres, tmp_path: Path
+) -> None:
+    """On many servers, only an administrator may create extensions, and owns them."""
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    url = make_url(clean.database)
+    with postgres_server.connect(str(url.database)) as administrator:
+        for statement in ("CREATE EXTENSION pg_trgm", "CREATE EXTENSION btree_gin", "CREATE ROLE operator LOGIN"):
+            administrator.execute(statement)
+        administrator.execute("GRANT CREATE ON SCHEMA public TO operator")
+    own = Settings(var_dir=clean.var_dir, database_url=url.set(username="operator").render_as_string())
+    try:
+        BackupOperations(own).restore(tmp_path / "backup", PASSPHRASE)
+        assert LocalInstallation(own).schema().is_current
+    finally:
+        with postgres_server.connect(str(url.database)) as administrator:
+            administrator.execute("DROP OWNED BY operator CASCADE")
+            administrator.execute("DROP ROLE operator")
