@@ -64,11 +64,17 @@ def read(folder: Path) -> Manifest:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read."""
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a new file that only its owner can read. It appears only when it is complete, also on a full disk."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

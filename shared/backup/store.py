@@ -164,7 +164,7 @@ def _write_keys(settings: Settings, found: dict[str, str]) -> None:
         path = settings.var_dir / name
         if path.name != settings.secret_key_file.name and _text(path) != text:
             former_files.keep(path)
-        if not path.exists():
+        if not _text(path):
             manifest.write_private(path, text)
 
 
