@@ -31,6 +31,9 @@ class Manifest:
     has_keys: bool
     # Derived from every secret key. Older backups have none.
     key_tokens: list[str] = field(default_factory=list)
+    # The last migration of the version that made the backup: an earlier one than `revision` after a rollback. Older
+    # backups have none.
+    made_by: str = ""
     format: int = FORMAT
 
 

@@ -47,6 +47,7 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
         store=store.FILE,
         sha256=manifest.digest(folder / store.FILE),
         has_keys=locked is not None,
+        made_by=migrations.newest() or "",
     )
     manifest.write(folder, made)
     return made
@@ -106,7 +107,8 @@ def _require_restorable(settings: Settings, made: Manifest) -> None:
             f"this is a backup of a {made.dialect} database, and AW_DATABASE_URL names a {_dialect(settings)} "
             "database: a backup is restored into the same kind"
         )
-    if not migrations.is_known(made.revision):
+    # After a rollback, the version that made the backup works with a schema that it does not know.
+    if not any(map(migrations.is_known, (made.revision, made.made_by))):
         raise Invalid(
             f"the backup has the schema {made.revision}, which this version does not know: install the version that "
             "made the backup, or a newer one, and restore it with that"

@@ -110,6 +110,11 @@ def is_known(name: str) -> bool:
     return name in {script.revision for script in _migrations().walk_revisions()}
 
 
+def newest() -> str | None:
+    """The last migration of this version."""
+    return _migrations().get_current_head()
+
+
 @cache
 def _migrations() -> ScriptDirectory:
     """The migrations of this version, whose files are read once."""
@@ -130,7 +135,7 @@ def revision(connection: Connection) -> str | None:
 
 def read_schema(connection: Connection) -> Schema:
     """Read which schema the database has, and which one this version needs."""
-    return Schema(revision(connection), _migrations().get_current_head())
+    return Schema(revision(connection), newest())
 
 
 def _take_tables(connection: Connection) -> None:

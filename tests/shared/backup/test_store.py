@@ -1,6 +1,7 @@
 """Backup and restore of the store and its keys, on both databases."""
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -137,7 +138,7 @@ def spoil_store(backup: Path) -> None:
 
 def age_code(backup: Path) -> None:
     path = backup / manifest.NAME
-    path.write_text(path.read_text().replace('"revision": "0', '"revision": "9'))
+    path.write_text(re.sub('"(revision|made_by)": "0', r'"\1": "9', path.read_text()))
 
 
 def change_format(backup: Path) -> None:
