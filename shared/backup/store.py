@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import inspect, make_url
 from sqlmodel import Session, col, select
 
-from shared.backup import former_files, keys, manifest, postgresql, sqlite
+from shared.backup import former_files, keys, manifest, postgresql, sqlite, stored_secrets
 from shared.backup.manifest import Manifest
 from shared.clock import now
 from shared.db import migrations, unfinished_restore
@@ -27,7 +27,7 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
         passphrase: encrypts the keys; None leaves them out.
 
     Raises:
-        Conflict: the folder is not empty.
+        Conflict: the folder is not empty, or the secret keys are not those of the database.
         Invalid: there is no database, it is damaged, `pg_dump` is missing or failed, the passphrase is too short, or a
             secret key is malformed.
     """
@@ -36,6 +36,7 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
     _make(folder)
     store.dump(settings.database, folder / store.FILE)
+    _require_own_key(settings)
     if locked is not None:
         manifest.write_private(folder / manifest.KEYS, locked)
     made = Manifest(
@@ -124,6 +125,14 @@ def _describe(database_url: str) -> str:
         return f"{url.render_as_string()} is not empty: stop the service, and move its database away"
     file = Path(url.database or "").resolve()
     return f"{file} is not empty: stop the service, and move it away, with {file.name}-wal if there is one"
+
+
+def _require_own_key(settings: Settings) -> None:
+    """Check that the database uses the configured secret keys."""
+    if "sandbox" in _tables(settings.database):
+        place = keys.place_of(settings)
+        with migrations.connected(settings.database) as connection:
+            stored_secrets.require_key(connection, keys.open_vault(settings.vault_keys, place), place)
 
 
 def _require_key(settings: Settings, made: Manifest, found: dict[str, str]) -> None:

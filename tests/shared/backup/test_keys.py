@@ -1,6 +1,7 @@
-"""Which keys a restore needs, and which it leaves in place."""
+"""Which keys a backup and a restore need, and which a restore leaves in place."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from pydantic import SecretStr
 from shared.backup import manifest, store
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import LocalInstallation
-from shared.crypto import new_secret_key
+from shared.crypto import Vault, new_secret_key
+from shared.db.database import Database
 from shared.errors import Conflict, Invalid
+from shared.models import Sandbox, Secret
 from shared.settings import Settings
-from tests.factories import SECRET_KEY
+from tests.factories import SECRET_KEY, Person
 
 PASSPHRASE = "correct horse battery"
 
@@ -99,3 +102,28 @@ def with_keys(settings: Settings, *secret_keys: str) -> Settings:
     return Settings(
         var_dir=settings.var_dir, database_url=settings.database, secret_keys=SecretStr(",".join(secret_keys))
     )
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_backup_with_other_keys_than_those_of_the_database_is_refused(
+    passphrase: str | None, settings: Settings, tmp_path: Path
+) -> None:
+    """The command may run with another `secret.key` than the service, and no restore could read the secrets."""
+    other = new_secret_key()
+    with pytest.raises(Conflict, match="does not decrypt the secret that was stored last") as refusal:
+        store.back_up(with_keys(settings, other), tmp_path / "backup", passphrase)
+    assert other not in str(refusal.value)
+    assert not (tmp_path / "backup" / manifest.NAME).exists()
+    store.back_up(with_keys(settings, other, SECRET_KEY), tmp_path / "second", passphrase)
+
+
+def test_backup_is_made_if_an_older_secret_needs_a_key_that_was_lost(
+    settings: Settings, database: Database, user: Person, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    lost = Vault([new_secret_key()])
+    with database.transaction() as session:
+        row = Secret(user_id=user.id, name="OLD", ciphertext=lost.encrypt("v"))
+        row.updated_at = sandbox.created_at - timedelta(days=1)
+        session.add(row)
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
