@@ -1,4 +1,4 @@
-"""PostgreSQL: dump and load with its own `pg_dump` and `pg_restore`, of the server's version or a newer one."""
+"""PostgreSQL: dump and load with its own `pg_dump` and `pg_restore`, of a version that fits the server's."""
 
 import os
 import re
@@ -15,6 +15,8 @@ from shared.errors import Invalid
 FILE = "store.dump"
 # Where Debian installs the programs of each version.
 VERSIONS = Path("/usr/lib/postgresql")
+# The first version whose programs set `transaction_timeout`: an older server restores none of their dumps.
+NEW_TIMEOUT = 17
 # What the role of another server may not write: owners, rights, and the comments of extensions that an administrator
 # has created.
 WITHOUT_RIGHTS = ("--no-owner", "--no-acl", "--no-comments")
@@ -24,7 +26,7 @@ def dump(database_url: str, path: Path) -> None:
     """Write the database as of one moment, in PostgreSQL's custom format. It blocks no writer.
 
     Raises:
-        Invalid: there is no `pg_dump` of the server's version, or it failed.
+        Invalid: there is no `pg_dump` that fits the server, or it failed.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     without_mark = f"--exclude-table={unfinished_restore.TABLE}"
@@ -35,7 +37,7 @@ def load(path: Path, database_url: str, digest: str) -> None:
     """Mark an empty database as unfinished, and restore a dump into it in one transaction.
 
     Raises:
-        Invalid: there is no `pg_restore` of the server's version, or it failed.
+        Invalid: there is no `pg_restore` that fits the server, or it failed.
     """
     unfinished_restore.mark(database_url, digest)
     _run(database_url, "pg_restore", "--single-transaction", "--exit-on-error", *WITHOUT_RIGHTS, str(path))
@@ -64,13 +66,20 @@ def _server_version(database_url: str) -> int:
 
 
 def _find(name: str, server: int) -> Path:
-    found = {version: path for path in _candidates(name) if (version := _version(path)) >= server}
+    found = {version: path for path in _candidates(name) if _fits(version := _version(path), server)}
     if not found:
+        newer = "or newer" if server >= NEW_TIMEOUT else f"or newer, but older than {NEW_TIMEOUT},"
         raise Invalid(
-            f"{name} {server} or newer is missing: install postgresql-client-{server}, or run {name} where it is, as "
+            f"{name} {server} {newer} is missing: install postgresql-client-{server}, or run {name} where it is, as "
             "docs/operate/backup.md says"
         )
-    return found[min(found)]
+    # The oldest one dumps and the newest one restores: a program can't read the dumps of a newer one.
+    return found[min(found) if name == "pg_dump" else max(found)]
+
+
+def _fits(program: int, server: int) -> bool:
+    """Whether a program of that version can read the server, and the server can restore what the program writes."""
+    return program >= server and (program < NEW_TIMEOUT or server >= NEW_TIMEOUT)
 
 
 def _candidates(name: str) -> list[Path]:

@@ -1,6 +1,8 @@
 """The calls of PostgreSQL's programs."""
 
 import subprocess
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from sqlalchemy import make_url
 from shared.backup import postgresql, store
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import LocalInstallation
+from shared.errors import Invalid
 from shared.settings import Settings
 from tests.services.postgres import Postgres
 
@@ -55,3 +58,29 @@ def test_restore_needs_no_rights_over_extensions_that_are_there(
         with postgres_server.connect(str(url.database)) as administrator:
             administrator.execute("DROP OWNED BY operator CASCADE")
             administrator.execute("DROP ROLE operator")
+
+
+@pytest.mark.parametrize(
+    ("server", "installed", "used"),
+    [(16, [17, 18], []), (15, [14, 15, 16, 17], [15, 16]), (17, [16, 17, 18], [17, 18]), (17, [16], [])],
+)
+def test_programs_are_those_whose_dumps_the_server_can_restore(
+    server: int, installed: list[int], used: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those of PostgreSQL 17 and newer set `transaction_timeout`, which is an error on servers before 17."""
+    called: list[int] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        called.append(int(command[0]))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(postgresql, "_server_version", lambda _url: server)
+    monkeypatch.setattr(postgresql, "_candidates", lambda _name: [Path(str(version)) for version in installed])
+    monkeypatch.setattr(postgresql, "_version", lambda program: int(program.name))
+    monkeypatch.setattr("shared.db.unfinished_restore.mark", lambda *_: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    url = "postgresql+psycopg://u@store.test/d"
+    for act in (partial(postgresql.dump, url, tmp_path / "store.dump"), partial(postgresql.load, tmp_path, url, "")):
+        with nullcontext() if used else pytest.raises(Invalid, match=f"install postgresql-client-{server}"):
+            act()
+    assert called == used
