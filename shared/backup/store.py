@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import inspect, make_url
+from sqlalchemy import delete, inspect, make_url
 from sqlmodel import Session, col, select
 
 from shared.backup import former_files, keys, manifest, postgresql, sqlite, stored_secrets
@@ -11,7 +11,7 @@ from shared.backup.manifest import Manifest
 from shared.clock import now
 from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
-from shared.models import Sandbox
+from shared.models import Sandbox, StaleContainer, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.settings import Settings
 from shared.states import Desired
@@ -94,6 +94,15 @@ def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
     """
     for sandbox_id in sandbox_ids:
         deadlines.record_activity(session, sandbox_id)
+
+
+def forget_removals(session: Session) -> None:
+    """Forget which containers were to be removed: since the backup, they may have been used.
+
+    Workers find the containers again. They pause and keep them (decision 47), unless their sandbox is deleted.
+    """
+    for table in (StaleContainer, UnknownContainer):
+        session.execute(delete(table))
 
 
 def _is_unfinished(settings: Settings, made: Manifest) -> bool:

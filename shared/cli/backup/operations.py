@@ -35,6 +35,7 @@ class BackupOperations(LocalInstallation):
             with self.writing() as session:
                 store.restart_deadlines(session, ids[start : start + BATCH])
         with self.writing() as session:
+            store.forget_removals(session)
             change_feed.skip_numbers(session)
             unfinished_restore.clear(session)
         return made, len(ids)

@@ -1,0 +1,43 @@
+"""What a restored database says about containers to be removed: since the backup, they may have been used."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from shared.backup import store
+from shared.cli.backup.operations import BackupOperations
+from shared.cli.local.installation import LocalInstallation
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import Sandbox, StaleContainer, UnknownContainer
+from shared.nodes import registry
+from shared.sandboxes import quarantine
+from shared.settings import Settings
+from tests.factories import NODE_ID, make_node
+
+PASSPHRASE = "correct horse battery"
+
+
+def test_container_of_a_sandbox_that_has_moved_back_is_not_removed(
+    settings: Settings, database: Database, sandbox: Sandbox, clean: Settings, tmp_path: Path
+) -> None:
+    """Its present files would be lost as soon as the worker starts. Without the record, it is paused and kept."""
+    former = make_node(database, "former").id
+    with database.transaction() as session:
+        session.add(StaleContainer(sandbox_id=sandbox.id, node_id=former))
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with LocalInstallation(clean).reading() as session:
+        assert registry.stale_containers(session, former) == set()
+
+
+def test_quarantine_starts_again(
+    settings: Settings, database: Database, sandbox: Sandbox, clean: Settings, tmp_path: Path
+) -> None:
+    long_ago = now() - timedelta(days=2)
+    with database.transaction() as session:
+        for name, approved_at in ((f"aw-{sandbox.id}", None), ("aw-approved", long_ago)):
+            session.add(UnknownContainer(node_id=NODE_ID, name=name, first_seen_at=long_ago, approved_at=approved_at))
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with LocalInstallation(clean).reading() as session:
+        assert quarantine.find(session) == []
