@@ -13,7 +13,7 @@ from api.server.limits import ConnectionLimits, fit_connections
 from api.server.sockets import BACKLOG, get_sockets
 from shared import descriptors
 from shared.db import unfinished_restore
-from shared.db.database_clock import begin_following
+from shared.db.database_clock import start_clock_sync
 from shared.errors import Conflict
 from shared.observability.correlation import configure_traces
 from shared.observability.logs import configure_logs
@@ -38,7 +38,7 @@ def main() -> None:
         unfinished_restore.require_finished(context.database)
     except Conflict as error:
         raise SystemExit(f"web: {error}") from None
-    begin_following(context.database)  # before the first request, which may write times
+    start_clock_sync(context.database)  # before the first request, which may write times
     max_connections = fit_connections(settings.max_connections, descriptors.raise_limit())
     config = uvicorn.Config(
         create_app(context),

@@ -65,7 +65,7 @@ def follow(database_time: datetime, asked_at: float, answered_at: float) -> None
         _reading = reading
 
 
-def follow_nothing() -> None:
+def discard_reading() -> None:
     """Discard the reading: `now` uses this machine's clock."""
     global _reading  # noqa: PLW0603 - a process has one time
     _reading = None

@@ -50,13 +50,13 @@ class Vault:
         try:
             return self._fernet.decrypt(token.encode()).decode()
         except InvalidToken:
-            is_missing = _is_whole(token)
+            is_missing = _is_well_formed(token)
             self._missed_at = monotonic() if is_missing else self._missed_at
             raise (MissingKey if is_missing else ValueError)(
                 "cannot decrypt a stored secret: AW_SECRET_KEYS must include the key that encrypted it"
             ) from None
 
-    def find_trouble(self) -> str | None:
+    def find_problem(self) -> str | None:
         """Return which key was missing within the last minute; None: none was."""
         is_recent = monotonic() < self._missed_at + RECENT_SECONDS
         return "its worker's AW_SECRET_KEYS lack the key of a stored secret" if is_recent else None
@@ -93,7 +93,7 @@ def new_api_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
-def _is_whole(token: str) -> bool:
+def _is_well_formed(token: str) -> bool:
     """Whether a token has the version and the length of a Fernet token, which damaged tokens rarely have."""
     try:
         content = base64.urlsafe_b64decode(token)

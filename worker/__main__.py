@@ -22,7 +22,7 @@ from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
 from shared.db import unfinished_restore
 from shared.db.database import Database
-from shared.db.database_clock import follow_database, keep_following
+from shared.db.database_clock import keep_clock_synced, sync_clock
 from shared.db.waiting import await_schema
 from shared.errors import Conflict, Unavailable
 from shared.nodes import registry as node_registry
@@ -101,7 +101,7 @@ def main() -> None:
     except EngineRefused as error:
         raise SystemExit(f"worker: {error} {more('a-worker-exits-because-of-a-runtime')}") from None
     monitor, door = open_monitor(context), DoorCheck(context.http, settings.door_url)
-    context.impairment_checks.extend([door.find_trouble, monitor.find_cut_off, partial(find_unreaped, context)])
+    context.impairment_checks.extend([door.find_problem, monitor.find_cut_off, partial(find_unreaped, context)])
     periodic_tasks = make_periodic_tasks(context, monitor, door)
     for task in periodic_tasks:
         task.start()
@@ -177,7 +177,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         pulls=SharedCalls(),
         network=network,
         node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
-        impairment_checks=[lambda: network.impairment, vault.find_trouble],
+        impairment_checks=[lambda: network.impairment, vault.find_problem],
     )
 
 
@@ -260,8 +260,8 @@ def await_right_clock(context: WorkerContext) -> None:
     Raises:
         Conflict: raised by `send_heartbeat`.
     """
-    follow_database(context.database)
-    keep_following(context.database)
+    sync_clock(context.database)
+    keep_clock_synced(context.database)
     while clock.is_wrong():
         send_heartbeat(context)  # reports the wrong clock
         time.sleep(context.settings.heartbeat_seconds)
@@ -271,7 +271,7 @@ def send_heartbeat_or_exit(context: WorkerContext, detector: NodeFailureDetector
     """Send a heartbeat, and end the process if the engine was replaced: this worker's rows describe the old one."""
     try:
         send_heartbeat(context)
-        detector.note_stored()
+        detector.record_stored()
     except Conflict as error:
         log.critical("engine_mismatch", node=context.settings.node, why=str(error))
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Worker context: the objects that all jobs of a worker process share.
 
 Two of them are for long work: `LongRuns` lets a run outlast its job, so that the job's thread is free again, and `Lane`
-limits runs to a number of slots ("places"). A job that gets no place occupies no thread: it is enqueued again.
+limits the number of concurrent runs ("slots"). A job without a slot occupies no thread: it is enqueued again.
 """
 
 import threading
@@ -42,7 +42,7 @@ JOB_SECONDS = 0.5
 MAX_IN_SANDBOX = 4
 # Max concurrent readings of logs for requests.
 MAX_READINGS = 8
-# Max waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
+# Max waiting jobs of one owner that are enqueued as soon as a slot is free. The sweep enqueues the others.
 MAX_REMEMBERED = 100
 # Min delay in seconds before a waiting job is enqueued again; the delay grows with the number of waiting jobs.
 BUSY_SECONDS = 2.0
@@ -100,23 +100,23 @@ class LaneJob(NamedTuple):
 
 
 class Lane:
-    """Places for long jobs: those that always take long, and those that an agent server can delay.
+    """Slots for long jobs: those that always take long, and those that an agent server can delay.
 
-    An owner gets a place while they have none, or fewer than are free. One owner thus occupies at most half of the
-    places, and an owner without a place gets one, however many other owners there are.
+    An owner gets a slot while they have none, or fewer than are free. One owner thus occupies at most half of the
+    slots, and an owner without a slot gets one, however many other owners there are.
     """
 
-    def __init__(self, places: int, *, in_sandbox: int = MAX_IN_SANDBOX) -> None:
-        self._free, self._max_in_sandbox = places, in_sandbox
+    def __init__(self, slots: int, *, in_sandbox: int = MAX_IN_SANDBOX) -> None:
+        self._free, self._max_in_sandbox = slots, in_sandbox
         self._of_owner = Counter[str]()
         self._in_sandbox = Counter[tuple[str, str]]()
         self._waiting: dict[str, dict[Job, LaneJob]] = {}
         self._lock = threading.Lock()
 
     def enter(self, work: LaneJob) -> bool:
-        """Take a place. False: no place is free for this owner or this sandbox, and the job is remembered."""
+        """Take a slot. False: no slot is free for this owner or this sandbox, and the job is remembered."""
         with self._lock:
-            if not self._has_place(work):
+            if not self._has_slot(work):
                 self._remember(work)
                 return False
             self._count(work, 1)
@@ -124,7 +124,7 @@ class Lane:
             return True
 
     def leave(self, work: LaneJob) -> LaneJob | None:
-        """Free the place. Returns a waiting job that may take it, from the first owner in the queue with such a job."""
+        """Free the slot. Returns a waiting job that may take it, from the first owner in the queue with such a job."""
         with self._lock:
             self._count(work, -1)
             for owner_id, jobs in self._waiting.items():
@@ -137,12 +137,12 @@ class Lane:
 
     @property
     def retry_seconds(self) -> float:
-        """Delay before a job without a place retries. It grows with the number of waiting jobs."""
+        """Delay before a job without a slot retries. It grows with the number of waiting jobs."""
         with self._lock:
             waiting = sum(map(len, self._waiting.values()))
         return min(MAX_SECONDS, max(BUSY_SECONDS, waiting / RETRIES_A_SECOND))
 
-    def _has_place(self, work: LaneJob) -> bool:
+    def _has_slot(self, work: LaneJob) -> bool:
         return self._has_share(work.owner_id) and self._in_sandbox[_key(work)] < self._max_in_sandbox
 
     def _has_share(self, owner_id: str) -> bool:
@@ -150,7 +150,7 @@ class Lane:
         return held == 0 or held < self._free
 
     def _find(self, jobs: dict[Job, LaneJob]) -> LaneJob | None:
-        return next((work for work in jobs.values() if self._has_place(work)), None)
+        return next((work for work in jobs.values() if self._has_slot(work)), None)
 
     def _count(self, work: LaneJob, number: int) -> None:
         self._free -= number
@@ -199,13 +199,13 @@ class WorkerContext:
     installation: str
     # Runs leased rows. A run may outlast its job.
     runs: LongRuns
-    # Places for runs on conversations and start tasks, which call agent servers.
+    # Slots for runs on conversations and start tasks, which call agent servers.
     agents: Lane
-    # Places for sandboxes that boot.
+    # Slots for sandboxes that boot.
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
-    # Places for readings of logs: their engine may hang, and other jobs need threads, too.
+    # Slots for readings of logs: their engine may hang, and other jobs need threads, too.
     logs: Lane = field(default_factory=lambda: Lane(MAX_READINGS, in_sandbox=1))
     # Set once the engine has responded and proved to be this node's. Until then nothing acts on the node's sandboxes.
     engine_checked: threading.Event = field(default_factory=threading.Event)

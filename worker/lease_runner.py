@@ -76,11 +76,11 @@ def run_leased(
 
 
 @contextmanager
-def taking_place(context: WorkerContext, lane: Lane, work: LaneJob) -> Iterator[None]:
-    """Occupy a place of the lane for the length of the block.
+def taking_slot(context: WorkerContext, lane: Lane, work: LaneJob) -> Iterator[None]:
+    """Occupy a slot of the lane for the length of the block.
 
     Raises:
-        Retry: no place is free. No thread waits for a place, and no attempt is counted.
+        Retry: no slot is free. No thread waits for a slot, and no attempt is counted.
     """
     if not lane.enter(work):
         raise Retry("too many jobs of this kind run", seconds=lane.retry_seconds, counts=False)
@@ -98,7 +98,7 @@ def backoff(attempt: int) -> float:
 
 
 def _publish(context: WorkerContext, waiting: LaneJob) -> None:
-    """Enqueue a job that waited for a place, under the id of its own request, and outside of any trace."""
+    """Enqueue a job that waited for a slot, under the id of its own request, and outside of any trace."""
     alone = Context()
     alone.run(request_id.set, waiting.request_id)
     alone.run(context.publisher.publish, waiting.job)

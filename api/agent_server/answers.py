@@ -5,7 +5,7 @@ from typing import Any
 from api.errors.upstream import UpstreamRejected
 from api.json_text import TooCostly, check_size, in_thread_if_large
 from shared.agent_server.errors import ResponseTooLarge, WrongServer
-from shared.agent_server.responses import Answer, Shape, read_shape
+from shared.agent_server.responses import AgentServerResponse, Shape, read_shape
 from shared.json_documents import check_texts
 
 # The approximate limit of `read_shape`, for which each comma in a file's text counts as a value; `check_size` counts
@@ -15,7 +15,7 @@ MAX_VALUES = 1_000_000
 CLIENT_ERRORS = (400, 404, 409, 413, 422, 429)
 
 
-def check_refusal(answer: Answer) -> None:
+def check_refusal(answer: AgentServerResponse) -> None:
     """Pass an agent server's error on to the client whose values the request contains.
 
     Raises:
@@ -27,7 +27,7 @@ def check_refusal(answer: Answer) -> None:
         raise UpstreamRejected(status, answer.detail or f"the agent server answered {answer.status}")
 
 
-async def read(answer: Answer, shape: type[Shape]) -> tuple[Shape, Any]:
+async def read(answer: AgentServerResponse, shape: type[Shape]) -> tuple[Shape, Any]:
     """Return the parsed shape of a success, and the whole document, which can be sent as JSON in a response.
 
     Raises:

@@ -15,7 +15,7 @@ from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server.door import DoorAccess
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
 from shared.agent_server.limits import CONNECT_SECONDS, MAX_DOWNLOAD_BYTES
-from shared.agent_server.responses import Answer, ResponseReader
+from shared.agent_server.responses import AgentServerResponse, ResponseReader
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async
 from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
@@ -44,7 +44,7 @@ class AgentServers:
             **client_options(drop_location_async),
         )
 
-    async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> Answer:
+    async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> AgentServerResponse:
         """Send a request to a sandbox's agent server; return the response of any status.
 
         Args:
@@ -63,7 +63,7 @@ class AgentServers:
 
     async def ask_at(
         self, origin: str, key: str, method: str, path: str, *, seconds: float | None = None, **content: Any
-    ) -> Answer:
+    ) -> AgentServerResponse:
         """Send a request to a running agent server at a known address; return the response of any status.
 
         The request is never retried, so its effect happens at most once.
@@ -92,7 +92,7 @@ class AgentServers:
         """Close all connections."""
         await self._client.aclose()
 
-    async def _exchange(self, method: str, url: str, key: str, content: dict[str, Any]) -> Answer:
+    async def _exchange(self, method: str, url: str, key: str, content: dict[str, Any]) -> AgentServerResponse:
         headers = {"X-Session-API-Key": key}
         async with self._client.stream(method, url, headers=headers, **content) as response:
             reader = ResponseReader(response, MAX_DOWNLOAD_BYTES)

@@ -12,12 +12,12 @@ from starlette.routing import Match
 
 from api.errors.limits import TooManyRequests
 from api.errors.upstream import (
-    Busy,
     GatewayTimeout,
     TemporarilyUnavailable,
-    TooSlow,
-    Unreached,
+    UpstreamRateLimited,
     UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
     WakeTimeout,
 )
 from shared.agent_server.errors import AgentServerError
@@ -59,12 +59,12 @@ STATUS: dict[type[WorkspaceError], int] = {
     QuotaExceeded: 429,
     TooManyRequests: 429,
     AgentServerError: 502,
-    Unreached: 502,
+    UpstreamUnreachable: 502,
     TemporarilyUnavailable: 503,
     Unavailable: 503,
     GatewayTimeout: 504,
     WakeTimeout: 504,
-    TooSlow: 504,
+    UpstreamTimeout: 504,
 }
 
 # The methods of this service's routes.
@@ -124,7 +124,7 @@ def _status_of(error: Exception) -> int | None:
 def _headers(error: Exception) -> dict[str, str] | None:
     if isinstance(error, TooManyRequests):
         return error.headers
-    if isinstance(error, QuotaExceeded | Busy):
+    if isinstance(error, QuotaExceeded | UpstreamRateLimited):
         return {"Retry-After": str(error.retry_seconds)}
     if isinstance(error, TemporarilyUnavailable) or (isinstance(error, UpstreamRejected) and error.status == 429):
         return RETRY

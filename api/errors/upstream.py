@@ -7,12 +7,12 @@ WorkspaceError
 ├── GatewayTimeout          the agent server responds, but what it waits for does not
 ├── WakeTimeout             the sandbox was not running in time
 ├── TemporarilyUnavailable  too many requests wait, the sandbox was paused meanwhile, or this process is shutting down
-├── Unreached               the git provider is unreachable, or its response is invalid
-├── TooSlow                 the git provider does not respond in time
+├── UpstreamUnreachable     the git provider is unreachable, or its response is invalid
+├── UpstreamTimeout         the git provider does not respond in time
 ├── Unavailable
-│   └── Busy                    the git provider's rate limit is reached
+│   └── UpstreamRateLimited     the git provider's rate limit is reached
 └── NotFound
-    └── NotThere                the git provider has no such resource
+    └── UpstreamNotFound        the git provider has no such resource
 """
 
 from shared.errors import NotFound, Unavailable, WorkspaceError
@@ -38,15 +38,15 @@ class TemporarilyUnavailable(WorkspaceError):
     """The request can't wait until its sandbox runs; a retry may succeed."""
 
 
-class Unreached(WorkspaceError):
+class UpstreamUnreachable(WorkspaceError):
     """The git provider is unreachable, or its response does not match its interface."""
 
 
-class TooSlow(WorkspaceError):
+class UpstreamTimeout(WorkspaceError):
     """The git provider did not respond in time."""
 
 
-class Busy(Unavailable):
+class UpstreamRateLimited(Unavailable):
     """The git provider's rate limit is reached; retry after `retry_seconds`."""
 
     def __init__(self, provider: str, retry_seconds: int) -> None:
@@ -54,7 +54,7 @@ class Busy(Unavailable):
         self.retry_seconds = retry_seconds
 
 
-class NotThere(NotFound):
+class UpstreamNotFound(NotFound):
     """The git provider has no such resource, or hides it from the stored token."""
 
     def __init__(self, provider: str) -> None:

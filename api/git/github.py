@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from api.errors.upstream import NotThere, Unreached
+from api.errors.upstream import UpstreamNotFound, UpstreamUnreachable
 from api.git.provider import Found, GitProvider, Window, drop_none, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
@@ -113,7 +113,7 @@ class GitHub(GitProvider):
         variables = {"owner": owner, "name": name, "query": query, "first": window.size, "after": window.cursor}
         data = await self._query(BRANCHES, variables)
         if data.get("repository") is None:
-            raise NotThere(self.name)
+            raise UpstreamNotFound(self.name)
         refs = _find(data, "repository", "refs")
         items = self.read(_find(refs, "nodes"), _reference)
         has_next = _find(refs, "pageInfo", "hasNextPage")
@@ -166,10 +166,10 @@ def _find(document: Any, *names: str) -> Any:
     """Return the value under a path of names.
 
     Raises:
-        Unreached: a name is missing.
+        UpstreamUnreachable: a name is missing.
     """
     for name in names:
         document = document.get(name) if isinstance(document, dict) else None
         if document is None:
-            raise Unreached("the response of github is incomplete")
+            raise UpstreamUnreachable("the response of github is incomplete")
     return document

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from api.errors.upstream import Busy, NotThere, TooSlow, Unreached
+from api.errors.upstream import UpstreamNotFound, UpstreamRateLimited, UpstreamTimeout, UpstreamUnreachable
 from api.git.guarded_transport import GuardedTransport
 from api.git.slots import CallerSlots
 from api.json_text import parse
@@ -53,28 +53,28 @@ class Reply:
 
         Raises:
             Forbidden: the provider does not accept the token, or the token has no permission for this.
-            NotThere: the provider has no such object.
+            UpstreamNotFound: the provider has no such object.
             Invalid: the provider does not accept the request.
-            Busy: the provider's rate limit is used up.
-            Unreached: the provider failed.
+            UpstreamRateLimited: the provider's rate limit is used up.
+            UpstreamUnreachable: the provider failed.
         """
         if _is_success(self.status):
             return self.document
         self._raise_client_error()
-        raise Unreached(f"{self.provider} responded with {self.status}")
+        raise UpstreamUnreachable(f"{self.provider} responded with {self.status}")
 
     def _raise_client_error(self) -> None:
         match self.status:
             case 401:
                 raise Forbidden(f"{self.provider} does not accept the stored token: store another one")
             case 429 | 403 if self._is_rate_limited:
-                raise Busy(self.provider, self._retry_seconds())
+                raise UpstreamRateLimited(self.provider, self._retry_seconds())
             case 403:
                 raise Forbidden(
                     f"{self.provider} does not allow this with the stored token: a permission may be missing"
                 )
             case 404:
-                raise NotThere(self.provider)
+                raise UpstreamNotFound(self.provider)
             case status if 400 <= status < 500:
                 raise Invalid(f"{self.provider} does not accept this request: it responded with {status}")
 
@@ -110,17 +110,17 @@ class GitClient:
 
         Raises:
             Forbidden: the host is not allowed.
-            TooSlow: the response takes too long.
-            Unreached: there is no response, or it is encoded, too large, in too many chunks or not JSON.
+            UpstreamTimeout: the response takes too long.
+            UpstreamUnreachable: there is no response, or it is encoded, too large, in too many chunks or not JSON.
         """
         try:
             async with asyncio.timeout(SECONDS), self._slots.of_caller():
                 return await self._exchange(provider, method, url, request)
         except (TimeoutError, httpx.TimeoutException):
-            raise TooSlow(f"{provider} did not respond in time") from None
+            raise UpstreamTimeout(f"{provider} did not respond in time") from None
         except HTTP_ERRORS:
             # The errors' texts may quote a header, and the token is in one.
-            raise Unreached(f"{provider} can't be reached at its stored host") from None
+            raise UpstreamUnreachable(f"{provider} can't be reached at its stored host") from None
 
     async def _exchange(self, provider: str, method: str, url: str, request: dict[str, Any]) -> Reply:
         async with self._client.stream(method, url, **request) as response:
@@ -142,16 +142,16 @@ async def _read(provider: str, response: httpx.Response) -> Any:
     content = bytearray()
     # A part of an encoded response, which may be encoded several times, could inflate to any size in one call.
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-        raise Unreached(f"the response of {provider} is encoded, contrary to the request")
+        raise UpstreamUnreachable(f"the response of {provider} is encoded, contrary to the request")
     chunks_left = FREE_CHUNKS
     async for chunk in response.aiter_bytes():
         content += chunk
         chunks_left -= 1
         if len(content) > MAX_BYTES:
-            raise Unreached(f"the response of {provider} is larger than {MAX_BYTES} bytes")
+            raise UpstreamUnreachable(f"the response of {provider} is larger than {MAX_BYTES} bytes")
         if chunks_left + len(content) // MIN_CHUNK_BYTES < 0:
-            raise Unreached(f"the response of {provider} has too many chunks")
+            raise UpstreamUnreachable(f"the response of {provider} has too many chunks")
     try:
         return await parse(bytes(content)) if _is_success(response.status_code) else None
     except (ValueError, RecursionError):
-        raise Unreached(f"the response of {provider} is not JSON") from None
+        raise UpstreamUnreachable(f"the response of {provider} is not JSON") from None

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from api.errors.upstream import Unreached
+from api.errors.upstream import UpstreamUnreachable
 from api.git.guarded_transport import check_address
 from api.git.http_client import GitClient, Reply
 from api.schemas.v1.git import Branch, Repository, SortOrder
@@ -146,7 +146,7 @@ class GitProvider(ABC):
         """Convert the items of a provider's list.
 
         Raises:
-            Unreached: the list does not have the provider's documented shape.
+            UpstreamUnreachable: the list does not have the provider's documented shape.
         """
         if not isinstance(items, list):
             raise self._unexpected_shape()
@@ -163,15 +163,15 @@ class GitProvider(ABC):
         """Return the document of a success, which must be an object.
 
         Raises:
-            Unreached: it is not an object.
+            UpstreamUnreachable: it is not an object.
         """
         document = reply.require_document()
         if not isinstance(document, dict):
             raise self._unexpected_shape()
         return document
 
-    def _unexpected_shape(self) -> Unreached:
-        return Unreached(f"the response of {self.name} has an unexpected shape")
+    def _unexpected_shape(self) -> UpstreamUnreachable:
+        return UpstreamUnreachable(f"the response of {self.name} has an unexpected shape")
 
     def task(self, kind: TaskType, repository: str, number: int, title: str) -> SuggestedTask | None:
         """Return a suggested task; None if the start of a conversation would refuse it."""

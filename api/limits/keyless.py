@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.errors.handlers import error_response
 from api.limits.addresses import client_address
 from api.limits.process import ProcessLimits
-from api.limits.rates import RateLimit, Standing
+from api.limits.rates import RateLimit, RateState
 from api.paths import SANDBOX_PATH_PREFIX
 
 # The routes below these prefixes check a key, and count wrong ones.
@@ -51,7 +51,7 @@ class KeylessLimits:
         return self._special.get((scope["method"], path.rstrip("/")), self._limits.keyless)
 
 
-def _adding_headers(standing: Standing, send: Send) -> Send:
+def _adding_headers(standing: RateState, send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message).update(standing.headers)

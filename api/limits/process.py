@@ -1,8 +1,8 @@
 """All limits of one process. Each process counts for itself."""
 
 from api.limits.bodies import BodyLimit
-from api.limits.held import HeldLimit
-from api.limits.held_bytes import HeldBytes
+from api.limits.buffers import BufferLimit
+from api.limits.concurrency import ConcurrencyLimit
 from api.limits.rates import RateLimit
 from shared.settings import Settings
 
@@ -29,13 +29,17 @@ class ProcessLimits:
             settings.max_webhook_bytes, of="this user's sandboxes", bodies=WEBHOOKS_OF_OWNER
         )
         self.user_bodies = BodyLimit(settings.max_body_bytes, of="this user", bodies=BODIES_OF_USER)
-        self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
-        self.downloads = HeldLimit("downloads", of_user=settings.user_downloads, of_process=settings.max_downloads)
-        self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
-        self.websocket_bytes = HeldBytes(WEBSOCKET_BYTES)
-        self.proxied = HeldLimit(
+        self.streams = ConcurrencyLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
+        self.downloads = ConcurrencyLimit(
+            "downloads", of_user=settings.user_downloads, of_process=settings.max_downloads
+        )
+        self.websockets = ConcurrencyLimit(
+            "websockets", of_user=settings.user_websockets, of_process=settings.max_websockets
+        )
+        self.websocket_bytes = BufferLimit(WEBSOCKET_BYTES)
+        self.proxied = ConcurrencyLimit(
             "requests to sandboxes", of_user=settings.user_proxied, of_process=settings.max_proxied
         )
-        self.waiting = HeldLimit(
+        self.waiting = ConcurrencyLimit(
             "requests that wait for sandboxes", of_user=settings.user_waiting, of_process=settings.wake_max_waiting
         )

@@ -20,7 +20,7 @@ MAX_KEYS = 20_000
 
 
 @dataclass(frozen=True)
-class Standing:
+class RateState:
     """What a key may still send, in the fields of the IETF draft `ratelimit-headers`."""
 
     name: str
@@ -49,7 +49,7 @@ class RateLimit:
         self.name, self._limit, self._of, self._clock = name, limit, of, clock
         self._even_at: LRUCache[str, float] = LRUCache(MAX_KEYS)
 
-    def take(self, key: str) -> Standing | None:
+    def take(self, key: str) -> RateState | None:
         """Count a request, unless it exceeds the limit; return the state of its key, or None without a limit."""
         if not self._limit:
             return None
@@ -75,6 +75,6 @@ class RateLimit:
         """Say why a request is rejected."""
         return f"more than {self._limit} {self.name} requests of {self._of} in a minute; retry after Retry-After"
 
-    def _standing(self, taken_seconds: float, retry_seconds: int = 0) -> Standing:
+    def _standing(self, taken_seconds: float, retry_seconds: int = 0) -> RateState:
         remaining = math.floor((WINDOW_SECONDS - taken_seconds) * self._limit / WINDOW_SECONDS + 1e-6)
-        return Standing(self.name, self._limit, remaining, math.ceil(taken_seconds), retry_seconds)
+        return RateState(self.name, self._limit, remaining, math.ceil(taken_seconds), retry_seconds)

@@ -45,14 +45,14 @@ HEADERS = (COMPLETED, FORMER, APPLIED)
 SECONDS = re.compile("[0-9]{1,9}")
 INVALID = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
 
-Answer = TypeVar("Answer")
+ResponseT = TypeVar("ResponseT")
 
 
 @dataclass(frozen=True)
-class Accepted(Generic[Answer]):
+class Accepted(Generic[ResponseT]):
     """A committed command: its response as of the commit, the row to await and the jobs to enqueue."""
 
-    answer: Answer
+    answer: ResponseT
     row: AwaitedRow
     jobs: tuple[Job, ...] = ()
     # Sandboxes that the command paused to make room. The row does not record them.
@@ -86,7 +86,7 @@ class Wait:
         self._response.headers.update({COMPLETED: completed, FORMER: completed})
         return True
 
-    def add_headers(self, answer: Answer) -> Answer:
+    def add_headers(self, answer: ResponseT) -> ResponseT:
         """Copy this wait's headers to an answer that is a `Response` already: FastAPI leaves those as they are."""
         if isinstance(answer, Response):
             headers = self._response.headers

@@ -24,7 +24,7 @@ from api.agent_server.answers import read
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server import paths
 from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
-from shared.agent_server.responses import Answer, EventPage
+from shared.agent_server.responses import AgentServerResponse, EventPage
 from shared.errors import WorkspaceError
 
 # The state comes within milliseconds, or when the action is over.
@@ -40,7 +40,7 @@ REPLAY_SECONDS = 30.0
 MAX_TIMESTAMP = 64
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
-Ask = Callable[[str, dict[str, Any], float], Awaitable[Answer]]
+Ask = Callable[[str, dict[str, Any], float], Awaitable[AgentServerResponse]]
 
 
 class Resend(NamedTuple):

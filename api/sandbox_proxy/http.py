@@ -15,7 +15,7 @@ from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
 from api.sandbox_proxy.activity import ActivityRecorder
-from api.sandbox_proxy.pace import Pace, Paces
+from api.sandbox_proxy.chunk_rates import ChunkRate, ChunkRates
 from api.sandbox_proxy.request import ProxyRequest
 from api.sandbox_proxy.wake import Waker
 from shared.agent_server.door import split_url
@@ -42,7 +42,7 @@ class HttpProxy:
     def __init__(self, context: Context, access: AccessCheck, waker: Waker, activity: ActivityRecorder) -> None:
         self._vault, self._limit = context.vault, context.limits.proxied
         self._access, self._waker, self._activity = access, waker, activity
-        self._paces = Paces()
+        self._chunk_rates = ChunkRates()
         # Only the transport: an httpx client would send one sandbox's cookies to the next.
         self._transport = AgentServerTransport(context.door)
 
@@ -69,8 +69,8 @@ class HttpProxy:
             try:
                 if response.status_code > MAX_STATUS:
                     raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
-                pace = self._paces.find(sandbox.id)
-                await self._while_allowed(proxied, _pass_on(proxied, response, origin, send, pace))
+                rate = self._chunk_rates.find(sandbox.id)
+                await self._while_allowed(proxied, _pass_on(proxied, response, origin, send, rate))
             except httpx.TransportError as error:
                 # The response has begun: the proxy can only end it early.
                 log.warning("response_interrupted", sandbox=sandbox.id, error=type(error).__name__)
@@ -176,12 +176,12 @@ class RequestBody:
             pass
 
 
-async def _pass_on(proxied: ProxyRequest, response: httpx.Response, origin: str, send: Send, pace: Pace) -> None:
+async def _pass_on(proxied: ProxyRequest, response: httpx.Response, origin: str, send: Send, rate: ChunkRate) -> None:
     passed = headers.for_client(proxied, response.headers.raw, origin.encode())
     await send({"type": "http.response.start", "status": response.status_code, "headers": passed})
     stream = response.stream
     assert isinstance(stream, AsyncIterable)  # noqa: S101 - an async transport returns no other
     async for chunk in stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await pace.keep(chunk)
+        await rate.limit(chunk)
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -19,13 +19,13 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from api.errors.upstream import TemporarilyUnavailable
 from api.limits.addresses import group
-from api.limits.held_bytes import Share
+from api.limits.buffers import Share
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck, find_url
 from api.sandbox_proxy.activity import ActivityRecorder
+from api.sandbox_proxy.chunk_rates import ChunkRate, ChunkRates
 from api.sandbox_proxy.event_replay import frames, read_resend
-from api.sandbox_proxy.pace import Pace, Paces
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
 from api.sandbox_proxy.server_connection import MAX_QUEUE, CountedConnection, SandboxConnect
 from api.sandbox_proxy.throttle import Throttle
@@ -34,7 +34,7 @@ from api.server.connections import MAX_AUTH_BYTES
 from api.server.counted_websockets import Buffers
 from api.server.websockets import KeyLimits
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
-from shared.agent_server.responses import Answer
+from shared.agent_server.responses import AgentServerResponse
 from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
@@ -94,7 +94,7 @@ class WebSocketProxy:
         self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
         self._limit, self._bytes = context.limits.websockets, context.limits.websocket_bytes
-        self._paces = Paces()
+        self._chunk_rates = ChunkRates()
         # By address.
         self._awaiting_key = Counter[str]()
 
@@ -153,8 +153,8 @@ class WebSocketProxy:
         sandbox = await self._ensure_running(proxied)
         async with self._connected(proxied, sandbox, client.share) as server:
             upwards = asyncio.create_task(self._pass_up(proxied, client, server))
-            frames_down, pace = self._frames(proxied, sandbox, server), self._paces.find(sandbox.id)
-            downwards = asyncio.create_task(_pass_down(frames_down, server, client, pace))
+            frames_down, rate = self._frames(proxied, sandbox, server), self._chunk_rates.find(sandbox.id)
+            downwards = asyncio.create_task(_pass_down(frames_down, server, client, rate))
             checks = asyncio.create_task(self._access.recheck(proxied))
             try:
                 await asyncio.wait({upwards, downwards, checks}, return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +181,7 @@ class WebSocketProxy:
         if resend is None:
             return server
 
-        async def ask(path: str, params: dict[str, Any], seconds: float) -> Answer:
+        async def ask(path: str, params: dict[str, Any], seconds: float) -> AgentServerResponse:
             key = self._key(proxied, sandbox)
             return await self._agent_servers.ask_at(origin, key, "GET", path, params=params, seconds=seconds)
 
@@ -251,7 +251,7 @@ class WebSocketProxy:
 
 
 async def _pass_down(
-    frames: AsyncIterable[str | bytes], server: CountedConnection, client: Client, pace: Pace
+    frames: AsyncIterable[str | bytes], server: CountedConnection, client: Client, rate: ChunkRate
 ) -> Close:
     try:
         async for frame in frames:
@@ -260,7 +260,7 @@ async def _pass_down(
                 await client.send({"type": "websocket.send", kind: frame})
                 # The frame stays in the connection's buffer until the client has read it.
                 await client.buffers.drained()
-            await pace.keep(frame)
+            await rate.limit(frame)
     except ConnectionClosed:
         pass
     return _closed(server)

@@ -71,7 +71,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         # Whether messages wait for the check of the key.
         self._is_held = False
         self._frames = self._tiny_frames = self._tiny_fragments = 0
-        # When the tiny frames so far would have come at an even pace, by the event loop's clock.
+        # When the tiny frames so far would have come at an even rate, by the event loop's clock.
         self._even_at = 0.0
         self.conn.max_message_size = MAX_AUTH_BYTES
         self._receive_frame = self.conn.recv_frame

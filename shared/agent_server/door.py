@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from shared.agent_server.responses import trust_nothing
+from shared.agent_server.responses import no_trust_context
 from shared.crypto import Vault
 
 # The purpose for which the token is derived from a secret key.
@@ -46,7 +46,7 @@ class DoorAccess:
         Raises:
             OSError: its file can't be read.
         """
-        return create_default_context(cafile=self.authority) if self.authority else trust_nothing()
+        return create_default_context(cafile=self.authority) if self.authority else no_trust_context()
 
 
 def open_access(vault: Vault, authority: str = "") -> DoorAccess:

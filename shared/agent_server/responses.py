@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
-class Answer(NamedTuple):
+class AgentServerResponse(NamedTuple):
     """Status and content of a response. An error response has at most `limits.MAX_ERROR_BYTES` of its content."""
 
     status: int
@@ -104,13 +104,13 @@ class ResponseReader:
         return True
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> AgentServerResponse:
         """The response as far as it was read."""
-        return Answer(self._response.status_code, bytes(self._content))
+        return AgentServerResponse(self._response.status_code, bytes(self._content))
 
 
 @cache  # creating one takes 0.4 ms
-def trust_nothing() -> SSLContext:
+def no_trust_context() -> SSLContext:
     """Return a context that trusts no certificate, and reads none from disk: agent servers have no TLS."""
     return SSLContext(PROTOCOL_TLS_CLIENT)
 

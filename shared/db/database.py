@@ -17,7 +17,7 @@ from shared.changes.recorder import Change
 from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.observability import failpoints, metrics
 from shared.sql.statements import Rows, prepare
-from shared.sql.write_slots import PLACES, WriteSlots
+from shared.sql.write_slots import PLACEMENTS, WriteSlots
 
 # The API and the workers import the following names from here, and nothing from SQLAlchemy: SQL is written in `shared`.
 __all__ = ["UNAVAILABLE", "Database", "Publish", "Session", "StoreConflict", "StoreError", "StoreTimeout"]
@@ -97,13 +97,13 @@ class Database:
         self._slots = None if url.startswith("sqlite") else WriteSlots(pool_size - kept_for_reading)
 
     @contextmanager
-    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
+    def transaction(self, *, may_place: bool = False) -> Iterator[Session]:
         """A session that commits at the end of the block, or rolls back on an error.
 
         Args:
             needs_place: the transaction may lock specs and nodes, as all placements do.
         """
-        with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
+        with self._slot(PLACEMENTS if may_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
                 changed = change_recorder.write_recorded(session)

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 PAUSE_SECONDS = 10.0
 
 
-def follow_database(database: Database) -> None:
+def sync_clock(database: Database) -> None:
     """Read the database's clock and use it as the time of this process.
 
     Raises:
@@ -31,16 +31,16 @@ def follow_database(database: Database) -> None:
         clock.follow(time, asked_at, clock.read_ticks())
 
 
-def begin_following(database: Database) -> threading.Event:
-    """Read the clock once, then as `keep_following` does. If the database is unavailable, log that and retry later."""
+def start_clock_sync(database: Database) -> threading.Event:
+    """Read the clock once, then as `keep_clock_synced` does. Log an unavailable database, and retry later."""
     try:
-        follow_database(database)
+        sync_clock(database)
     except SQLAlchemyError as error:
         log.warning("clock_not_read", error=type(error).__name__)
-    return keep_following(database)
+    return keep_clock_synced(database)
 
 
-def keep_following(database: Database) -> threading.Event:
+def keep_clock_synced(database: Database) -> threading.Event:
     """Read the clock periodically in a thread, until the returned event is set. Log a wrong machine clock."""
     ended = threading.Event()
     threading.Thread(target=_keep_following, args=[database, ended], name="clock", daemon=True).start()
@@ -50,7 +50,7 @@ def keep_following(database: Database) -> threading.Event:
 def _keep_following(database: Database, ended: threading.Event) -> None:
     while not ended.is_set():
         try:
-            follow_database(database)
+            sync_clock(database)
         except Exception as error:
             # An unavailable database is one log line; a bug in this service is logged with its traceback.
             trace = not isinstance(error, SQLAlchemyError)

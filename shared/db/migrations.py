@@ -68,7 +68,7 @@ def migrate(database_url: str) -> None:
             log.warning("schema_is_newer_than_this_version", revision=schema.found)
             return
         if schema.found is not None:
-            _take_tables(connection)
+            _lock_tables(connection)
         command.upgrade(configuration(connection), "head")
         after = revision(connection)
     log.info("schema_migrated", before=schema.found, revision=after)
@@ -138,7 +138,7 @@ def read_schema(connection: Connection) -> Schema:
     return Schema(revision(connection), newest())
 
 
-def _take_tables(connection: Connection) -> None:
+def _lock_tables(connection: Connection) -> None:
     """Lock every table before the first change, so that no request to a running service fails because of a deadlock.
 
     PostgreSQL resolves a deadlock after 1 s by aborting either side. A lock timeout below that aborts the migration's

@@ -58,7 +58,7 @@ class ResponseTimeout(psycopg.OperationalError):
 SILENT = (ConnectionTimeout, ResponseTimeout)
 
 
-class PunctualConnection(psycopg.Connection[Any]):
+class TimeoutConnection(psycopg.Connection[Any]):
     """A connection that closes if a response takes longer than `answer_seconds`."""
 
     answer_seconds = 10.0
@@ -78,7 +78,7 @@ class PunctualConnection(psycopg.Connection[Any]):
             raise ResponseTimeout("PostgreSQL does not respond") from None
 
     @contextmanager
-    def answering_within(self, seconds: float) -> Iterator[None]:
+    def response_timeout(self, seconds: float) -> Iterator[None]:
         """Use another response timeout in this block."""
         usual, self.answer_seconds = self.answer_seconds, seconds
         try:
@@ -90,10 +90,10 @@ class PunctualConnection(psycopg.Connection[Any]):
 def watch(engine: Engine, timeouts: Timeouts) -> None:
     """Apply these timeouts to all connections of an engine that has opened none yet."""
 
-    def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> PunctualConnection:
-        return PunctualConnection.connect(*arguments, **options)
+    def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> TimeoutConnection:
+        return TimeoutConnection.connect(*arguments, **options)
 
-    def configure(connection: PunctualConnection, _record: Any) -> None:
+    def configure(connection: TimeoutConnection, _record: Any) -> None:
         connection.answer_seconds = timeouts.statement + GRACE_SECONDS
         _configure(connection, timeouts)
 
@@ -104,10 +104,10 @@ def watch(engine: Engine, timeouts: Timeouts) -> None:
     event.listen(engine, "handle_error", _raise_as_unavailable)
 
 
-def _configure(connection: PunctualConnection, timeouts: Timeouts) -> None:
+def _configure(connection: TimeoutConnection, timeouts: Timeouts) -> None:
     without_transactions = connection.autocommit
     connection.autocommit = True  # a rollback would undo settings made in a transaction
-    with connection.answering_within(PING_ANSWER_SECONDS):
+    with connection.response_timeout(PING_ANSWER_SECONDS):
         connection.execute(timeouts.words.encode())
         # The time zone of all times that are read: in another one, Python cannot represent the first and the last day
         # of the calendar.
@@ -119,12 +119,12 @@ def _record_use(_connection: Any, record: ConnectionPoolEntry) -> None:
     record.info[USED_AT] = time.monotonic()
 
 
-def _ping(connection: PunctualConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
+def _ping(connection: TimeoutConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
     """Check that a connection that was idle for a while is alive."""
     if time.monotonic() - record.info.get(USED_AT, 0.0) < PING_SECONDS:
         return
     try:
-        with connection.answering_within(PING_ANSWER_SECONDS):
+        with connection.response_timeout(PING_ANSWER_SECONDS):
             connection.execute("")
             connection.rollback()
     except psycopg.Error as error:

@@ -202,7 +202,7 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
     return Backlog(*session.execute(select(*counts).where(due.is_not(None)), bind_values(**_times())).one())
 
 
-def is_held(lease_until: datetime | None) -> bool:
+def is_leased(lease_until: datetime | None) -> bool:
     """Whether a lease is live now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
 

@@ -30,7 +30,7 @@ from shared.states import Desired
 HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 
-class Lapsed(NamedTuple):
+class UnrenewedLeases(NamedTuple):
     """The leases that were not renewed, as the ids of their rows.
 
     Args:
@@ -42,14 +42,14 @@ class Lapsed(NamedTuple):
     locked: AbstractSet[str] = frozenset()
 
 
-class Freed(NamedTuple):
+class FreedLeases(NamedTuple):
     """The number of a dead owner's rows that were freed, and whether none is left: locked rows are skipped."""
 
     number: int
     is_complete: bool
 
 
-def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds: float) -> Lapsed:
+def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds: float) -> UnrenewedLeases:
     """Renew leases. Rows that other transactions have locked are skipped.
 
     Args:
@@ -61,12 +61,12 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
     until = bind_values(lease_until=now() + timedelta(seconds=seconds))
     renewed = {row_id for (row_id,) in send(session, _renewing(table, number), parameters | until)}
     if len(renewed) == len(fences):
-        return Lapsed()
+        return UnrenewedLeases()
     held = {row_id for (row_id,) in send(session, _held(table, number), parameters)}
-    return Lapsed(lost=fences.keys() - renewed - held, locked=held - renewed)
+    return UnrenewedLeases(lost=fences.keys() - renewed - held, locked=held - renewed)
 
 
-def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetime) -> Freed:
+def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetime) -> FreedLeases:
     """Expire the leases of a dead owner, and mark its rows due.
 
     A row that another transaction has locked is left to the next call. A sandbox that the dead owner may just have
@@ -78,7 +78,7 @@ def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetim
     ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
     number = count_written(session, guarded_update(table, col(table.id).in_(ids), values)) if ids else 0
     left = session.execute(select(table.id).where(held).limit(1)).first()
-    return Freed(number, is_complete=left is None)
+    return FreedLeases(number, is_complete=left is None)
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

@@ -86,10 +86,10 @@ def find_starts_of_deleted(session: Session, node_id: str) -> Sequence[str]:
     The node's worker enqueues them when it begins the deletion; the worker of a lost node does not.
     """
     deleted = (col(Sandbox.node_id) == node_id, col(Sandbox.desired) == Desired.DELETED)
-    at_rest = (col(StartTask.due_at).is_(None), col(StartTask.lease_until).is_(None), text(IS_UNFINISHED))
+    is_inactive = (col(StartTask.due_at).is_(None), col(StartTask.lease_until).is_(None), text(IS_UNFINISHED))
     found = select(col(StartTask.id)).join(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
     # Sorted here: with an ORDER BY, SQLite reads the whole table in that order.
-    return sorted(session.scalars(found.where(*deleted, *at_rest)).all())
+    return sorted(session.scalars(found.where(*deleted, *is_inactive)).all())
 
 
 def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:

@@ -57,7 +57,7 @@ class ProcessFiles:
             path = self._path(kind, name)
             if not path.exists():
                 self._take_over(kind, path)
-            if not _is_sound(path):
+            if not _is_readable(path):
                 path.unlink(missing_ok=True)
             with path.open("ab") as file:
                 # The library maps the file; writing into a hole with a full disk would raise SIGBUS.
@@ -90,7 +90,7 @@ class HostCollector(Collector):
             return own
         for attempt in range(ATTEMPTS):
             with suppress(Exception):  # a damaged file raises anything, and new processes rename files meanwhile
-                return _merge(path for path in self._directory.glob("*.db") if not attempt or _is_sound(path))
+                return _merge(path for path in self._directory.glob("*.db") if not attempt or _is_readable(path))
         return own
 
 
@@ -99,7 +99,7 @@ def _merge(paths: Iterable[Path]) -> Iterable[Metric]:
     return merged
 
 
-def _is_sound(path: Path) -> bool:
+def _is_readable(path: Path) -> bool:
     """Whether the library can read the file and count in it. A crash of the machine may have damaged it."""
     try:
         _merge([path])

@@ -30,7 +30,7 @@ MAX_WAITING_FOR_SHARED = 40
 # A share makes no progress if none of its transactions has begun or ended for this time.
 STANDSTILL_SECONDS = 0.5
 # The share of all placements of sandboxes.
-PLACES = "places"
+PLACEMENTS = "places"
 
 # The caller for whom this thread or task writes; None: a write without a limit per caller.
 caller: ContextVar[str | None] = ContextVar("caller", default=None)

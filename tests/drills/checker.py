@@ -46,7 +46,7 @@ def _lost_desired_states(evidence: Evidence) -> Iterator[str]:
         elif row.desired not in {*allowed, *_withdrawn(row, evidence), *evidence.deadlines.get(row.id, ())}:
             yield f"sandbox {sandbox_id}: the last desired states were {sorted(allowed)}, the row has {row.desired}"
     for row in evidence.sandboxes:
-        if not _is_fulfilled(row) and not _has_excuse(row, evidence):
+        if not _is_fulfilled(row) and not _has_expected_failure(row, evidence):
             yield f"sandbox {row.id} should be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
 
 
@@ -67,11 +67,11 @@ def _emptied(evidence: Evidence) -> set[str]:
     return deleted - {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is None}
 
 
-def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
-    """Whether a fault excuses the row. Nothing excuses an unfinished delete, or a failure without a reason."""
+def _has_expected_failure(row: Sandbox, evidence: Evidence) -> bool:
+    """Whether a fault explains the row. No fault explains an unfinished delete, or a failure without a reason."""
     known = row.reason is not None and row.reason != Reason.INTERNAL_ERROR
-    at_rest = row.status in (Status.RUNNING, Status.PAUSED, Status.ERROR)
-    return at_rest and row.desired != Desired.DELETED and known and evidence.excused(row)
+    is_inactive = row.status in (Status.RUNNING, Status.PAUSED, Status.ERROR)
+    return is_inactive and row.desired != Desired.DELETED and known and evidence.is_expected(row)
 
 
 def _made_twice(evidence: Evidence) -> Iterator[str]:

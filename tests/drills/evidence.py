@@ -27,7 +27,7 @@ class Evidence:
     """The state of everything after the service had time to settle.
 
     Args:
-        excused: whether a sandbox may miss its desired state, because it cannot start, or because of an outside
+        is_expected: whether a sandbox may miss its desired state, because it cannot start, or because of an outside
             change to its container.
         strays: a message for each container or volume that belongs to no installation.
         listed: the status of each sandbox as the API lists it for its owner; None: the API was not read.
@@ -49,5 +49,5 @@ class Evidence:
     reported: Sequence[tuple[str, str]] = ()
     events: Sequence[tuple[str, str]] = ()
     resumed: Collection[str] = ()
-    excused: Callable[[Sandbox], bool] = lambda _: False
+    is_expected: Callable[[Sandbox], bool] = lambda _: False
     deadlines: Mapping[str, set[Desired]] = field(default_factory=dict)

@@ -66,7 +66,7 @@ FINE = Evidence(
     transitions=path(Status.STARTING, Status.RUNNING),
     containers=[container()],
     volumes=["aw-s"],
-    excused=lambda row: row.spec_id == DOOMED,
+    is_expected=lambda row: row.spec_id == DOOMED,
 )
 PAUSED = replace(
     FINE,
@@ -150,7 +150,7 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(PAUSED, history=REFUSED_PAUSE), "the row has PAUSED"),
         (replace(FINE, history=(*DELETED, entry(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
         (replace(FINE, history=DELETED), "the row has RUNNING"),
-        (replace(FAILED, excused=lambda _: False), "is ERROR"),
+        (replace(FAILED, is_expected=lambda _: False), "is ERROR"),
         (
             replace(FAILED, sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, ready_at=None)]),
             "(None: None)",

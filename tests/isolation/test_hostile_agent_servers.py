@@ -281,14 +281,14 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(
         hostile.durations.clear()
         in_place = Barrier(len(cells) + 1, timeout=DEADLINE_SECONDS)
         worker = service.pid("worker")
-        at_rest = memory(worker, "VmRSS")
+        is_inactive = memory(worker, "VmRSS")
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
         attacks = [threads.submit(attack, one, *cell) for one, cell in zip(sandboxes, cells, strict=True)]
         in_place.wait()
         during = use_repeatedly(bob, lambda: all(one.done() for one in attacks))
         for one in attacks:
             one.result()
-        growth = memory(worker, "VmHWM") - at_rest
+        growth = memory(worker, "VmHWM") - is_inactive
     settled = {name: round(max(seconds), 2) for name, seconds in hostile.durations.items()}
     others = {name: (round(p99(before[name]), 2), round(p99(during[name]), 2)) for name in during}
     counts = (len(before["start"]), len(during["start"]))

@@ -13,7 +13,7 @@ from shared import clock
 from shared.clock import after, now
 from shared.db import database_clock
 from shared.db.database import Database
-from shared.db.database_clock import begin_following, follow_database, keep_following
+from shared.db.database_clock import keep_clock_synced, start_clock_sync, sync_clock
 from shared.nodes import placement
 from tests.factories import SPEC_ID, make_node, make_spec
 from tests.waiting import eventually
@@ -28,14 +28,14 @@ class TestWrongMachine:
     def test_time_is_that_of_the_database(self, database: Database, seconds: int) -> None:
         right = datetime.now(UTC)
         with time_machine.travel(after(seconds)):
-            follow_database(database)
+            sync_clock(database)
             assert abs(now() - right) < CLOSE
             assert abs(clock.machine_error() - timedelta(seconds=seconds)) < CLOSE
             assert clock.is_wrong()
             assert f"{'ahead of' if seconds > 0 else 'behind'} the database's" in clock.describe_error()
 
     def test_clock_change_after_the_reading_is_ignored(self, database: Database, seconds: int) -> None:
-        follow_database(database)
+        sync_clock(database)
         right = now()
         with time_machine.travel(after(seconds)):
             assert abs(now() - right) < CLOSE
@@ -46,12 +46,12 @@ class TestWrongMachine:
         make_spec(database)
         make_node(database, "node-a")
         with time_machine.travel(after(seconds)), database.transaction() as session:
-            follow_database(database)
+            sync_clock(database)
             assert placement.place(session, SPEC_ID) == "node-a"
 
 
 def test_clock_that_agrees_is_used(database: Database) -> None:
-    follow_database(database)
+    sync_clock(database)
     with time_machine.travel(after(0.1)):
         assert clock.machine_time() <= now() <= clock.machine_time()
         assert clock.machine_error() == timedelta(0)
@@ -94,9 +94,9 @@ def test_following_survives_every_error(monkeypatch: pytest.MonkeyPatch, databas
         asked.append(database)
         raise error
 
-    monkeypatch.setattr(database_clock, "follow_database", fail)
+    monkeypatch.setattr(database_clock, "sync_clock", fail)
     with capture_logs() as logs:
-        ended = keep_following(database)
+        ended = keep_clock_synced(database)
         eventually(lambda: len(asked) > 2)
         ended.set()
     assert {(line["event"], line["error"]) for line in logs} == {("clock_not_read", type(error).__name__)}
@@ -104,11 +104,11 @@ def test_following_survives_every_error(monkeypatch: pytest.MonkeyPatch, databas
 
 def test_clock_is_read_before_anything_else(database: Database) -> None:
     with time_machine.travel(after(-3600)):
-        begin_following(database).set()
+        start_clock_sync(database).set()
         assert clock.is_wrong()
 
 
 def test_unavailable_database_does_not_prevent_the_start(tmp_path: Path) -> None:
     with closing(Database(f"sqlite:///{tmp_path}/no/such.db")) as away, capture_logs() as logs:
-        begin_following(away).set()
+        start_clock_sync(away).set()
     assert logs[0]["event"] == "clock_not_read"

@@ -30,10 +30,10 @@ def test_rotated_key_writes_and_the_old_one_reads() -> None:
 
 def test_secrets_of_a_removed_key_cannot_be_decrypted() -> None:
     vault = Vault([NEW])
-    assert vault.find_trouble() is None
+    assert vault.find_problem() is None
     with pytest.raises(MissingKey, match="AW_SECRET_KEYS"):
         vault.decrypt(Vault([OLD]).encrypt("secret"))
-    assert "AW_SECRET_KEYS" in str(vault.find_trouble())
+    assert "AW_SECRET_KEYS" in str(vault.find_problem())
 
 
 @pytest.mark.parametrize("token", ["", "x", "gAAAAA", "ü"])

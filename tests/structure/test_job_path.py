@@ -13,7 +13,7 @@ from shared.queue.jobs import Job, StartConversation, StartSandbox
 from shared.states import Stage, Status
 from tests.factories import NODE_ID, Person
 from tests.structure.trace import traced
-from tests.worker import scenes
+from tests.worker import scenarios
 from worker.context import WorkerContext
 from worker.tasks import register_tasks
 
@@ -25,38 +25,38 @@ MORE_ON_POSTGRESQL = 2
 
 
 def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: Person) -> None:
-    scenes.running(context, user)
-    sandbox_id = scenes.start(context, user)
+    scenarios.running(context, user)
+    sandbox_id = scenarios.start(context, user)
     files = files_of(context, StartSandbox(sandbox_id, NODE_ID))
-    assert scenes.row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert scenarios.row(context, Sandbox, sandbox_id).status == Status.RUNNING
     assert_few(context, files, MAX_FILES_OF_SANDBOX_START)
 
 
 def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: Person) -> None:
-    scenes.configure(context, user)
-    sandbox_id = scenes.running(context, user)
-    files_of(context, StartConversation(scenes.ask(context, user, sandbox_id), NODE_ID))
-    task_id = scenes.ask(context, user, sandbox_id, selected_repository="acme/app")
+    scenarios.configure(context, user)
+    sandbox_id = scenarios.running(context, user)
+    files_of(context, StartConversation(scenarios.ask(context, user, sandbox_id), NODE_ID))
+    task_id = scenarios.ask(context, user, sandbox_id, selected_repository="acme/app")
     files = files_of(context, StartConversation(task_id, NODE_ID))
-    assert scenes.task_of(context, task_id).stage == Stage.READY
+    assert scenarios.task_of(context, task_id).stage == Stage.READY
     assert_few(context, files, MAX_FILES_OF_CONVERSATION_START)
 
 
 def test_a_conversation_from_request_to_ready_passes_few_files(
     api_context: Context, context: WorkerContext, user: Person
 ) -> None:
-    scenes.configure(context, user)
+    scenarios.configure(context, user)
     with traced() as passed:
         # Not entered by `with`, so that the application's background tasks don't run.
         client = TestClient(create_app(api_context))
         for _ in range(2):
             passed.clear()
             accepted = client.post(
-                "/api/v1/app-conversations", json={"initial_message": scenes.MESSAGE}, headers=user.headers
+                "/api/v1/app-conversations", json={"initial_message": scenarios.MESSAGE}, headers=user.headers
             )
-            scenes.deliver(context)
+            scenarios.deliver(context)
         files = list(passed)
-    assert scenes.task_of(context, accepted.json()["id"]).stage == Stage.READY
+    assert scenarios.task_of(context, accepted.json()["id"]).stage == Stage.READY
     assert_few(context, files, MAX_FILES_FROM_REQUEST_TO_READY)
 
 

@@ -16,7 +16,7 @@ from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.contexts import make_context
-from tests.worker.scenes import row, running, server_of
+from tests.worker.scenarios import row, running, server_of
 from worker.context import WorkerContext
 from worker.lease_renewer import LeaseRenewer
 from worker.settings import WorkerSettings

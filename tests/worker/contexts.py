@@ -8,7 +8,7 @@ from shared.settings import Settings
 from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.factories import VAULT
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import INSTALLATION
+from tests.worker.scenarios import INSTALLATION
 from worker.context import Lane, LongRuns, WorkerContext
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.settings import WorkerSettings

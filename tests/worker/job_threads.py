@@ -11,7 +11,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.fakes.agent_server import FakeAgentServer
 from tests.waiting import eventually
-from tests.worker.scenes import row, set_desired
+from tests.worker.scenarios import row, set_desired
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
 

@@ -23,7 +23,7 @@ from tests.drills.checker import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker import scenes
+from tests.worker import scenarios
 from tests.worker.contexts import make_context
 from tests.worker.scheduler import Fate, Scheduler
 from worker.context import WorkerContext
@@ -52,9 +52,9 @@ class ScheduledDatabase(Database):
         self._database, self._scheduler = database, scheduler
 
     @contextmanager
-    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
+    def transaction(self, *, may_place: bool = False) -> Iterator[Session]:
         self._scheduler.point("begin")
-        with self._database.transaction(needs_place=needs_place) as session:
+        with self._database.transaction(may_place=may_place) as session:
             yield session
         self._scheduler.point("committed")
 
@@ -122,13 +122,13 @@ class Life:
                 history=history,
                 sandboxes=session.exec(select(Sandbox)).all(),
                 transitions=session.exec(select(SandboxTransition)).all(),
-                containers=self.engine.list_containers(scenes.INSTALLATION),
-                volumes=self.engine.list_volumes(scenes.INSTALLATION),
+                containers=self.engine.list_containers(scenarios.INSTALLATION),
+                volumes=self.engine.list_volumes(scenarios.INSTALLATION),
             )
 
     def is_enqueued(self) -> bool:
         """Whether the waiting start task, if any, was enqueued when its sandbox reached the desired state."""
-        return self.task_id is None or scenes.row(self.context, StartTask, self.task_id).due_at is not None
+        return self.task_id is None or scenarios.row(self.context, StartTask, self.task_id).due_at is not None
 
     def _worker(self, name: str) -> Callable[[], None]:
         own = replace(
@@ -193,14 +193,14 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         owner="worker-0",
     )
     user = make_person(database, f"user-{seed}")
-    life = Life(scheduler, context, engine, user, scenes.start(context, user))
+    life = Life(scheduler, context, engine, user, scenarios.start(context, user))
     if scheduler.dice.random() < 0.6:
         reconcile(context, life.sandbox_id)
     if scheduler.dice.random() < 0.3:
-        row = scenes.row(context, Sandbox, life.sandbox_id)
+        row = scenarios.row(context, Sandbox, life.sandbox_id)
         task = make_start_task(database, user, row, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         life.task_id = task.id
-        scenes.set_desired(context, life.sandbox_id, Desired.RUNNING)
+        scenarios.set_desired(context, life.sandbox_id, Desired.RUNNING)
         life.desired[2] = Desired.RUNNING
     engine.before = {verb: partial(_pass_point, scheduler, verb) for verb in ENGINE_VERBS}
     return life

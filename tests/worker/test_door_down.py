@@ -13,7 +13,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
 from tests.factories import DOOR, NODE_ID, Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ask,
     change,
     claim,
@@ -176,7 +176,7 @@ def test_heartbeat_reports_a_door_that_is_down(context: WorkerContext, unused_po
     with open_client(DOOR) as http:
         door = DoorCheck(http, url)
         assert door.run()
-    send_heartbeat(replace(context, impairment_checks=[door.find_trouble]))
+    send_heartbeat(replace(context, impairment_checks=[door.find_problem]))
     found = row(context, Node, NODE_ID)
     assert found.impaired_reason == f"the node's door does not respond: ConnectError ({url})"
     assert found.closed_reason is None

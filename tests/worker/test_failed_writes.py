@@ -14,7 +14,7 @@ from shared.models import Sandbox, StartTask
 from shared.nodes import placement
 from shared.states import Reason, Status
 from tests.factories import Person
-from tests.worker.scenes import ask, assert_at_rest, assert_failed, change, configure, row, start
+from tests.worker.scenarios import ask, assert_at_rest, assert_failed, change, configure, row, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.lease_runner import UNAVAILABLE_SECONDS

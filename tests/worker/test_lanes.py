@@ -16,7 +16,7 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.job_threads import JOB_SECONDS, JobThreads, assert_others_are_served, job_threads
-from tests.worker.scenes import ask, configure, row, running, server_of, start, task_of
+from tests.worker.scenarios import ask, configure, row, running, server_of, start, task_of
 from worker.context import MAX_IN_SANDBOX, Lane, LaneJob, WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation

@@ -16,7 +16,7 @@ from shared.leasing import leases
 from shared.models import StartTask
 from shared.observability import metrics
 from tests.factories import Person, make_start_task
-from tests.worker.scenes import another, assert_at_rest, change, row
+from tests.worker.scenarios import another, assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
 from worker.lease_runner import MAX_BACKOFF_SECONDS, UNAVAILABLE_SECONDS, Retry, backoff, run_leased

@@ -17,7 +17,7 @@ from shared.states import Desired, Reason
 from tests.factories import DOOR, Person, make_conversation
 from tests.services.hostile_server import HostileServer, answering, dripping, hostile
 from tests.waiting import eventually
-from tests.worker.scenes import ask, assert_failed, change, configure, row, set_desired
+from tests.worker.scenarios import ask, assert_failed, change, configure, row, set_desired
 from worker.agent_server import transport
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext

@@ -18,7 +18,7 @@ from tests.factories import Person, make_conversation, make_person
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.job_threads import JobThreads, assert_others_are_served, job_threads
-from tests.worker.scenes import row, running, server_of, set_desired, start
+from tests.worker.scenarios import row, running, server_of, set_desired, start
 from worker.context import Lane, LongRuns, WorkerContext
 from worker.loops.recheck import open_threads, recheck
 from worker.sandboxes.container_spec import container_name

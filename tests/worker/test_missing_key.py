@@ -10,7 +10,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import ask, change, configure, row, running, set_desired, start
+from tests.worker.scenarios import ask, change, configure, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.loops.health_monitor import SHARDS, LivenessMonitor

@@ -21,7 +21,7 @@ from tests.factories import DOOR, Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
-from tests.worker.scenes import another, ask, assert_failed, change, configure, row, set_desired
+from tests.worker.scenarios import another, ask, assert_failed, change, configure, row, set_desired
 from worker.agent_server import door_names, transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client

@@ -8,7 +8,7 @@ from shared.queue.jobs import Job, StartSandbox
 from shared.states import Status
 from tests.factories import Person
 from tests.rows import all_rows
-from tests.worker.scenes import row, start
+from tests.worker.scenarios import row, start
 from worker import tasks
 from worker.context import WorkerContext
 

@@ -19,7 +19,7 @@ import httpx
 from shared.agent_server.door import ERROR_HEADER, DoorAccess, DoorError, error_in, is_door_path
 from shared.agent_server.errors import DoorUnavailable
 from shared.agent_server.limits import KEEPALIVE_SECONDS, MAX_BYTES, count_read, limited_header, max_read
-from shared.agent_server.responses import Answer, ResponseReader
+from shared.agent_server.responses import AgentServerResponse, ResponseReader
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options
 from shared.observability import correlation
 from worker.agent_server.door_names import NameBackend
@@ -74,7 +74,7 @@ def exchange(
     max_bytes: int = MAX_BYTES,
     headers: Mapping[str, str],
     **content: Any,
-) -> Answer:
+) -> AgentServerResponse:
     """Send a request and read its response.
 
     Args:
@@ -108,7 +108,7 @@ def exchange_status(client: httpx.Client, url: str, *, seconds: float, headers: 
         return int(response.status_code)
 
 
-def find_door_trouble(client: httpx.Client, url: str) -> str | None:
+def find_door_problem(client: httpx.Client, url: str) -> str | None:
     """Return why the node's door at this URL can't be used; None: it responds."""
     try:
         check_door(partial(client.send, stream=True), httpx.URL(f"{url}/"))

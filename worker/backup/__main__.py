@@ -21,7 +21,7 @@ from shared.nodes import registry
 from shared.sandboxes import queries
 from shared.settings import Settings
 from shared.states import Desired, Status
-from worker.backup.archives import ArchiveError, Limits, NotAtRest
+from worker.backup.archives import ArchiveError, Limits, SandboxActive
 from worker.backup.files import NodeFiles
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind
@@ -104,16 +104,16 @@ class NodeBackup:
 
     def _require_unchanged(self, sandbox_id: str, before: tuple[int, int]) -> None:
         if self._resting(sandbox_id) != before:
-            raise NotAtRest("it was resumed during the backup")
+            raise SandboxActive("it was resumed during the backup")
 
     def _resting(self, sandbox_id: str) -> tuple[int, int]:
         """The generations of a sandbox at rest: they change with each request to resume or delete it."""
         with self._reading() as session:
             row = session.get(Sandbox, sandbox_id)
         if row is None or row.status not in AT_REST or row.ready_at is None:
-            raise NotAtRest(f"it is {row.status if row else Status.DELETED}: pause or stop it first")
-        if not self._files.at_rest(container_name(sandbox_id)):
-            raise NotAtRest("its processes run: pause or stop it first")
+            raise SandboxActive(f"it is {row.status if row else Status.DELETED}: pause or stop it first")
+        if not self._files.is_inactive(container_name(sandbox_id)):
+            raise SandboxActive("its processes run: pause or stop it first")
         return row.generation, row.observed_generation
 
     def _read(self, folder: Path) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def main(action: str, folder: str) -> int:
     print(f"{DONE[action]} the files of {len(done)} {noun}, {size / 1e6:.1f} MB")  # noqa: T201 - its output
     for sandbox_id, reason in left_out.items():
         print(f"left out: {sandbox_id}: {reason}", file=sys.stderr)  # noqa: T201
-    return 0 if all(isinstance(reason, NotAtRest) for reason in left_out.values()) else 1
+    return 0 if all(isinstance(reason, SandboxActive) for reason in left_out.values()) else 1
 
 
 def run(arguments: Sequence[str]) -> NoReturn:

@@ -28,7 +28,7 @@ class ArchiveError(Exception):
     """An archive was not written, or not unpacked; the message says why."""
 
 
-class NotAtRest(ArchiveError):
+class SandboxActive(ArchiveError):
     """The sandbox runs, or was resumed: a backup leaves it out."""
 
 

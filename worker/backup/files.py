@@ -29,7 +29,7 @@ class NodeFiles:
         self._engine = engine
         self._images = DiskImages(engine.data_root(), installation)
 
-    def at_rest(self, name: str) -> bool:
+    def is_inactive(self, name: str) -> bool:
         """Whether no process of the sandbox runs, so that its files stay as they are."""
         return self._engine.observe(name).state != ContainerState.RUNNING
 

@@ -26,7 +26,7 @@ from worker.context import LaneJob, WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.message_delivery import deliver
 from worker.conversations.model_silence import check_silence
-from worker.lease_runner import Retry, run_leased, taking_place
+from worker.lease_runner import Retry, run_leased, taking_slot
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ class _Deleted(Exception):
 def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
     job = RefreshConversation(conversation.id, context.settings.node)
     with (
-        taking_place(context, context.agents, LaneJob(job, conversation.sandbox_id, conversation.owner_id)),
+        taking_slot(context, context.agents, LaneJob(job, conversation.sandbox_id, conversation.owner_id)),
         timeout(RUN_SECONDS),
         cancellable(partial(_require_current, context, conversation)),
         suppress(_Deleted),  # the deletion has enqueued the next run

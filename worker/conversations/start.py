@@ -33,7 +33,7 @@ from worker.context import LaneJob, WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
-from worker.lease_runner import UNAVAILABLE_SECONDS, Retry, run_leased, taking_place
+from worker.lease_runner import UNAVAILABLE_SECONDS, Retry, run_leased, taking_slot
 from worker.workspace.failures import RepositoryCloneFailed, WorkspaceSetupFailed
 from worker.workspace.git_remotes import install_logins
 from worker.workspace.setup import Project, ProjectContents, install_git_hooks, prepare_repository, run_setup_script
@@ -116,8 +116,8 @@ class ConversationStart:
         if sandbox is None:
             return  # the write of the sandbox's status enqueues the task
         job = StartConversation(self._task.id, self._context.settings.node)
-        place = LaneJob(job, sandbox.id, self._task.owner_id)
-        with taking_place(self._context, self._context.agents, place), transport.timeout(RUN_SECONDS):
+        lane_job = LaneJob(job, sandbox.id, self._task.owner_id)
+        with taking_slot(self._context, self._context.agents, lane_job), transport.timeout(RUN_SECONDS):
             self._run_stages(sandbox)
 
     def _run_stages(self, sandbox: Sandbox) -> None:

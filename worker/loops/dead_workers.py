@@ -15,7 +15,7 @@ import structlog
 from shared.clock import now
 from shared.ids import new_id
 from shared.leasing import renewals
-from shared.leasing.renewals import Freed
+from shared.leasing.renewals import FreedLeases
 from shared.models import Conversation, Sandbox, StartTask
 from worker.context import WorkerContext
 
@@ -67,6 +67,6 @@ def _free(context: WorkerContext, owner: str) -> bool:
     return all(rows.is_complete for rows in freed)
 
 
-def _free_rows(context: WorkerContext, table: type[Any], owner: str) -> Freed:
+def _free_rows(context: WorkerContext, table: type[Any], owner: str) -> FreedLeases:
     with context.database.transaction() as session:
         return renewals.expire_leases_of(session, table, owner, now())

@@ -18,7 +18,7 @@ JOBS: dict[DeadlineAction, type[Job]] = {
 }
 
 
-def meet_deadlines(context: WorkerContext) -> None:
+def apply_deadlines(context: WorkerContext) -> None:
     """Apply every overdue deadline, each in its own transaction: no transaction locks two sandboxes."""
     with context.database.reading() as session:
         overdue = due_deadlines.overdue(session, context.settings.node)

@@ -2,7 +2,7 @@
 
 import httpx
 
-from worker.agent_server.transport import find_door_trouble
+from worker.agent_server.transport import find_door_problem
 
 
 class DoorCheck:
@@ -11,13 +11,13 @@ class DoorCheck:
     def __init__(self, http: httpx.Client, url: str) -> None:
         """Check the door at this URL with this client. The door counts as usable before the first check."""
         self._http, self._url = http, url
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
-    def find_trouble(self) -> str | None:
+    def find_problem(self) -> str | None:
         """Return why the door can't be used, as of the last check; None: it can."""
-        return self._trouble
+        return self._problem
 
     def run(self) -> bool:
-        """Check the door. Returns whether the result of `find_trouble` has changed from trouble to none, or back."""
-        before, self._trouble = self._trouble, find_door_trouble(self._http, self._url)
-        return (before is None) != (self._trouble is None)
+        """Check the door. Returns whether the result of `find_problem` has changed between a problem and none."""
+        before, self._problem = self._problem, find_door_problem(self._http, self._url)
+        return (before is None) != (self._problem is None)

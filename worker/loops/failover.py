@@ -35,7 +35,7 @@ class NodeFailureDetector:
         self._stored_at = clock()
         self._silence: dict[tuple[str, datetime], float] = {}
 
-    def note_stored(self) -> None:
+    def record_stored(self) -> None:
         """Record that a heartbeat of this worker was stored just now."""
         self._stored_at = self._clock()
 

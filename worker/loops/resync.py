@@ -62,7 +62,7 @@ def resync(context: WorkerContext) -> None:
 
 
 def _is_due_or_leased(row: ResyncRow) -> bool:
-    return row.due_at is not None or leases.is_held(row.lease_until)
+    return row.due_at is not None or leases.is_leased(row.lease_until)
 
 
 def _runs(row: ResyncRow) -> bool:

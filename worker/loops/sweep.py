@@ -10,14 +10,14 @@ from shared.nodes import placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
 from shared.users import idempotency
 from worker.context import WorkerContext
-from worker.loops.deadlines import meet_deadlines
+from worker.loops.deadlines import apply_deadlines
 from worker.loops.warm_pool import reconcile_pools
 
 
 def sweep(context: WorkerContext) -> None:
     """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records."""
     context.publisher.publish(*_place(context), *_take_due(context))
-    meet_deadlines(context)
+    apply_deadlines(context)
     reconcile_pools(context)
     _delete_expired(context)
 

@@ -35,7 +35,7 @@ APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
 NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REPLACE, Action.REMOVE)
 
 
-class Overtaken(Exception):
+class DesiredStateChanged(Exception):
     """The desired state has changed during an action for the former one."""
 
 
@@ -150,12 +150,12 @@ class SandboxActions:
             ImageMissing: no registry has the image.
             EngineRefused: the engine refuses the action.
             EngineUnavailable: the engine can't execute the action now.
-            Overtaken: the desired state has changed meanwhile.
+            DesiredStateChanged: the desired state has changed meanwhile.
             AgentServerError: the agent server rejects its part of the action, or does not respond.
         """
         owned = action in NEEDS_OWNERSHIP and self._sandbox.status != Status.DELETING
         if owned and self._status_writer.disown(observed):
-            raise Overtaken
+            raise DesiredStateChanged
         log.info("action", sandbox=self._sandbox.id, action=action.value, generation=self._sandbox.generation)
         with self._status_writer.measuring(action):
             self._perform(action, observed)
@@ -226,12 +226,12 @@ class SandboxActions:
         """Mark progress, and stop the run if the desired state has changed.
 
         Raises:
-            Overtaken: the desired state has changed.
+            DesiredStateChanged: the desired state has changed.
             LeaseLost: another worker owns the sandbox.
         """
         self._mark_progress()
         if self.find_newer() is not None:
-            raise Overtaken
+            raise DesiredStateChanged
 
     def _mark_progress(self, seconds: float = 0.0) -> None:
         """Mark progress between two calls to the engine: together, they may take longer than a lease without it."""

@@ -20,7 +20,7 @@ from shared.queue.jobs import ReadLog
 from shared.states import Status
 from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineError
-from worker.lease_runner import Retry, taking_place
+from worker.lease_runner import Retry, taking_slot
 from worker.sandboxes.container_spec import container_name
 
 log = structlog.get_logger()
@@ -64,7 +64,7 @@ def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus
 def read_live(context: WorkerContext, sandbox_id: str) -> None:
     """Read the log of a sandbox's container for the requests that wait for it.
 
-    If another job is reading it, or its owner has no place left, the job is enqueued again when that has changed.
+    If another job is reading it, or its owner has no slot left, the job is enqueued again when that has changed.
     """
     context.runs.run(partial(_read_live, context, sandbox_id))
 
@@ -80,8 +80,8 @@ def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
             sandbox = session.get(Sandbox, sandbox_id)
         if sandbox is None or sandbox.node_id != context.settings.node or sandbox.owner_id is None:
             return False
-        place = LaneJob(ReadLog(sandbox_id, sandbox.node_id), sandbox_id, sandbox.owner_id)
-        with taking_place(context, context.logs, place):
+        job = LaneJob(ReadLog(sandbox_id, sandbox.node_id), sandbox_id, sandbox.owner_id)
+        with taking_slot(context, context.logs, job):
             if not _is_fresh(context, sandbox_id):
                 _keep(context, _read_row(context, sandbox))
     except Retry as retry:
@@ -92,7 +92,7 @@ def _read_live(context: WorkerContext, sandbox_id: str) -> bool:
 
 
 def _is_fresh(context: WorkerContext, sandbox_id: str) -> bool:
-    """Whether the log was just read. It is checked in a place: until then, another job may have been reading it."""
+    """Whether the log was just read. It is checked in a slot: until then, another job may have been reading it."""
     with context.database.reading() as session:
         last = kept_logs.find_last_reading(session, sandbox_id)
     return last is not None and (now() - last).total_seconds() < FRESH_SECONDS

@@ -19,8 +19,8 @@ from shared.sandboxes import desired_state
 from shared.states import PAUSING, Desired, Reason, Status
 from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
-from worker.lease_runner import Retry, run_leased, taking_place
-from worker.sandboxes.actions import Overtaken, SandboxActions
+from worker.lease_runner import Retry, run_leased, taking_slot
+from worker.sandboxes.actions import DesiredStateChanged, SandboxActions
 from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
 from worker.sandboxes.planner import BOOTING, ENDING, FINAL_ACTIONS, REACHED, RESCHEDULABLE, Action, plan
 from worker.sandboxes.rescheduling import reschedule
@@ -77,9 +77,9 @@ class SandboxReconciler:
         self._executed_since_fence_check = False
         self._action_count = 0
         self._wrong_server_count = 0
-        # The place in the lane of boots, if the run has taken one.
-        self._places = ExitStack()
-        self._has_place = False
+        # The slot in the lane of boots, if the run has taken one.
+        self._slots = ExitStack()
+        self._has_slot = False
 
     def run(self) -> None:
         """Execute actions until a final status is written.
@@ -90,7 +90,7 @@ class SandboxReconciler:
             LeaseLost: another worker owns the sandbox now.
         """
         try:
-            with self._places:
+            with self._slots:
                 self._run()
         except LeaseLost:
             if self._executed_since_fence_check:
@@ -121,7 +121,7 @@ class SandboxReconciler:
             try:
                 action = self._plan(observed)
             except WrongServer as error:
-                if self._is_overtaken() or self._may_probe_again() or self._configure(observed, error):
+                if self._is_superseded() or self._may_probe_again() or self._configure(observed, error):
                     continue
                 self._status_writer.fail(Reason(error.reason), str(error), observed)
                 return
@@ -130,7 +130,7 @@ class SandboxReconciler:
                 if self._write_reached(action, observed):
                     return
                 continue
-            if self._is_overtaken():
+            if self._is_superseded():
                 continue
             if action in FINAL_ACTIONS:
                 self._status_writer.write_final(action, observed, has_executed=self._actions.has_executed)
@@ -157,7 +157,7 @@ class SandboxReconciler:
         try:
             self._status_writer.write_final(action, observed, has_executed=self._actions.has_executed)
         except LeaseLost:
-            if not self._is_overtaken():
+            if not self._is_superseded():
                 raise
             return False
         return True
@@ -184,7 +184,7 @@ class SandboxReconciler:
         is_wanted = self._sandbox.desired == Desired.RUNNING
         return self._execute(Action.STOP, observed) and (not is_wanted or self._execute(Action.START, observed))
 
-    def _is_overtaken(self) -> bool:
+    def _is_superseded(self) -> bool:
         """Read the desired state before acting: a delete overtakes a start, and a lost lease ends the run."""
         newer = self._actions.find_newer()
         self._executed_since_fence_check = False
@@ -228,8 +228,8 @@ class SandboxReconciler:
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""
         is_boot = action in BOOTING and not (action == Action.CREATE and self._sandbox.desired in PAUSING)
-        if is_boot and not self._has_place and not self._health_wait.is_over:
-            self._take_place()
+        if is_boot and not self._has_slot and not self._health_wait.is_over:
+            self._take_slot()
         if action == Action.AWAIT_HEALTH:
             return self._await_health(observed)
         if action == Action.AWAIT_REMOVAL:
@@ -241,7 +241,7 @@ class SandboxReconciler:
             self._actions.execute(action, observed)
             if self._action_count > MAX_ACTIONS:
                 raise EngineRefused(f"{action} has no effect: {observed.text}")
-        except Overtaken:
+        except DesiredStateChanged:
             return True
         except DoorUnavailable:
             raise
@@ -253,16 +253,16 @@ class SandboxReconciler:
             return self._handle_failure(action, error, observed)
         return True
 
-    def _take_place(self) -> None:
-        """Take a place in the lane of boots until the end of the run.
+    def _take_slot(self) -> None:
+        """Take a slot in the lane of boots until the end of the run.
 
         Raises:
-            Retry: no place is free for the sandbox's owner.
+            Retry: no slot is free for the sandbox's owner.
         """
         row = self._sandbox
-        place = LaneJob(CheckSandbox(row.id, row.node_id), row.id, row.owner_id or "")
-        self._places.enter_context(taking_place(self._context, self._context.boots, place))
-        self._has_place = True
+        job = LaneJob(CheckSandbox(row.id, row.node_id), row.id, row.owner_id or "")
+        self._slots.enter_context(taking_slot(self._context, self._context.boots, job))
+        self._has_slot = True
 
     def _await_health(self, observed: ContainerStatus) -> bool:
         self._health_wait.begin()

@@ -80,9 +80,9 @@ def start(
     context: Context, caller: Caller, queue: JobQueue, idempotent: IdempotentRequest, request: StartRequest
 ) -> Accepted[StartTaskInfo | Response]:
     """Commit the start task of a conversation, or find the stored response of the request's idempotency key."""
-    needs_place = request.sandbox_id is None and request.parent_conversation_id is None
+    may_place = request.sandbox_id is None and request.parent_conversation_id is None
     command = StartCommand(caller.id, request.shown(), request.revealed(), queue.due_at, context.settings.quotas)
-    with context.database.transaction(needs_place=needs_place) as session:
+    with context.database.transaction(may_place=may_place) as session:
         if (stored := idempotent.find(session)) is not None:
             row = AwaitedRow(StartTask, stored.document["id"])
             return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))

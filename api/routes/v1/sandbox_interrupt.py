@@ -12,7 +12,7 @@ from api.request.context import Context
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.limits import MAX_ITEMS
-from shared.agent_server.responses import Answer, RunningPage
+from shared.agent_server.responses import AgentServerResponse, RunningPage
 from shared.errors import WorkspaceError
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
@@ -54,7 +54,7 @@ async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
     ]
     # For a run that has ended meanwhile, the agent server responds with 4xx, which is no failure.
     answers = await asyncio.gather(*requests, return_exceptions=True)
-    return any(isinstance(answer, Answer) and answer.is_success for answer in answers)
+    return any(isinstance(answer, AgentServerResponse) and answer.is_success for answer in answers)
 
 
 def _load(context: Context, caller: Caller, sandbox_id: str) -> Sandbox:

@@ -177,7 +177,7 @@ def _start(
         )
     ):
         return _accepted(started, _serialize_started(context, caller, started))
-    with context.database.transaction(needs_place=True) as session:
+    with context.database.transaction(may_place=True) as session:
         if (stored := idempotent.find(session)) is not None:
             return _repeated(stored, session.get(Sandbox, stored.document["id"]))
         spec = specs.choose_spec(session, caller.id, spec_id)

@@ -13,7 +13,7 @@ from api.request.query_params import PageId, RowId
 from api.web.admin.access import AdminRoute, CurrentAdmin
 from api.web.admin.rendering import render
 from api.web.admin.timeline import describe_history
-from shared.admin import nodes, overview, people, sandbox_lists
+from shared.admin import nodes, overview, sandbox_lists, users
 from shared.admin.sandbox_actions import actions_for
 from shared.admin.sandbox_lists import MAX_EXAMINED, SandboxFilter
 from shared.errors import Invalid
@@ -104,14 +104,14 @@ def list_nodes(request: Request, context: ContextDep, admin: CurrentAdmin) -> HT
 def list_users(request: Request, context: ContextDep, admin: CurrentAdmin, page_id: PageId = None) -> HTMLResponse:
     """A page of all users."""
     with context.database.reading() as session:
-        return render(request, "users.html", admin, page=people.search_users(session, page_id, PAGE_SIZE))
+        return render(request, "users.html", admin, page=users.search_users(session, page_id, PAGE_SIZE))
 
 
 @router.get("/user")
 def show_user(request: Request, context: ContextDep, admin: CurrentAdmin, name: Text) -> HTMLResponse:
     """One user, with the user's keys."""
     with context.database.reading() as session:
-        found, keys = people.read_user(session, name)
+        found, keys = users.read_user(session, name)
         return render(request, "user.html", admin, found=found, keys=keys)
 
 

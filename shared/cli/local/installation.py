@@ -13,7 +13,7 @@ from shared.cli.private_files import create_file, replace_file, share_with_servi
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db import unfinished_restore
 from shared.db.database import Database
-from shared.db.database_clock import follow_database
+from shared.db.database_clock import sync_clock
 from shared.db.file_owner import acting_as_caller, acting_as_owner
 from shared.db.migrations import Schema, connected, migrate, opened, read_schema
 from shared.db.waiting import await_database
@@ -157,7 +157,7 @@ class LocalInstallation:
             hint = more("there-is-no-database-or-its-tables-are-missing-or-old")
             raise Invalid(f"no database at {file}: run `agent-workspace db migrate` {hint}")
         with acting_as_owner(self._settings.database), closing(self._open()) as database:
-            follow_database(database)
+            sync_clock(database)
             yield database
 
     def _open(self) -> Database:

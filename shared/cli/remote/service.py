@@ -157,7 +157,7 @@ _CHOICE: ContextVar[tuple[str | None, str | None, str | None]] = ContextVar("cho
 @contextmanager
 def _choosing(*, called: typer.Context, context: str | None, url: str | None, key: str | None) -> Iterator[None]:
     if url and context:
-        context = _find_winner(called, context)
+        context = _choose_context(called, context)
     token = _CHOICE.set((context, url, key))
     try:
         yield
@@ -165,7 +165,7 @@ def _choosing(*, called: typer.Context, context: str | None, url: str | None, ke
         _CHOICE.reset(token)
 
 
-def _find_winner(called: typer.Context, context: str) -> str | None:
+def _choose_context(called: typer.Context, context: str) -> str | None:
     """The context, or None if a URL takes precedence: an option takes precedence over the environment."""
     is_option = {name: _is_option(called, name) for name in ("context", "url")}
     if all(is_option.values()):

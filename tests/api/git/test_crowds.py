@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.errors.upstream import Unreached
+from api.errors.upstream import UpstreamUnreachable
 from api.git.guarded_transport import MAX_CONNECTIONS
 from api.git.http_client import GitClient, Reply
 from shared.sql.write_slots import caller
@@ -68,7 +68,7 @@ def test_names_that_take_long() -> None:
         await asyncio.sleep(0)
         own = asking(client, "b", "https://none.example/")
         assert await first_of(own, crowd)
-        with pytest.raises(Unreached):
+        with pytest.raises(UpstreamUnreachable):
             await own
         await client.close()
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.errors.upstream import Unreached
+from api.errors.upstream import UpstreamUnreachable
 from api.git.http_client import GitClient
 from shared.errors import WorkspaceError
 from tests.services.authority import Authority, breaking_tls
@@ -19,7 +19,7 @@ from tests.services.hostile_server import MODES, hostile
 def test_response_without_bounds_is_refused(mode: str) -> None:
     async def run(url: str) -> None:
         client = GitClient(frozenset({urlsplit(url).netloc}))
-        with pytest.raises(Unreached):
+        with pytest.raises(UpstreamUnreachable):
             await client.ask("github", "GET", url)
         await client.close()
 
@@ -35,7 +35,7 @@ def test_response_that_no_honest_host_sends_is_an_error_of_the_api(response: str
 
 def test_host_whose_name_is_none_is_unreached() -> None:
     for name in ("http://xn--/", f"http://{'a' * 70}.com/"):
-        with pytest.raises(Unreached):
+        with pytest.raises(UpstreamUnreachable):
             asyncio.run(search(name))
 
 
@@ -45,7 +45,7 @@ def test_broken_tls_is_unreached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.file)
     monkeypatch.setattr("ssl.create_default_context", lambda: context)
-    with breaking_tls(authority, record) as url, pytest.raises(Unreached):
+    with breaking_tls(authority, record) as url, pytest.raises(UpstreamUnreachable):
         asyncio.run(search(url))
 
 

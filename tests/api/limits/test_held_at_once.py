@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from api.limits.held import HeldLimit
+from api.limits.concurrency import ConcurrencyLimit
 from api.realtime.change_streams import Streams
 from api.realtime.completion_waiter import AwaitedRow, CompletionWaiter
 from api.request.context import Context
@@ -78,7 +78,7 @@ def test_requests_at_the_same_time_do_not_exceed_the_limit_of_waits(
 ) -> None:
     waiter = CountingWaiter(context.database)
     own = replace(context, waiter=waiter)
-    own.limits.waiting = limit = HeldLimit("requests that wait", of_user=LIMIT, of_process=REQUESTS)
+    own.limits.waiting = limit = ConcurrencyLimit("requests that wait", of_user=LIMIT, of_process=REQUESTS)
 
     async def run() -> list[int]:
         path = f"/api/v1/sandboxes/{sandbox.id}/pause"
@@ -100,7 +100,7 @@ def test_requests_at_the_same_time_do_not_exceed_the_limit_of_streams(
     context: Context, user: Person, method: str, path: str
 ) -> None:
     own = replace(context, streams=Streams(context.database))
-    own.limits.streams = limit = HeldLimit("streams", of_user=LIMIT, of_process=REQUESTS)
+    own.limits.streams = limit = ConcurrencyLimit("streams", of_user=LIMIT, of_process=REQUESTS)
 
     async def run() -> list[int]:
         crowd = Crowd(method, path, user.headers | {"Content-Type": "application/json"})

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.limits.held import HeldLimit
+from api.limits.concurrency import ConcurrencyLimit
 from api.limits.process import ProcessLimits
 from api.request.context import Context
 from shared.models import Conversation
@@ -21,7 +21,7 @@ DOWNLOAD = "/api/v1/app-conversations/{}/download"
 def test_download_over_the_limit_is_refused_until_one_ends(
     context: Context, user: Person, conversation: Conversation
 ) -> None:
-    context.limits.downloads = limit = HeldLimit("downloads", of_user=LIMIT, of_process=LIMIT + 1)
+    context.limits.downloads = limit = ConcurrencyLimit("downloads", of_user=LIMIT, of_process=LIMIT + 1)
 
     async def run() -> list[int]:
         app, reads = create_app(context), [asyncio.Event() for _ in range(LIMIT + 2)]
@@ -57,7 +57,7 @@ def test_archives_and_files_count_together(
     client: TestClient, user: Person, other_user: Person, conversation: Conversation, path: str
 ) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
-    limits.downloads = HeldLimit("downloads", of_user=1, of_process=2)
+    limits.downloads = ConcurrencyLimit("downloads", of_user=1, of_process=2)
     path = path.format(conversation.id)
     with limits.downloads.hold(user.id):
         answer = client.get(path, headers=user.headers)

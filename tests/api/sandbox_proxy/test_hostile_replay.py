@@ -12,7 +12,7 @@ from api.sandbox_proxy import event_replay
 from api.sandbox_proxy.event_replay import Resend, frames
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
-from shared.agent_server.responses import Answer
+from shared.agent_server.responses import AgentServerResponse
 
 MAX_FRAMES = MAX_EVENT_PAGES * MAX_ITEMS
 
@@ -36,11 +36,11 @@ def replay(page: Any, delay: float = 0.0) -> list[str | bytes]:
 
 
 async def _replay(page: Any, delay: float) -> list[str | bytes]:
-    async def ask(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> Answer:
+    async def ask(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> AgentServerResponse:
         if seconds < delay:
             raise AgentServerUnreachable
         await asyncio.sleep(delay)
-        return Answer(200, json.dumps(page).encode())
+        return AgentServerResponse(200, json.dumps(page).encode())
 
     server = cast("ClientConnection", SilentServer())
     return [frame async for frame in frames(server, Resend("0" * 32, None), ask)]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from shared.clock import now
 from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed
 from tests.drills.chaos.site import Site
-from tests.drills.excuses import InjectedFault
+from tests.drills.expected_failures import InjectedFault
 
 # The longest pause between two faults of a thread.
 PART_PAUSE_SECONDS, CONTAINER_PAUSE_SECONDS = 2.0, 3.0

@@ -18,7 +18,7 @@ from tests.drills.chaos.supervisor import Supervisor
 from tests.drills.chaos.verdict import Broken, await_agreement, never
 from tests.drills.chaos.watch import Watch
 from tests.drills.chaos.workload import Workload
-from tests.drills.excuses import InjectedFault, is_excused
+from tests.drills.expected_failures import InjectedFault, is_expected
 from tests.drills.requests import Outcome
 
 ROUND_SECONDS = 20.0
@@ -148,8 +148,8 @@ def _run_round(site: Site, workload: Workload, nemesis: Nemesis, result: Result,
     result.acknowledged, result.counts = workload.acknowledged, workload.counts
     result.missing = workload.missing
     result.faults, result.missed = nemesis.landed, nemesis.missed
-    excused = partial(_is_excused, requested_at=workload.fleet.requested_at, log=nemesis.log)
-    result.agreement.append(await_agreement(site, workload, excused, "after the last fault"))
+    is_expected = partial(_is_expected_of, requested_at=workload.fleet.requested_at, log=nemesis.log)
+    result.agreement.append(await_agreement(site, workload, is_expected, "after the last fault"))
     result.starts = _count_starts(site)
     workload.repair()
     result.fulfilment.append(await_agreement(site, workload, never, "without faults"))
@@ -172,8 +172,8 @@ def _delete_everything(site: Site, workload: Workload) -> None:
     await_agreement(site, workload, never, "after deleting every sandbox")
 
 
-def _is_excused(row: Sandbox, *, requested_at: dict[str, float], log: list[InjectedFault]) -> bool:
-    return is_excused(row, requested_at.get(row.id, 0.0), log)
+def _is_expected_of(row: Sandbox, *, requested_at: dict[str, float], log: list[InjectedFault]) -> bool:
+    return is_expected(row, requested_at.get(row.id, 0.0), log)
 
 
 def _describe(result: Result) -> str:

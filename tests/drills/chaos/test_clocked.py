@@ -21,7 +21,7 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(database_clock, "_read_time", database_clock._read_time)
     offset_clocks(tmp_path / "process.clock")
     yield tmp_path
-    clock.follow_nothing()
+    clock.discard_reading()
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_service_follows_a_step_of_the_machine_but_not_of_a_process(
 ) -> None:
     (clocks / "process.clock").write_text(str(process))
     (clocks / MACHINE).write_text(str(machine))
-    database_clock.follow_database(database)
+    database_clock.sync_clock(database)
     assert (clock.now() - datetime.now(UTC)).total_seconds() == pytest.approx(now, abs=60)
     assert clock.machine_error().total_seconds() == pytest.approx(error, abs=60)

@@ -21,7 +21,7 @@ from tests.drills.wire_listing import list_statuses
 # The promised time from the last fault to agreement.
 AGREEMENT_SECONDS = 30.0
 POLL_SECONDS = 0.1
-Excuse = Callable[[Sandbox], bool]
+Expectation = Callable[[Sandbox], bool]
 
 
 class Broken(Exception):
@@ -36,7 +36,7 @@ class Broken(Exception):
         self.violations = violations
 
 
-def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str) -> float:
+def await_agreement(site: Site, workload: Workload, is_expected: Expectation, phase: str) -> float:
     """Wait until the store, the engines and the clients' history agree; return the seconds that it took.
 
     Args:
@@ -47,19 +47,19 @@ def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str)
     """
     began = time.monotonic()
     while True:
-        violations = ["rows are still unfinished"] if _is_busy(site) else _violations(site, workload, excused)
+        violations = ["rows are still unfinished"] if _is_busy(site) else _violations(site, workload, is_expected)
         seconds = time.monotonic() - began
         if not violations:
             return seconds
         if seconds > AGREEMENT_SECONDS:
             # Report the violations of both checks: the second one alone might show only a transient state.
-            found = [*violations, *_violations(site, workload, excused)]
+            found = [*violations, *_violations(site, workload, is_expected)]
             raise Broken([f"{phase}: {violation}" for violation in dict.fromkeys(found)])
         time.sleep(POLL_SECONDS)
 
 
 def never(_: Sandbox) -> bool:
-    """Excuse no sandbox."""
+    """Expectation no sandbox."""
     return False
 
 
@@ -80,15 +80,15 @@ def _is_busy(site: Site) -> bool:
         return session.exec(select(Sandbox.id).where(behind).limit(1)).first() is not None
 
 
-def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
+def _violations(site: Site, workload: Workload, is_expected: Expectation) -> list[str]:
     """Compare the store with the engines, and only if these agree, with what the API shows."""
     try:
-        return check(_read_evidence(site, workload, excused)) or bounds.violations(site) or workload.violations()
+        return check(_read_evidence(site, workload, is_expected)) or bounds.violations(site) or workload.violations()
     except (AssertionError, httpx.HTTPError) as error:
         return [f"the state of the site cannot be read: {error}"]
 
 
-def _read_evidence(site: Site, workload: Workload, excused: Excuse) -> Evidence:
+def _read_evidence(site: Site, workload: Workload, is_expected: Expectation) -> Evidence:
     listed = list_statuses(site.service.url, workload.fleet.people, timeout=ANSWER_SECONDS)
     return gather(
         site.service.database,
@@ -97,7 +97,7 @@ def _read_evidence(site: Site, workload: Workload, excused: Excuse) -> Evidence:
         held=sum((_list_held(site, node) for node in NODES), Holdings()),
         installation=INSTALLATION,
         listed=listed,
-        excused=lambda row: is_doomed(row) or excused(row),
+        is_expected=lambda row: is_doomed(row) or is_expected(row),
         resumed=site.resumed,
         reported=list(workload.conversations.reported),
         deadlines=workload.fleet.deadlines,

@@ -277,7 +277,7 @@ class Runner:
             installation=self.service.installation,
             neighbours=self._neighbours,
             listed=listed,
-            excused=lambda row: row.spec_id in self._doomed,
+            is_expected=lambda row: row.spec_id in self._doomed,
         )
 
     def _has_node(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from api.agent_server.client import AgentServers
-from api.limits.held_bytes import HeldBytes, Share
+from api.limits.buffers import BufferLimit, Share
 from api.sandbox_proxy.http import HttpProxy, RequestBody
 from api.sandbox_proxy.request import SAFE_METHODS, ProxyRequest
 from api.sandbox_proxy.websocket import Client, WebSocketProxy
@@ -136,7 +136,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
     limits = SimpleNamespace(websockets=None, websocket_bytes=None)
     nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None, limits=limits)
     sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
-    client = Client(receive, nowhere, Buffers(), Share(HeldBytes(1000), "a"))
+    client = Client(receive, nowhere, Buffers(), Share(BufferLimit(1000), "a"))
     asyncio.run(sockets._pass_up(nowhere, client, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")
     assert (sent, met) == ([("hello", before)], before + after)

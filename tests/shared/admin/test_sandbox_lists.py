@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from shared.admin import nodes, overview, people, sandbox_lists
+from shared.admin import nodes, overview, sandbox_lists, users
 from shared.admin.sandbox_lists import SandboxFilter
 from shared.clock import now
 from shared.db.database import Database
@@ -129,7 +129,7 @@ def test_every_query_about_sandboxes_uses_an_index(database: Database, plans: li
             *(overview.failures, overview.pools, nodes.list_nodes),
         ):
             read(session)
-        people.read_user(session, people.search_users(session, None, 10).items[0].user.name)
+        users.read_user(session, users.search_users(session, None, 10).items[0].user.name)
         audit.search(session, None, 10)
     tables = ("sandbox", "sandbox_transition", "conversation", "start_task", "api_key", "audit_entry")
     scans = [f"{words} {table}" for table in tables for words in ("SCAN", "Seq Scan on")]

@@ -6,7 +6,7 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.db.database import Database
 from shared.leasing import leases, renewals
-from shared.leasing.renewals import Lapsed
+from shared.leasing.renewals import UnrenewedLeases
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
 from tests.interleaving import overlap
@@ -28,36 +28,36 @@ def claimed(database: Database, row_id: str, seconds: float = -1.0) -> Sandbox:
     return row
 
 
-def renew_in(session: Session, rows: list[Sandbox]) -> Lapsed:
+def renew_in(session: Session, rows: list[Sandbox]) -> UnrenewedLeases:
     return renewals.renew(session, Sandbox, {row.id: row.fence for row in rows}, A_WHILE)
 
 
-def renew(database: Database, rows: list[Sandbox]) -> Lapsed:
+def renew(database: Database, rows: list[Sandbox]) -> UnrenewedLeases:
     with database.transaction() as session:
         return renew_in(session, rows)
 
 
-def is_held(database: Database, row: Sandbox) -> bool:
+def is_leased(database: Database, row: Sandbox) -> bool:
     return (stored_row(database, Sandbox, row.id).lease_until or now()) > now()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
 def test_all_leases_are_renewed(database: Database, rows: list[Sandbox], number: int) -> None:
-    assert renew(database, rows[:number]) == Lapsed()
-    assert [is_held(database, row) for row in rows] == [place < number for place in range(5)]
+    assert renew(database, rows[:number]) == UnrenewedLeases()
+    assert [is_leased(database, row) for row in rows] == [place < number for place in range(5)]
 
 
 def test_lease_that_another_worker_took_over_is_lost(database: Database, rows: list[Sandbox]) -> None:
     newer = claimed(database, rows[0].id)
-    assert renew(database, rows) == Lapsed(lost={newer.id})
-    assert not is_held(database, newer)
-    assert all(is_held(database, row) for row in rows[1:])
+    assert renew(database, rows) == UnrenewedLeases(lost={newer.id})
+    assert not is_leased(database, newer)
+    assert all(is_leased(database, row) for row in rows[1:])
 
 
 def test_released_lease_is_lost_and_stays_free(database: Database, rows: list[Sandbox]) -> None:
     with database.transaction() as session:
         leases.release(session, Sandbox, rows[0].id, rows[0].fence)
-    assert renew(database, rows) == Lapsed(lost={rows[0].id})
+    assert renew(database, rows) == UnrenewedLeases(lost={rows[0].id})
     assert stored_row(database, Sandbox, rows[0].id).lease_until is None
 
 
@@ -66,6 +66,6 @@ def test_locked_row_does_not_prevent_other_renewals(database: Database, rows: li
     def write(session: Session) -> None:
         leases.mark_due(session, Sandbox, rows[2].id, now())
 
-    assert overlap(database, write, lambda session: renew_in(session, rows))[1] == Lapsed(locked={rows[2].id})
-    assert [is_held(database, row) for row in rows] == [True, True, False, True, True]
-    assert renew(database, rows) == Lapsed()
+    assert overlap(database, write, lambda session: renew_in(session, rows))[1] == UnrenewedLeases(locked={rows[2].id})
+    assert [is_leased(database, row) for row in rows] == [True, True, False, True, True]
+    assert renew(database, rows) == UnrenewedLeases()

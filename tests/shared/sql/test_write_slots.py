@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.sql import write_slots
-from shared.sql.write_slots import PLACES, WriteSlotRefused, WriteSlots, caller
+from shared.sql.write_slots import PLACEMENTS, WriteSlotRefused, WriteSlots, caller
 from tests.waiting import eventually
 
 AT_ONCE, A_WHILE = 0.0, 30.0
@@ -108,12 +108,12 @@ def test_other_errors_refuse_no_caller(slots: WriteSlots) -> None:
 def test_shared_slots_are_half_and_each_caller_gets_half_of_these(slots: WriteSlots) -> None:
     with ExitStack() as stack:
         for who in ("alice", "bob"):
-            stack.enter_context(written_for(slots, who, shared=PLACES))
-            assert not is_admitted(slots, who, PLACES)
-        assert not any(is_admitted(slots, who, PLACES) for who in ("carol", None))
+            stack.enter_context(written_for(slots, who, shared=PLACEMENTS))
+            assert not is_admitted(slots, who, PLACEMENTS)
+        assert not any(is_admitted(slots, who, PLACEMENTS) for who in ("carol", None))
         for who in ("alice", "bob"):
             stack.enter_context(written_for(slots, who))
-    assert is_admitted(slots, "carol", PLACES)
+    assert is_admitted(slots, "carol", PLACEMENTS)
 
 
 class TestCrowd:
@@ -137,8 +137,8 @@ class TestCrowd:
     def test_callers_waiting_for_shared_slots_are_counted_together(self, slots: WriteSlots) -> None:
         callers = [f"user-{number}" for number in range(10)]
         with ThreadPoolExecutor(10) as pool:
-            with written_for(slots, "alice", shared=PLACES), written_for(slots, "bob", shared=PLACES):
-                waiting = [pool.submit(is_admitted_in_time, slots, who, PLACES) for who in callers]
+            with written_for(slots, "alice", shared=PLACEMENTS), written_for(slots, "bob", shared=PLACEMENTS):
+                waiting = [pool.submit(is_admitted_in_time, slots, who, PLACEMENTS) for who in callers]
                 eventually(lambda: sum(one.done() for one in waiting) == 7)
             assert sum(one.result(A_WHILE) for one in waiting) == 3
 
@@ -162,5 +162,5 @@ class TestCrowd:
         assert sorted(ended) == list(range(60))
 
     def test_slots_keep_no_state_of_former_callers(self, slots: WriteSlots) -> None:
-        assert is_admitted(slots, "alice", PLACES)
+        assert is_admitted(slots, "alice", PLACEMENTS)
         assert [len(kept) for kept in (slots._writing, slots._waiting, slots._moved_at)] == [0, 0, 0]

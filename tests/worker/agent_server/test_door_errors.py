@@ -15,7 +15,7 @@ from tests.services.hostile_server import HostileServer, Mode, answering, hostil
 from worker.agent_server import client as agent_server_client
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_trouble, open_client
+from worker.agent_server.transport import find_door_problem, open_client
 
 PLACE = "10.0.0.5/8000"
 REFUSAL = answering("the door answers 403", 403, X_Agent_Workspace_Door="403")
@@ -146,9 +146,9 @@ def test_request_without_time_is_no_trouble_of_the_door(http: httpx.Client) -> N
 
 def test_door_that_refuses_responds(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
-        assert find_door_trouble(http, url) is None
+        assert find_door_problem(http, url) is None
 
 
 def test_another_server_is_no_door(http: httpx.Client) -> None:
     with responding("200 OK") as url:
-        assert find_door_trouble(http, url) == f"another server than the node's door responds at its address ({url})"
+        assert find_door_problem(http, url) == f"another server than the node's door responds at its address ({url})"

@@ -14,7 +14,7 @@ from tests.factories import DOOR
 from tests.waiting import eventually
 from tests.worker.agent_server.test_door_errors import PLACE, responding
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_trouble, open_client, timeout
+from worker.agent_server.transport import find_door_problem, open_client, timeout
 
 NAME = "node-a.example"
 URL = f"http://{NAME}:3001"
@@ -64,7 +64,7 @@ def test_silent_resolver_delays_no_request_beyond_its_timeout(
             server.find_running()
     assert resolver.asked == 1, "the requests wait for the same look-up"
     released.set()
-    eventually(lambda: "ConnectError" in str(find_door_trouble(http, URL)))
+    eventually(lambda: "ConnectError" in str(find_door_problem(http, URL)))
 
 
 def test_unknown_name_is_trouble_of_the_door(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_unknown_name_is_trouble_of_the_door(http: httpx.Client, monkeypatch: py
         raise socket.gaierror("Name or service not known")
 
     resolve(monkeypatch, fail)
-    assert find_door_trouble(http, URL) == f"the node's door does not respond: ConnectError ({URL})"
+    assert find_door_problem(http, URL) == f"the node's door does not respond: ConnectError ({URL})"
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
@@ -81,11 +81,11 @@ def test_door_is_reached_at_any_of_its_addresses(
 ) -> None:
     resolve(monkeypatch, lambda: addresses)
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
-        assert find_door_trouble(http, url.replace("127.0.0.1", NAME)) is None
+        assert find_door_problem(http, url.replace("127.0.0.1", NAME)) is None
 
 
 def test_door_that_is_down_at_all_addresses_is_trouble(
     http: httpx.Client, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
     resolve(monkeypatch, lambda: ["127.0.0.2", "127.0.0.1"])
-    assert "ConnectError" in str(find_door_trouble(http, f"http://{NAME}:{unused_port}"))
+    assert "ConnectError" in str(find_door_problem(http, f"http://{NAME}:{unused_port}"))

@@ -11,7 +11,7 @@ from tests.factories import DOOR
 from tests.services.hostile_responses import RESPONSES, sending
 from tests.services.hostile_server import hostile
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_trouble, open_client
+from worker.agent_server.transport import find_door_problem, open_client
 
 TALK = "1" * 32
 REQUESTS: dict[str, Callable[[AgentServer], Any]] = {
@@ -57,4 +57,4 @@ def test_redirect_is_a_refusal(response: str, request_name: str) -> None:
 @pytest.mark.parametrize("response", MOVED)
 def test_redirect_is_another_servers_than_the_doors(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
-        assert "another server" in (find_door_trouble(client, server.url) or "")
+        assert "another server" in (find_door_problem(client, server.url) or "")

@@ -28,7 +28,7 @@ from tests.services.hostile_server import (
     inflating,
     never_answering,
 )
-from tests.worker.scenes import change, row, set_desired
+from tests.worker.scenarios import change, row, set_desired
 from worker.agent_server import client as agent_server_client
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer

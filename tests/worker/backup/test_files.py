@@ -36,10 +36,10 @@ def test_files_are_restored_for_a_sandbox_that_has_none(
 ) -> None:
     wanted = replace(request_, disk_bytes=64 * 1024**2 if kind == DiskKind.IMAGE else 0, has_files=False)
     name = started(engine, wanted)
-    assert not files.at_rest(name)
+    assert not files.is_inactive(name)
     before = inside(name, f"{WRITE}; {READ}")
     engine.pause(name)  # what it has written may still be only in the kernel's memory
-    assert files.at_rest(name)
+    assert files.is_inactive(name)
     found, archive = files.save(name, tmp_path, Limits())
     assert (found, (tmp_path / archive.file).stat().st_size) == (kind, archive.size)
     assert archive.size < HOLE

@@ -33,7 +33,7 @@ class FilesInMemory:
     saved: list[str] = field(default_factory=list)
     while_saving: Callable[[], None] = lambda: None
 
-    def at_rest(self, name: str) -> bool:
+    def is_inactive(self, name: str) -> bool:
         return name not in self.running
 
     def exist(self, name: str) -> bool:

@@ -14,8 +14,8 @@ from shared.states import Desired, Reason, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker import scenes
-from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row
+from tests.worker import scenarios
+from tests.worker.scenarios import another, assert_at_rest, change, deliver, punctuated, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep
@@ -49,7 +49,7 @@ def delete(context: WorkerContext, user: Person, conversation: Conversation) -> 
 
 
 def pause(context: WorkerContext, sandbox: Sandbox, desired: Desired = Desired.PAUSED) -> None:
-    scenes.set_desired(context, sandbox.id, desired)
+    scenarios.set_desired(context, sandbox.id, desired)
     reconcile(context, sandbox.id)
 
 
@@ -185,7 +185,7 @@ class TestPausedSandbox:
         assert waiting.awaits_sandbox
         assert_no_events(context)  # their deletion needs no sandbox
         publisher.jobs.clear()
-        scenes.set_desired(context, sandbox.id, Desired.RUNNING)
+        scenarios.set_desired(context, sandbox.id, Desired.RUNNING)
         reconcile(context, sandbox.id)
         assert RefreshConversation(conversation.id, NODE_ID) in publisher.jobs
         deliver(context)
@@ -203,7 +203,7 @@ class TestPausedSandbox:
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
         publisher.jobs.clear()
-        scenes.set_desired(context, sandbox.id, Desired.DELETED)
+        scenarios.set_desired(context, sandbox.id, Desired.DELETED)
         reconcile(context, sandbox.id)
         deliver(context)
         found = row(context, Conversation, conversation.id)

@@ -6,7 +6,7 @@ from shared.models import Conversation, Sandbox
 from shared.queue.jobs import DeleteConversation
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 

@@ -12,7 +12,7 @@ from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import change, row
+from tests.worker.scenarios import change, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 

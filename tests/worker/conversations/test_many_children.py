@@ -12,7 +12,7 @@ from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
-from tests.worker.scenes import another, change, deliver, row
+from tests.worker.scenarios import another, change, deliver, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep

@@ -12,7 +12,7 @@ from tests.api.agent_reports import event_report
 from tests.factories import Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.message_delivery.messages import say
-from tests.worker.scenes import assert_at_rest, change, row
+from tests.worker.scenarios import assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.conversations.model_silence import SILENT_SECONDS
 from worker.conversations.refresh import refresh_conversation

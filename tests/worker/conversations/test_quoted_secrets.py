@@ -21,7 +21,7 @@ from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.worker.conversations.message_delivery.messages import pending, say
 from tests.worker.conversations.start_failures.failures import logged
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ASKED,
     MCP,
     SECRETS,

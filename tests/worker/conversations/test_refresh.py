@@ -21,7 +21,7 @@ from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.conversations.message_delivery.messages import assert_done, pending, said, say
-from tests.worker.scenes import assert_at_rest, change, row, running, server_of, set_desired
+from tests.worker.scenarios import assert_at_rest, change, row, running, server_of, set_desired
 from worker.context import MAX_IN_SANDBOX, WorkerContext
 from worker.conversations.refresh import MAX_TITLE_WAIT, refresh_conversation
 from worker.sandboxes.reconciler import reconcile

@@ -9,7 +9,7 @@ from shared.states import Reason, Stage
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import ask, assert_failed, change, configure, row, running, server_of
+from tests.worker.scenarios import ask, assert_failed, change, configure, row, running, server_of
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 

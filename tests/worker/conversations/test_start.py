@@ -11,7 +11,7 @@ from tests.factories import NODE_ID, Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ASKED,
     LLM_KEY,
     MESSAGE,

@@ -13,7 +13,7 @@ from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ask,
     assert_at_rest,
     assert_failed,

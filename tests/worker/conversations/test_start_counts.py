@@ -9,7 +9,7 @@ from shared.models import StartTask
 from shared.states import Stage
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import ask, change, configure, deliver, row
+from tests.worker.scenarios import ask, change, configure, deliver, row
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 

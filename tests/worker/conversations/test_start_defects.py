@@ -8,7 +8,7 @@ from shared.states import FINAL_STAGES, Reason, Stage
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ask,
     assert_at_rest,
     assert_failed,

@@ -10,7 +10,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.users import secrets
 from tests.factories import Person, make_sandbox
 from tests.fakes.engine import IMAGE
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ASKED,
     LLM_KEY,
     MCP,

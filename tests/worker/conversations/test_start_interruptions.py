@@ -18,7 +18,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     MESSAGE,
     PunctuatedDatabase,
     another,

@@ -6,7 +6,7 @@ from shared.conversations import start_tasks
 from shared.states import Stage
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import ask, configure, conversation_of, running, task_of
+from tests.worker.scenarios import ask, configure, conversation_of, running, task_of
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 

@@ -10,7 +10,7 @@ from shared.states import Stage
 from shared.users import llm_profile_store
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenes import ask, configure, running, store_settings, task_of
+from tests.worker.scenarios import ask, configure, running, store_settings, task_of
 from worker.context import WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE
 from worker.conversations.start import start_conversation

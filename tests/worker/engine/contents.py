@@ -6,7 +6,7 @@ from shared.models import Sandbox, SandboxSpec
 from tests.factories import Person
 from tests.fakes.container import FakeContainer
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import INSTALLATION
+from tests.worker.scenarios import INSTALLATION
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_request
 

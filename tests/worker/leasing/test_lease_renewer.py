@@ -104,10 +104,10 @@ def test_run_that_makes_progress_for_too_long_loses_its_lease(
     monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: seconds[0])
     row = claim(database, sandbox_id)
     with renewer.holding(Sandbox, row):
-        for seconds[0], is_held in ((MAX_RUN_SECONDS, True), (MAX_RUN_SECONDS + STALL_SECONDS + 1, False)):
+        for seconds[0], is_leased in ((MAX_RUN_SECONDS, True), (MAX_RUN_SECONDS + STALL_SECONDS + 1, False)):
             renewer.mark_progress(Sandbox, row)
             renewer.renew_all()
-            assert bool(renewer._held) is is_held
+            assert bool(renewer._held) is is_leased
 
 
 def test_lost_lease_is_dropped(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
@@ -164,9 +164,9 @@ class Flaky(Database):
         self._database, self._failures = database, failures
 
     @contextmanager
-    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
+    def transaction(self, *, may_place: bool = False) -> Iterator[Session]:
         if self._failures > 0:
             self._failures -= 1
             raise OperationalError("BEGIN", {}, RuntimeError("the connection broke"))
-        with self._database.transaction(needs_place=needs_place) as session:
+        with self._database.transaction(may_place=may_place) as session:
             yield session

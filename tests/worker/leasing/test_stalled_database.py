@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 from shared import clock
 from shared.db import database_clock, postgresql
 from shared.db.database import Database
-from shared.db.database_clock import keep_following
+from shared.db.database_clock import keep_clock_synced
 from shared.db.postgresql import OPTIONS
 from shared.models import Node
 from tests.factories import NODE_ID
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores
 from tests.waiting import eventually
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import PeriodicTask
@@ -57,7 +57,7 @@ def test_threads_continue_after_a_stalled_database(
     ]
     for task in tasks:
         task.start()
-    ended = keep_following(context.database)
+    ended = keep_clock_synced(context.database)
     eventually(lambda: clock._reading)
     with capture_logs() as logs, server.frozen():
         eventually(lambda: {"task_failed", "clock_not_read"} <= {line["event"] for line in logs})

@@ -9,7 +9,7 @@ from shared.states import Reason, Status
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.probes import PROBES, probe, tolerating_probes
-from tests.worker.scenes import row, running
+from tests.worker.scenarios import row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import CUT_OFF, LivenessMonitor

@@ -15,7 +15,7 @@ from shared.states import Desired, Status
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.rows import all_rows
 from tests.services.directories import REPOSITORY
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 

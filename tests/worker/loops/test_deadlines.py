@@ -17,11 +17,11 @@ from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import another, assert_at_rest, change, configure, deliver, row, running, set_desired, start
+from tests.worker.scenarios import another, assert_at_rest, change, configure, deliver, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
-from worker.loops.deadlines import meet_deadlines
+from worker.loops.deadlines import apply_deadlines
 from worker.loops.sweep import sweep
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -237,15 +237,15 @@ class TestRaces:
                 return found
 
             monkeypatch.setattr(due_deadlines, "overdue", read_and_wait)
-            meet_deadlines(context)
+            apply_deadlines(context)
             assert row(context, Sandbox, sandbox_id).generation == 1
 
     def test_two_workers_of_a_node(self, context: WorkerContext, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
-            meet_deadlines(context)
-            meet_deadlines(another(context))
+            apply_deadlines(context)
+            apply_deadlines(another(context))
             assert row(context, Sandbox, sandbox_id).generation == 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from shared.models import Node
 from tests.factories import DOOR, NODE_ID
 from tests.waiting import eventually
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.__main__ import make_context, make_periodic_tasks
 from worker.agent_server.transport import open_client
 from worker.celery_app import app
@@ -63,7 +63,7 @@ def test_heartbeat_is_stored_while_the_door_is_checked(context: WorkerContext, m
 
     with httpx.Client(transport=httpx.MockTransport(hang)) as http:
         door = DoorCheck(http, URL)
-        working = replace(context, impairment_checks=[door.find_trouble])
+        working = replace(context, impairment_checks=[door.find_problem])
         tasks = {task._thread.name: task for task in make_periodic_tasks(working, monitor, door)}
         tasks["door"].start()
         assert asked.wait(60)
@@ -72,7 +72,7 @@ def test_heartbeat_is_stored_while_the_door_is_checked(context: WorkerContext, m
         assert row(context, Node, NODE_ID).heartbeat_at > before
         assert not released.is_set()
         released.set()
-        assert eventually(door.find_trouble) == f"the node's door does not respond: ReadTimeout ({URL})"
+        assert eventually(door.find_problem) == f"the node's door does not respond: ReadTimeout ({URL})"
         tasks["door"].stop()
 
 
@@ -81,7 +81,7 @@ def test_change_of_the_door_is_reported_at_once(
 ) -> None:
     settings = context.settings.model_copy(update={"heartbeat_seconds": 3600.0})
     door = DoorCheck(http, f"http://127.0.0.1:{unused_port}")
-    working = replace(context, settings=settings, impairment_checks=[door.find_trouble])
+    working = replace(context, settings=settings, impairment_checks=[door.find_problem])
     tasks = {task._thread.name: task for task in make_periodic_tasks(working, monitor, door)}
     before = row(context, Node, NODE_ID).heartbeat_at
     tasks["heartbeat"].start()

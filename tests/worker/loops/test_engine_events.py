@@ -12,7 +12,7 @@ from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.engine.contents import put
-from tests.worker.scenes import assert_at_rest, deliver, row, running
+from tests.worker.scenarios import assert_at_rest, deliver, row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
 from worker.loops.engine_events import follow_events

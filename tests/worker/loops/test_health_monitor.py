@@ -15,7 +15,7 @@ from tests.factories import Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.loops.probes import PROBES, probe, tolerating_probes
-from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
+from tests.worker.scenarios import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import LivenessMonitor, open_monitor

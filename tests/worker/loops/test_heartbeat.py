@@ -12,7 +12,7 @@ from shared.nodes import placement
 from shared.states import NodeStatus
 from tests.factories import NODE_ID, Person, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import change, row, running
+from tests.worker.scenarios import change, row, running
 from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
 from worker.engine.requirements import find_lack_of_disk

@@ -14,7 +14,7 @@ from tests.factories import NODE_ID, Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap
-from tests.worker.scenes import ask, assert_failed, change, configure, deliver, row, running, server_of, task_of
+from tests.worker.scenarios import ask, assert_failed, change, configure, deliver, row, running, server_of, task_of
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation

@@ -12,7 +12,7 @@ from shared.states import Reason, Status
 from tests.factories import NODE_ID, Person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.engine.contents import put, stray
-from tests.worker.scenes import another, deliver, row
+from tests.worker.scenarios import another, deliver, row
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
 from worker.loops.quarantine import MAX_REMOVALS

@@ -13,7 +13,7 @@ from shared.states import Desired, Reason, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
+from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck

@@ -7,7 +7,7 @@ from shared.db.database import Database, StoreTimeout
 from shared.models import Node
 from shared.settings import Settings
 from tests.factories import NODE_ID
-from tests.worker.scenes import change, punctuated, row
+from tests.worker.scenarios import change, punctuated, row
 from worker.__main__ import make_context, make_periodic_tasks
 from worker.celery_app import app
 from worker.context import WorkerContext

@@ -16,7 +16,7 @@ from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
 from tests.worker.engine.contents import put, stray
-from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
+from tests.worker.scenarios import assert_at_rest, deliver, punctuated, row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import check, recheck

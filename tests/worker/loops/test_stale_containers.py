@@ -12,7 +12,7 @@ from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
 from tests.worker.loops.test_stuck_containers import stick
-from tests.worker.scenes import change, deliver, row, running, set_desired
+from tests.worker.scenarios import change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
 from worker.loops.heartbeat import send_heartbeat

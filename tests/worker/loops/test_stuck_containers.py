@@ -9,7 +9,7 @@ from tests.factories import Person, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.engine.contents import put, stray
 from tests.worker.loops.test_quarantine import pass_time, put_strays
-from tests.worker.scenes import warm
+from tests.worker.scenarios import warm
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
 from worker.loops.resync import resync

@@ -16,7 +16,7 @@ from shared.states import Desired, NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import change, deliver, row, start
+from tests.worker.scenarios import change, deliver, row, start
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep

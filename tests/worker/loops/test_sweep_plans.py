@@ -19,7 +19,7 @@ from shared.sandboxes.failover import Lost
 from shared.states import Stage, Status
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.loops.failover import fail_over
 from worker.loops.sweep import sweep

@@ -13,7 +13,7 @@ from shared.states import Desired, NodeStatus, Status
 from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import status_of
-from tests.worker.scenes import another, assert_at_rest, change, deliver, row, running, set_desired
+from tests.worker.scenarios import another, assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.recheck import recheck

@@ -9,7 +9,7 @@ import time_machine
 from sqlmodel import select
 
 from shared.clock import after, now
-from shared.db.database_clock import follow_database
+from shared.db.database_clock import sync_clock
 from shared.models import ChangeEntry, IdempotencyKey, Node, Sandbox, SandboxSpec
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import queries as sandbox_queries
@@ -18,7 +18,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
-from tests.worker.scenes import another, change, row, running, start
+from tests.worker.scenarios import another, change, row, running, start
 from worker.__main__ import await_right_clock, make_periodic_tasks
 from worker.context import WorkerContext
 from worker.loops.door_check import DoorCheck
@@ -53,7 +53,7 @@ def old_sandbox(context: WorkerContext, user: Person) -> Sandbox:
 def test_sweep_deletes_and_expires_nothing(context: WorkerContext, old_sandbox: Sandbox, seconds: int) -> None:
     before = all_rows(context.database)
     with time_machine.travel(after(seconds)):
-        follow_database(context.database)
+        sync_clock(context.database)
         sweep(context)
         sweep(context)
     assert all_rows(context.database) == before
@@ -67,7 +67,7 @@ def test_periodic_tasks_do_nothing_until_the_clock_is_right(context: WorkerConte
     sandbox_id = make_sandbox(context.database, user, due_at=now()).id
     assert isinstance(context.publisher, RecordingPublisher)
     work = unless_clock_is_wrong(lambda: sweep(context))
-    follow_database(context.database)
+    sync_clock(context.database)
     with time_machine.travel(after(seconds)):
         work()
         assert context.publisher.jobs == []
@@ -80,7 +80,7 @@ def test_no_periodic_task_touches_store_or_engine(
 ) -> None:
     start(context, user)
     before = all_rows(context.database)
-    follow_database(context.database)
+    sync_clock(context.database)
     with time_machine.travel(after(seconds)):
         for task in make_periodic_tasks(context, open_monitor(context), door):
             task._function()
@@ -92,7 +92,7 @@ def test_jobs_are_left_to_others(context: WorkerContext, user: Person, engine: F
     sandbox_id = start(context, user)
     before = all_rows(context.database)
     with time_machine.travel(after(seconds)):
-        follow_database(context.database)
+        sync_clock(context.database)
         reconcile(context, sandbox_id)
     assert all_rows(context.database) == before
     assert engine.calls == []
@@ -104,7 +104,7 @@ def test_history_is_in_order_after_a_clock_change(
     context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
 ) -> None:
     sandbox_id = start(context, user)
-    follow_database(context.database)
+    sync_clock(context.database)
     traveller = time_machine.travel(after(seconds))
 
     def set_clock(_name: str) -> None:
@@ -126,7 +126,7 @@ def test_history_is_in_order_after_a_clock_change(
 def test_single_worker_reports_its_clock_in_the_node(context: WorkerContext, seconds: int) -> None:
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     with time_machine.travel(after(seconds)):
-        follow_database(context.database)
+        sync_clock(context.database)
         send_heartbeat(context)
         found = row(context, Node, NODE_ID)
         assert found.status == NodeStatus.LOST
@@ -140,7 +140,7 @@ def test_node_with_another_worker_stays_in_use(context: WorkerContext, seconds: 
     send_heartbeat(another(context))
     before = row(context, Node, NODE_ID)
     with time_machine.travel(after(seconds)):
-        follow_database(context.database)
+        sync_clock(context.database)
         send_heartbeat(context)
     assert row(context, Node, NODE_ID) == before
 
@@ -155,7 +155,7 @@ def test_worker_waits_for_the_right_time_before_it_begins(
         waited.append(pause)
         traveller.stop()
 
-    monkeypatch.setattr("worker.__main__.keep_following", lambda _database: None)
+    monkeypatch.setattr("worker.__main__.keep_clock_synced", lambda _database: None)
     # Other threads use the real `time.sleep`.
     monkeypatch.setattr("worker.__main__.time", SimpleNamespace(sleep=set_clock))
     traveller.start()

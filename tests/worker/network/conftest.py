@@ -7,7 +7,7 @@ from tests.factories import NODE_ID
 from tests.fakes.engine import FakeEngine
 from tests.fakes.firewall import FakeFirewall
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import INSTALLATION
+from tests.worker.scenarios import INSTALLATION
 from worker.context import WorkerContext
 from worker.network import isolation as module
 from worker.network.addresses import make_place

@@ -11,7 +11,7 @@ from shared.nodes import model_servers
 from shared.states import Desired, Status
 from tests.factories import Person
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import claim, row, running, set_desired, store_settings, warm
+from tests.worker.scenarios import claim, row, running, set_desired, store_settings, warm
 from worker.engine.protocol import ContainerStatus
 from worker.network.rules import Allowed
 from worker.sandboxes.reconciler import reconcile

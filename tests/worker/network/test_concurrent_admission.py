@@ -9,7 +9,7 @@ import pytest
 from shared.models import Sandbox
 from tests.factories import Person
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import row, running
+from tests.worker.scenarios import row, running
 from worker.engine.protocol import ContainerState, ContainerStatus
 from worker.sandboxes.container_spec import container_name
 

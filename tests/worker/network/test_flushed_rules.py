@@ -11,7 +11,7 @@ from shared.sandboxes import specs
 from tests.factories import Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import running
+from tests.worker.scenarios import running
 from worker.network import isolation as module
 from worker.network.isolation import NetworkIsolation
 from worker.network.rules import Allowed

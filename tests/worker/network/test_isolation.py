@@ -12,7 +12,7 @@ from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import ask, configure, deliver, row, running, set_desired, start, store_settings, warm
+from tests.worker.scenarios import ask, configure, deliver, row, running, set_desired, start, store_settings, warm
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor

@@ -8,7 +8,7 @@ import pytest
 from shared.states import Desired
 from tests.factories import Person
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import running, set_desired
+from tests.worker.scenarios import running, set_desired
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineError, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile

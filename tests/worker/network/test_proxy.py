@@ -21,7 +21,7 @@ from tests.fakes.engine import IMAGE
 from tests.fakes.firewall import FakeFirewall
 from tests.worker.network.scene import Scene
 from tests.worker.sandboxes.reconciler.sandboxes import mark_due
-from tests.worker.scenes import row, running, set_desired, start
+from tests.worker.scenarios import row, running, set_desired, start
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
 from worker.network.firewall import FirewallError

@@ -10,7 +10,7 @@ from shared.nodes import model_servers
 from shared.states import Status
 from tests.factories import VAULT, Person, make_person
 from tests.worker.network.scene import Scene
-from tests.worker.scenes import row, running, store_settings
+from tests.worker.scenarios import row, running, store_settings
 
 SERVER = "192.168.1.20:8000"
 ELEMENT = "192.168.1.20 . 8000"
@@ -103,7 +103,7 @@ def test_missing_key_is_reported_as_long_as_it_is_missing(
     for _ in range(2):
         vault._missed_at = 0.0
         node.isolation.refresh()
-        assert vault.find_trouble() is not None
+        assert vault.find_problem() is not None
     assert row(scene.context, Sandbox, sandboxes[0]).status == Status.RUNNING
 
 

@@ -14,7 +14,7 @@ from shared.states import Status
 from shared.warm_pool import start as sandbox_start
 from tests.factories import VAULT, Person, make_person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import row, start, warm
+from tests.worker.scenarios import row, start, warm
 from worker.context import WorkerContext
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
 from worker.sandboxes.container_spec import container_name, sandbox_url

@@ -9,7 +9,7 @@ from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import lose
-from tests.worker.scenes import claim, deliver, row, server_of, set_desired, warm
+from tests.worker.scenarios import claim, deliver, row, server_of, set_desired, warm
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.resync import resync

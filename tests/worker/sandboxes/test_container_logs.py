@@ -14,7 +14,7 @@ from shared.states import Desired, Reason, Status
 from tests.factories import Person, session_key_of
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     ASKED,
     SECRETS,
     another,

@@ -10,10 +10,10 @@ from shared.models import Sandbox
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import change, deliver, row, running
+from tests.worker.scenarios import change, deliver, row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.deadlines import meet_deadlines
+from worker.loops.deadlines import apply_deadlines
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 
@@ -24,7 +24,7 @@ def pass_idle_deadline(context: WorkerContext, sandbox_id: str, **columns: Any) 
     past = {"status_changed_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
     passed = {"deadline_at": now() - timedelta(days=1), "deadline_does": DeadlineAction.DELETE}
     change(context, Sandbox, sandbox_id, **past, **passed, **columns)
-    meet_deadlines(context)
+    apply_deadlines(context)
     deliver(context)
 
 

@@ -18,7 +18,7 @@ from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.container import printed
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     claim,
     delete,
     deliver,

@@ -16,7 +16,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.factories import DOOR, Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     another,
     ask,
     assert_failed,

@@ -10,7 +10,7 @@ from shared.states import Desired, Reason, Status
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import deliver, row, server_of, set_desired
+from tests.worker.scenarios import deliver, row, server_of, set_desired
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
 

@@ -24,7 +24,7 @@ from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker import scenes
+from tests.worker import scenarios
 from tests.worker.contexts import make_context
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
@@ -60,7 +60,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(target=sandboxes, boots=st.booleans())
     def start(self, *, boots: bool) -> str:
-        sandbox_id = scenes.start(self._context, self._user)
+        sandbox_id = scenarios.start(self._context, self._user)
         if boots:
             reconcile(self._context, sandbox_id)
         self._notify(self._call(), Outcome.OK, Verb.START, sandbox_id)
@@ -71,7 +71,7 @@ class Life(RuleBasedStateMachine):
         call = self._call()
         self._notify(call, Outcome.INVOKED, verb, sandbox_id)
         try:
-            scenes.set_desired(self._context, sandbox_id, DESIRED_STATES[verb])
+            scenarios.set_desired(self._context, sandbox_id, DESIRED_STATES[verb])
             self._notify(call, Outcome.OK, verb, sandbox_id)
         except NotFound:
             self._notify(call, Outcome.FAILED, verb, sandbox_id)
@@ -105,8 +105,8 @@ class Life(RuleBasedStateMachine):
             self._directory.cleanup()
 
     def _expire(self, sandbox_id: str) -> None:
-        if scenes.row(self._context, Sandbox, sandbox_id).lease_until is not None:
-            scenes.change(self._context, Sandbox, sandbox_id, lease_until=now())
+        if scenarios.row(self._context, Sandbox, sandbox_id).lease_until is not None:
+            scenarios.change(self._context, Sandbox, sandbox_id, lease_until=now())
 
     def _call(self) -> int:
         return len(self._history)
@@ -124,8 +124,8 @@ class Life(RuleBasedStateMachine):
                 history=self._history,
                 sandboxes=session.exec(select(Sandbox)).all(),
                 transitions=session.exec(select(SandboxTransition)).all(),
-                containers=self._engine.list_containers(scenes.INSTALLATION),
-                volumes=self._engine.list_volumes(scenes.INSTALLATION),
+                containers=self._engine.list_containers(scenarios.INSTALLATION),
+                volumes=self._engine.list_volumes(scenarios.INSTALLATION),
             )
 
 
@@ -153,7 +153,7 @@ def mortal(context: WorkerContext, engine: FakeEngine, moment: int | None) -> Wo
     """The same worker; it dies at its call number `moment` to engine or store."""
     point = counting(moment, die)
     engine.before = dict.fromkeys(VERBS, point)
-    database = scenes.PunctuatedDatabase(context.database, -1, die)
+    database = scenarios.PunctuatedDatabase(context.database, -1, die)
     database.point = lambda: point("")  # type: ignore[method-assign]
     return replace(context, database=database)
 

@@ -8,7 +8,7 @@ from shared.nodes import placement
 from shared.states import Desired, Reason, Status
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import another, assert_at_rest, change, punctuated, row, running, set_desired, start
+from tests.worker.scenarios import another, assert_at_rest, change, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat

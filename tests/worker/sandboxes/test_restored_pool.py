@@ -11,7 +11,7 @@ from shared.states import Desired, Reason, Status
 from shared.warm_pool.policy import OLD
 from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     INSTALLATION,
     LLM_KEY,
     another,

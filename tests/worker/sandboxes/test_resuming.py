@@ -12,7 +12,7 @@ from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
-from tests.worker.scenes import row, running, set_desired
+from tests.worker.scenarios import row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_name

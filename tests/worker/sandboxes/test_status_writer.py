@@ -15,7 +15,7 @@ from tests.factories import Person
 from tests.fakes.container import printed
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.metrics import read_metrics
-from tests.worker.scenes import another, change, row, set_desired, start, warm
+from tests.worker.scenarios import another, change, row, set_desired, start, warm
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import select
 
-from api.limits.held import HeldLimit
+from api.limits.concurrency import ConcurrencyLimit
 from api.limits.process import ProcessLimits
 from api.routes.v1 import sandbox_logs
 from shared.clock import after
@@ -183,7 +183,7 @@ def test_another_users_log_is_not_found(
 
 def test_requests_that_wait_are_limited(client: TestClient, user: Person, database: Database) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
-    limits.waiting = HeldLimit("requests that wait", of_user=1, of_process=9)
+    limits.waiting = ConcurrencyLimit("requests that wait", of_user=1, of_process=9)
     sandbox = make_sandbox(database, user)
     with limits.waiting.hold(user.id):
         answer = client.get(url(sandbox), headers=user.headers)

@@ -110,8 +110,8 @@ class Conversations:
         said, (_, sandbox) = self._said(talk), listed[talk.sandbox_id]
         for text in texts:
             copies = said.count(text)
-            is_held = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
-            if copies == 0 and not is_held:
+            is_leased = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
+            if copies == 0 and not is_leased:
                 yield f"message {text} to {talk.id} was acknowledged and is not delivered; {len(waiting)} are pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")

@@ -7,7 +7,7 @@ from shared.models import Conversation, Node, Sandbox
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     change,
 )
 from worker.context import WorkerContext

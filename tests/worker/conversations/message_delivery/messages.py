@@ -9,7 +9,7 @@ from shared.conversations import pending_messages
 from shared.models import Conversation, PendingMessage
 from tests.factories import Person
 from tests.fakes.conversation import FakeConversation
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     assert_at_rest,
     row,
 )

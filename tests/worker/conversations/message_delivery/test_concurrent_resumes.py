@@ -13,7 +13,7 @@ from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap_call
 from tests.worker.conversations.message_delivery.messages import assert_done, said, say
-from tests.worker.scenes import row, set_desired
+from tests.worker.scenarios import row, set_desired
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.sandboxes.container_spec import container_name

@@ -9,7 +9,7 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import assert_done, content, said, say
 from tests.worker.conversations.message_delivery.test_no_duplicates import die
-from tests.worker.scenes import another, change
+from tests.worker.scenarios import another, change
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 

@@ -11,7 +11,7 @@ from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, content, said, say
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     another,
     change,
     punctuated,

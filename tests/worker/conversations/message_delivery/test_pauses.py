@@ -13,7 +13,7 @@ from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import assert_done, said, say
-from tests.worker.scenes import deliver, row, set_desired
+from tests.worker.scenarios import deliver, row, set_desired
 from worker.context import WorkerContext
 from worker.conversations import refresh
 from worker.conversations.deletion import delete_from_agent_server

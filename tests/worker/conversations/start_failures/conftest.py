@@ -3,7 +3,7 @@
 import pytest
 
 from tests.factories import Person
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     configure,
 )
 from worker.context import WorkerContext

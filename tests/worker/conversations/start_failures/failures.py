@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     SECRETS,
 )
 

@@ -23,7 +23,7 @@ from tests.fakes.engine import FakeEngine
 from tests.interleaving import _is_waiting
 from tests.waiting import eventually
 from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     SECRETS,
     TOKEN,
     another,

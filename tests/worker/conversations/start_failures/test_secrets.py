@@ -11,7 +11,7 @@ from shared.states import Reason, Stage
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
-from tests.worker.scenes import (
+from tests.worker.scenarios import (
     SECRETS,
     ask,
     assert_failed,

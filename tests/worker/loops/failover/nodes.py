@@ -6,7 +6,7 @@ from shared.models import Node
 from shared.nodes import registry as node_registry
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID
-from tests.worker.scenes import row
+from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.loops.failover import NodeFailureDetector
 
@@ -28,7 +28,7 @@ def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMI
     for _ in range(round(seconds)):
         clock.seconds += 1.0
         if is_writable:
-            detector.note_stored()
+            detector.record_stored()
         detector.check()
 
 

@@ -11,7 +11,7 @@ from shared.sandboxes.due_deadlines import apply_deadline, overdue
 from shared.states import Desired
 from tests.factories import Person, make_conversation
 from tests.worker.loops.failover.nodes import lose
-from tests.worker.scenes import change, deliver, row, running, set_desired
+from tests.worker.scenarios import change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 
 BEGAN = now() - timedelta(minutes=5)

@@ -12,7 +12,7 @@ from shared.states import Desired, NodeStatus, Reason, Status
 from tests.factories import NODE_ID, Person, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
-from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired
+from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat

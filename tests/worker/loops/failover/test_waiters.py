@@ -10,7 +10,7 @@ from shared.models import Conversation, Event, Node, Sandbox
 from shared.states import Desired, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_conversation, make_event, make_sandbox, make_start_task
 from tests.worker.loops.failover.nodes import lose, tombstone
-from tests.worker.scenes import assert_at_rest, assert_failed, change, deliver, row
+from tests.worker.scenarios import assert_at_rest, assert_failed, change, deliver, row
 from worker.context import WorkerContext
 from worker.loops.sweep import sweep
 

@@ -16,7 +16,7 @@ from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of, tombstone
-from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
+from tests.worker.scenarios import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.failover import NodeFailureDetector, fail_over

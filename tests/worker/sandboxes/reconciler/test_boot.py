@@ -20,7 +20,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
-from tests.worker.scenes import claim, warm
+from tests.worker.scenarios import claim, warm
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile

@@ -27,7 +27,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
-from tests.worker.scenes import punctuated
+from tests.worker.scenarios import punctuated
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.lease_renewer import LeaseRenewer

@@ -23,7 +23,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
-from tests.worker.scenes import change
+from tests.worker.scenarios import change
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.resync import resync

@@ -9,7 +9,7 @@ from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.sandboxes.reconciler.sandboxes import before_next, history, mark_due, row, running, set_desired, start
-from tests.worker.scenes import deliver
+from tests.worker.scenarios import deliver
 from worker.context import WorkerContext
 from worker.loops.resync import resync
 from worker.sandboxes.reconciler import reconcile

@@ -15,7 +15,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
-from tests.worker.scenes import claim, server_of, warm
+from tests.worker.scenarios import claim, server_of, warm
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerRequest, ContainerState
 from worker.sandboxes import actions

@@ -13,7 +13,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import another, change, deliver, row, running, set_desired
+from tests.worker.scenarios import another, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, NetworkPlace
 from worker.loops.resync import resync

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.limits.held_bytes import HeldBytes, Share
-from api.sandbox_proxy.pace import Pace, Paces
+from api.limits.buffers import BufferLimit, Share
+from api.sandbox_proxy.chunk_rates import ChunkRate, ChunkRates
 from api.sandbox_proxy.websocket import Client, _pass_down
 from api.server.counted_websockets import Buffers
 from shared.agent_server.limits import MIN_CHUNK_BYTES
@@ -24,14 +24,14 @@ FLOOD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n"
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of all paces. The clock stands still, because on a slow machine, a flood would not be one."""
+    """The pauses of all chunk rates. The clock stands still, because on a slow machine, a flood would not be one."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("api.sandbox_proxy.pace.sleep", sleep)
-    monkeypatch.setattr("api.sandbox_proxy.pace.get_running_loop", lambda: SimpleNamespace(time=lambda: 0.0))
+    monkeypatch.setattr("api.sandbox_proxy.chunk_rates.sleep", sleep)
+    monkeypatch.setattr("api.sandbox_proxy.chunk_rates.get_running_loop", lambda: SimpleNamespace(time=lambda: 0.0))
     return slept
 
 
@@ -56,8 +56,8 @@ def test_flood_of_tiny_frames_waits_and_is_complete(pauses: list[float]) -> None
 
     server: Any = SimpleNamespace(protocol=SimpleNamespace(close_rcvd=SimpleNamespace(code=1000, reason="")))
     unused: Any = None
-    client = Client(unused, send, Buffers(), Share(HeldBytes(CHUNKS), "a"))
-    assert asyncio.run(_pass_down(flood(), server, client, Pace())) == (1000, "")
+    client = Client(unused, send, Buffers(), Share(BufferLimit(CHUNKS), "a"))
+    assert asyncio.run(_pass_down(flood(), server, client, ChunkRate())) == (1000, "")
     assert len(sent) == CHUNKS
     assert pauses
 
@@ -76,19 +76,19 @@ def test_only_floods_wait(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float], size: int, per_second: int, number: int, waits: bool
 ) -> None:
     clock: Any = SimpleNamespace(now=0.0, time=lambda: clock.now)
-    monkeypatch.setattr("api.sandbox_proxy.pace.get_running_loop", lambda: clock)
+    monkeypatch.setattr("api.sandbox_proxy.chunk_rates.get_running_loop", lambda: clock)
 
-    async def stream(pace: Pace) -> None:
+    async def stream(rate: ChunkRate) -> None:
         for _ in range(number):
-            await pace.keep(b"x" * size)
+            await rate.limit(b"x" * size)
             clock.now += 1 / per_second
 
-    asyncio.run(stream(Pace()))
+    asyncio.run(stream(ChunkRate()))
     assert bool(pauses) == waits
 
 
-def test_connections_of_a_sandbox_share_its_pace() -> None:
-    paces = Paces()
-    one, other = paces.find("one"), paces.find("other")
-    assert paces.find("one") is one
+def test_connections_of_a_sandbox_share_its_chunk_rate() -> None:
+    rates = ChunkRates()
+    one, other = rates.find("one"), rates.find("other")
+    assert rates.find("one") is one
     assert one is not other

@@ -15,7 +15,7 @@ SMALL_BYTES = 64 * 1024
 Result = TypeVar("Result")
 
 
-class HeldBytes:
+class BufferLimit:
     """The limit of one process. Not thread-safe."""
 
     def __init__(self, of_user: int) -> None:
@@ -36,7 +36,7 @@ class HeldBytes:
 class Share:
     """The bytes of one websocket, by the place that keeps them."""
 
-    def __init__(self, limit: HeldBytes, owner_id: str) -> None:
+    def __init__(self, limit: BufferLimit, owner_id: str) -> None:
         self._limit, self._owner_id = limit, owner_id
         self._sizes = Counter[str]()
         self._exceeded = asyncio.Event()

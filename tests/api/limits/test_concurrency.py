@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 
 from api.errors.limits import TooManyRequests
 from api.errors.upstream import TemporarilyUnavailable
-from api.limits.held import HeldLimit
+from api.limits.concurrency import ConcurrencyLimit
 from api.limits.process import ProcessLimits
 from shared.db.database import Database
 from shared.models import Sandbox
@@ -14,7 +14,7 @@ from tests.factories import Person, make_sandbox
 
 
 def test_limit_applies_to_each_user_separately_and_to_the_process() -> None:
-    limit = HeldLimit("things", of_user=1, of_process=2)
+    limit = ConcurrencyLimit("things", of_user=1, of_process=2)
     with limit.hold("alice"):
         with pytest.raises(TooManyRequests, match="limit of 1 things"), limit.hold("alice"):
             pass
@@ -30,7 +30,7 @@ def test_limit_applies_to_each_user_separately_and_to_the_process() -> None:
 
 def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, other_user: Person) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
-    limits.streams = HeldLimit("streams", of_user=1, of_process=9)
+    limits.streams = ConcurrencyLimit("streams", of_user=1, of_process=9)
     with limits.streams.hold(user.id):
         for method, path in (("GET", "/api/v1/changes"), ("POST", "/api/v1/app-conversations/stream-start")):
             answer = client.request(method, path, headers=user.headers, json={} if method == "POST" else None)
@@ -43,7 +43,7 @@ def test_command_that_would_wait_over_the_limit_is_not_executed(
     client: TestClient, user: Person, database: Database
 ) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
-    limits.waiting = HeldLimit("requests that wait", of_user=1, of_process=9)
+    limits.waiting = ConcurrencyLimit("requests that wait", of_user=1, of_process=9)
     sandbox = make_sandbox(database, user)
     pause = f"/api/v1/sandboxes/{sandbox.id}/pause"
     with limits.waiting.hold(user.id):

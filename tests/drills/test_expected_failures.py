@@ -1,4 +1,4 @@
-"""A fault excuses a sandbox if it came after the request, explains the reason, and could harm the sandbox's node."""
+"""A fault explains a sandbox's state if it follows the request, matches the reason, and could harm the node."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Reason, Status
-from tests.drills.excuses import ECHO_SECONDS, InjectedFault, is_excused
+from tests.drills.expected_failures import ECHO_SECONDS, InjectedFault, is_expected
 
 REQUESTED_AT = 1000.0
 
@@ -39,8 +39,8 @@ def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", landed=False)),
     ],
 )
-def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, injected: InjectedFault) -> None:
-    assert is_excused(row, REQUESTED_AT, [injected])
+def test_fault_of_the_sandboxs_node_explains_it(row: Sandbox, injected: InjectedFault) -> None:
+    assert is_expected(row, REQUESTED_AT, [injected])
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, injected: InjectedF
         (sandbox(None), fault()),
     ],
 )
-def test_fault_elsewhere_or_of_another_kind_excuses_nothing(row: Sandbox, injected: InjectedFault) -> None:
-    assert not is_excused(row, REQUESTED_AT, [injected])
+def test_fault_elsewhere_or_of_another_kind_explains_nothing(row: Sandbox, injected: InjectedFault) -> None:
+    assert not is_expected(row, REQUESTED_AT, [injected])

@@ -1,4 +1,4 @@
-"""The faults that excuse a sandbox for missing its desired state: those on its node that outlast the last request."""
+"""The faults that explain why a sandbox misses its desired state: those on its node that outlast the last request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class InjectedFault:
     Args:
         subject: the target: a process, a node, or the sandbox of a container.
         node: the only node that the fault could affect; None: any.
-        landed: whether the fault was injected. A fault that was not is not counted, but still excuses, because it
+        landed: whether the fault was injected. A fault that was not is not counted, but still explains, because it
             may have had an effect.
     """
 
@@ -77,7 +77,7 @@ class InjectedFault:
     landed: bool = True
 
 
-def is_excused(row: Sandbox, requested_at: float, log: Sequence[InjectedFault]) -> bool:
+def is_expected(row: Sandbox, requested_at: float, log: Sequence[InjectedFault]) -> bool:
     """Whether the row's reason is explained by a fault that may have affected its node after the last request.
 
     Args:

@@ -1,4 +1,4 @@
-"""The pace of what a sandbox sends: a flood of tiny chunks or frames would block the event loop for all others.
+"""Rate limits of what each sandbox sends: a flood of tiny chunks or frames would block the event loop for all others.
 
 Each chunk costs the loop some time, however small it is. A sandbox may send a burst, and then more chunks per second
 than any event stream or terminal needs. Beyond that rate the proxy pauses its reads, and the sandbox's connection fills
@@ -16,14 +16,14 @@ PER_SECOND = 5000
 PAUSE_SECONDS = 0.05
 
 
-class Pace:
-    """The pace of one sandbox, over all its connections."""
+class ChunkRate:
+    """The chunk rate of one sandbox, over all its connections."""
 
     def __init__(self) -> None:
-        # When the chunks so far would have been sent at an even pace, by the event loop's clock.
+        # When the chunks so far would have been sent at an even rate, by the event loop's clock.
         self._even_at = 0.0
 
-    async def keep(self, chunk: str | bytes) -> None:
+    async def limit(self, chunk: str | bytes) -> None:
         """Count a chunk, and wait if the sandbox is too fast. A large chunk costs nothing."""
         now = get_running_loop().time()
         cost = max(0.0, 1 - len(chunk) / MIN_CHUNK_BYTES)
@@ -32,12 +32,12 @@ class Pace:
             await sleep(PAUSE_SECONDS)
 
 
-class Paces:
-    """The paces of all sandboxes that send something."""
+class ChunkRates:
+    """The chunk rates of all sandboxes that send data."""
 
     def __init__(self) -> None:
-        self._of = WeakValueDictionary[str, Pace]()
+        self._of = WeakValueDictionary[str, ChunkRate]()
 
-    def find(self, sandbox_id: str) -> Pace:
-        """Return the sandbox's pace. It is kept as long as the caller keeps it."""
-        return self._of.setdefault(sandbox_id, Pace())
+    def find(self, sandbox_id: str) -> ChunkRate:
+        """Return the sandbox's chunk rate. The entry exists as long as a caller holds it."""
+        return self._of.setdefault(sandbox_id, ChunkRate())

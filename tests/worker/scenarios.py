@@ -192,9 +192,9 @@ class PunctuatedDatabase(Database):
         self._database, self._at, self._act = database, at, act
 
     @contextmanager
-    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
+    def transaction(self, *, may_place: bool = False) -> Iterator[Session]:
         self.point()
-        with self._database.transaction(needs_place=needs_place) as session:
+        with self._database.transaction(may_place=may_place) as session:
             yield session
         self.point()
 

@@ -8,7 +8,7 @@ from api.errors.limits import TooManyRequests
 from api.errors.upstream import TemporarilyUnavailable
 
 
-class HeldLimit:
+class ConcurrencyLimit:
     """A limit on one kind of thing, for each user and for all users of this process together."""
 
     def __init__(self, things: str, *, of_user: int, of_process: int) -> None:

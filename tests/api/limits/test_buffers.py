@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from api.errors.limits import TooManyRequests
-from api.limits.held_bytes import SMALL_BYTES, HeldBytes
+from api.limits.buffers import SMALL_BYTES, BufferLimit
 
 LIMIT = 10 * SMALL_BYTES
 
 
 def test_websocket_that_grows_beyond_the_limit_is_ended() -> None:
-    limit = HeldBytes(LIMIT)
+    limit = BufferLimit(LIMIT)
     with limit.share("alice") as first, limit.share("alice") as second, limit.share("bob") as other:
         first.note("a", LIMIT - SMALL_BYTES)
         second.note("a", SMALL_BYTES)
@@ -23,7 +23,7 @@ def test_websocket_that_grows_beyond_the_limit_is_ended() -> None:
 
 
 def test_small_websocket_is_not_ended_for_another() -> None:
-    limit = HeldBytes(LIMIT)
+    limit = BufferLimit(LIMIT)
     with limit.share("alice") as large, limit.share("alice") as small:
         large.note("a", LIMIT)
         small.note("a", SMALL_BYTES)
@@ -33,7 +33,7 @@ def test_small_websocket_is_not_ended_for_another() -> None:
 
 
 def test_message_counts_while_it_is_sent() -> None:
-    limit = HeldBytes(LIMIT)
+    limit = BufferLimit(LIMIT)
     with limit.share("alice") as share:
         with share.hold("a", "x" * 1000):
             assert limit.held["alice"] >= 2000
@@ -42,7 +42,7 @@ def test_message_counts_while_it_is_sent() -> None:
 
 def test_work_ends_with_the_limit() -> None:
     async def run() -> None:
-        limit = HeldBytes(LIMIT)
+        limit = BufferLimit(LIMIT)
         with limit.share("alice") as share:
             assert await share.run(asyncio.sleep(0, "done")) == "done"
             work = asyncio.create_task(share.run(asyncio.Event().wait()))

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlmodel import col, select, update
 
-from shared.admin import people
+from shared.admin import users
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import ApiKey
@@ -33,6 +33,6 @@ def test_keys_in_force_are_counted(database: Database, used_key: str, columns: d
     with database.transaction() as session:
         session.execute(update(ApiKey).where(col(ApiKey.id) == used_key).values(columns))
     with database.reading() as session:
-        listed = people.read_user(session, "bob")[0]
+        listed = users.read_user(session, "bob")[0]
         assert (listed.keys, listed.last_used_at is not None) == (keys, keys > 0)
-        assert people.search_users(session, None, 10).items == [listed]
+        assert users.search_users(session, None, 10).items == [listed]
