@@ -1,4 +1,4 @@
-"""Threads that callers share fairly: the work of each caller runs one piece at a time."""
+"""A thread pool with fair scheduling: at most one task of each caller runs at a time."""
 
 import asyncio
 from collections import deque
@@ -12,7 +12,7 @@ Work = Callable[[], None]
 
 
 class FairThreads:
-    """Threads that run at most one piece of work of each caller at a time."""
+    """A thread pool that runs at most one task of each caller at a time."""
 
     def __init__(self, threads: int, name: str) -> None:
         """Use this many threads; `name` is the prefix of their names."""

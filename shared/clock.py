@@ -49,7 +49,7 @@ def machine_time() -> datetime:
 
 
 def read_ticks() -> float:
-    """Seconds since the machine booted, including the time it was suspended. This clock cannot be set."""
+    """Seconds since the machine booted, including the time it was suspended. This clock is never adjusted."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,4 +1,4 @@
-"""What each reason and start-up error means, and what to do: read from the troubleshooting page, its only source.
+"""Explanations of reasons and start-up errors, read from the troubleshooting page.
 
 `shared/troubleshooting.md` is a link to `docs/operate/troubleshooting.md`; a wheel contains the page itself.
 """

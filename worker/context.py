@@ -233,7 +233,7 @@ class WorkerContext:
         return _join(self.impairment_checks)
 
     def renew_network(self, sandbox: Sandbox) -> None:
-        """Update a sandbox's network rules when its owner's settings change. The next resync makes up for a failure."""
+        """Update a sandbox's network rules when its owner's settings change. The next resync retries a failure."""
         with suppress(EngineError):
             self.network.renew(sandbox)
 
@@ -265,7 +265,7 @@ class WorkerContext:
         return AgentServer(url, key, self.http, lambda text: redact(hide(text)))
 
     def hide_secrets(self, sandbox: Sandbox, conversation_id: str | None, text: str) -> str:
-        """Remove every stored secret that the sandbox may know, and those of a conversation's start request.
+        """Redact every stored secret that the sandbox may know, and those of a conversation's start request.
 
         They are read at each call. If they can't be read, nothing of the text is returned.
         """

@@ -1,4 +1,4 @@
-"""Checks of a node's machine for `agent-workspace doctor`: the engine, and what the sandboxes' limits need."""
+"""Checks of a node's machine for `agent-workspace doctor`: the engine, and what the sandboxes' limits require."""
 
 import os
 import shutil

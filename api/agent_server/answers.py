@@ -24,7 +24,7 @@ def check_refusal(answer: AgentServerResponse) -> None:
     """
     if answer.status in CLIENT_ERRORS:
         status = 400 if answer.status == 422 else answer.status
-        raise UpstreamRejected(status, answer.detail or f"the agent server answered {answer.status}")
+        raise UpstreamRejected(status, answer.detail or f"the agent server responded with {answer.status}")
 
 
 async def read(answer: AgentServerResponse, shape: type[Shape]) -> tuple[Shape, Any]:
@@ -40,7 +40,7 @@ async def read(answer: AgentServerResponse, shape: type[Shape]) -> tuple[Shape, 
     except TooCostly as error:
         raise ResponseTooLarge(f"the agent server's response takes too long to parse: {error}") from None
     except ValueError:
-        raise WrongServer("the agent server's response is not JSON of the right shape") from None
+        raise WrongServer("the agent server's response is not JSON of the expected schema") from None
 
 
 def _read(content: bytes, shape: type[Shape]) -> tuple[Shape, Any]:

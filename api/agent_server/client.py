@@ -86,7 +86,7 @@ class AgentServers:
                 with _points(method, path):
                     return await self._exchange(method, origin + path, key, content)
         except (*HTTP_ERRORS, TimeoutError) as error:
-            raise AgentServerUnreachable(f"the sandbox can't be asked: {describe_failure(error)}") from None
+            raise AgentServerUnreachable(f"the request to the sandbox failed: {describe_failure(error)}") from None
 
     async def close(self) -> None:
         """Close all connections."""

@@ -35,7 +35,7 @@ class WakeTimeout(WorkspaceError):
 
 
 class TemporarilyUnavailable(WorkspaceError):
-    """The request can't wait until its sandbox runs; a retry may succeed."""
+    """The request cannot wait for its sandbox now; a retry may succeed."""
 
 
 class UpstreamUnreachable(WorkspaceError):

@@ -1,1 +1,1 @@
-"""Limits on the share of a process that one address, one sandbox or one user may use."""
+"""Limits on each address, sandbox and user within a process."""

@@ -1,4 +1,4 @@
-"""The address that a limit counts a client under."""
+"""The client address that limits count by."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address

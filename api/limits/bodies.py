@@ -1,4 +1,4 @@
-"""Limits on the large bodies that sandboxes and users send at a time: they stay in memory until they are stored."""
+"""Limits on the bytes of concurrent large bodies per sandbox and user: bodies stay in memory until they are stored."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A limit on the bytes that the websockets of each user keep in the memory of a process."""
+"""A limit on the bytes that the websockets of each user buffer in a process."""
 
 import asyncio
 import sys

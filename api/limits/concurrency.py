@@ -1,4 +1,4 @@
-"""Limits on what users hold open in a process: streams, downloads, websockets, requests to sandboxes, waits."""
+"""Limits on users' concurrent streams, downloads, websockets, requests to sandboxes and waits in a process."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from api.errors.upstream import TemporarilyUnavailable
 
 
 class ConcurrencyLimit:
-    """A limit on one kind of thing, for each user and for all users of this process together."""
+    """A limit on concurrent uses of one kind, for each user and for all users of this process together."""
 
     def __init__(self, things: str, *, of_user: int, of_process: int) -> None:
         """Let each user hold `of_user`, and all users `of_process`; `things` is their name in errors."""

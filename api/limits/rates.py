@@ -1,4 +1,4 @@
-"""Rate limits: how many requests a key, such as an address, may send in a minute.
+"""Rate limits: the max requests of a key, such as an address, in a minute.
 
 The algorithm is GCRA, which needs one number for each key: the time at which its requests would be spread out evenly. A
 key may send all requests of a minute at once, and then as many as become free. The table has a limited size: the keys
@@ -21,7 +21,7 @@ MAX_KEYS = 20_000
 
 @dataclass(frozen=True)
 class RateState:
-    """What a key may still send, in the fields of the IETF draft `ratelimit-headers`."""
+    """The remaining requests of a key, in the fields of the IETF draft `ratelimit-headers`."""
 
     name: str
     limit: int

@@ -1,4 +1,4 @@
-"""CORS: pages of the origins that the administrator lists may send requests, with cookies or keys; others may not."""
+"""CORS: only pages of the configured origins may send requests, with cookies or keys."""
 
 from collections.abc import Collection
 

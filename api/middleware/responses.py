@@ -1,4 +1,4 @@
-"""What every response has: the request's id, and `Cache-Control: no-store` unless its route allows caching.
+"""Headers of every response: the request's id, and `Cache-Control: no-store` unless its route allows caching.
 
 This layer also measures requests for metrics and traces, serves HEAD, and makes cookies harmless.
 """

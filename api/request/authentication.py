@@ -177,7 +177,7 @@ async def _authenticate(request: Request) -> tuple[AuthenticatedKey, bool]:
         check_origin(request)
         found = await context.signed_in.find(token)
     else:
-        raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
+        raise Unauthenticated("an API key is required: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
     if found.use_is_stale:
         await context.key_uses.note(found.key_id)
     return found, not key

@@ -1,4 +1,4 @@
-"""Counts a stream or a download against its limits, from before its route runs until its response has ended."""
+"""Counts a stream or a download against the user's limits, until its response has ended."""
 
 from collections.abc import AsyncIterator
 

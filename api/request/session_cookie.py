@@ -1,4 +1,4 @@
-"""Session cookies of browsers, the service's origin as a browser sees it, and the origin of a request.
+"""Session cookies of browsers, and the check of a request's origin.
 
 A browser sends the cookie with requests of any page. So a request that changes anything must come from a page of this
 service's own origin (decision 32).

@@ -86,7 +86,7 @@ class AccessCheck:
     async def _find_by_session_key(self, sandbox_id: str | None, key: str) -> SandboxAccess:
         found = await self._context.accessed.find(key)
         if sandbox_id not in (None, found.id):
-            raise Unauthenticated("not this sandbox's session key")
+            raise Unauthenticated("the session key does not belong to this sandbox")
         return sandbox_access.require_alive(found.id, found)
 
     async def _find_by_api_key(self, sandbox_id: str, key: str) -> SandboxAccess:

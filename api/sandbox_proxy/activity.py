@@ -1,4 +1,4 @@
-"""Traffic counts as activity: it postpones a sandbox's deadlines, with no more writes than reported events cause."""
+"""Records traffic as activity, which postpones a sandbox's deadlines."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A throttle for an act that each frame needs, but that costs too much for each: it runs once a second at most.
+"""A throttle for a call that is too expensive for each frame: it runs once a second at most.
 
 Frames that come within that second cause one more run when the second is over.
 """
@@ -14,7 +14,7 @@ SECONDS = 1.0
 
 
 class Throttle:
-    """Limits how often one caller's act runs."""
+    """Limits how often a function runs."""
 
     def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
         self._act = act

@@ -1,4 +1,4 @@
-"""Let requests wait until their sandbox runs, and resume it once for any number of requests.
+"""Waits until a request's sandbox runs, and resumes the sandbox once for any number of requests.
 
 Within a process, requests for the same sandbox share the resume of the first one. Of several processes, the first to
 lock the row writes the desired state, and the others find it written.

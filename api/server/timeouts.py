@@ -1,4 +1,4 @@
-"""The response to a request that does not arrive in time (RFC 9110, 15.5.9), and its reasons."""
+"""The response to a request that times out (RFC 9110, 15.5.9), and its reasons."""
 
 import json
 

@@ -1,1 +1,1 @@
-"""What operators see and do at `/admin`, across all users. Every read is bounded, regardless of how much is stored."""
+"""Queries and actions of the operators' pages at `/admin`, across all users. The cost of every query is bounded."""

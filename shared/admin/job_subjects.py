@@ -1,4 +1,4 @@
-"""Descriptions, for people, of the rows that jobs are about. They contain no titles, which may hold anything."""
+"""Human-readable descriptions of jobs' rows. They contain no titles, which are arbitrary text."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Nodes as operators see them, and the drain of one."""
+"""The list of nodes for operators, and the cordon and drain of a node."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""What operators do to a sandbox of any user: retry, pause, delete. Each is a desired state and an audit entry."""
+"""Operators' actions on a sandbox of any user: retry, pause, delete. Each sets a desired state, with an audit entry."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -44,7 +44,7 @@ def act(
 ) -> Job:
     """Apply an action, and return the job to enqueue after the commit.
 
-    A retry repeats the desired state: a sandbox in ERROR is tried again, and so is a delete that hangs. It needs no
+    A retry repeats the desired state of a sandbox in ERROR, or of a stuck delete. It checks no
     quota, since it changes no desired state. A lost node's sandbox has no retry: it would be moved without its files.
 
     Args:

@@ -1,4 +1,4 @@
-"""Users and their keys as operators see them; never a key itself."""
+"""Users and the metadata of their keys, for operators. No key itself is read."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""What API and worker share about agent servers: paths, limits, errors, shapes, and the reader of all responses."""
+"""Agent servers' interface for API and worker: paths, limits, errors, response models, and the response reader."""

@@ -125,7 +125,7 @@ def read_shape(content: bytes, shape: type[Shape], max_values: int = limits.MAX_
     try:
         return shape.model_validate(document, strict=True), document
     except ValidationError:
-        raise ValueError("the document has another shape") from None
+        raise ValueError("the document does not match the expected schema") from None
 
 
 class FailureBody(BaseModel):

@@ -33,7 +33,7 @@ def server_url(broker: str) -> str:
 
 
 class ChangeNotifier:
-    """Publishes notifications from a thread of its own, so that the broker never delays a committed transaction."""
+    """Publishes notifications from a separate thread, so that the broker never delays a committed transaction."""
 
     def __init__(self, broker: str) -> None:
         """Configure the broker. No connection is opened before the first notification."""

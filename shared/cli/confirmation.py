@@ -1,4 +1,4 @@
-"""Changes that cannot be undone: a person confirms them on a terminal, and a script with `--yes`."""
+"""Confirmation of irreversible changes: by a prompt on a terminal, or by `--yes`."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the change without
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the change is confirmed; otherwise end the command with an error, so that a script goes no further."""
+    """Return if the change is confirmed; otherwise exit with an error, so that a script stops."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -1,4 +1,4 @@
-"""Limits of what is stored of a container's log. Commands import them without the rest, which is slow to import."""
+"""Limits of stored container logs. Commands import them without the rest of the package, which is slow to import."""
 
 # The maximum size of one container's stored log, times included.
 MAX_BYTES = 64 * 1024

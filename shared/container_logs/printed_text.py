@@ -1,4 +1,4 @@
-"""The text of a container's log as it is stored: harmless to show, without secrets, and short.
+"""The stored text of a container's log: sanitized, without secrets, and bounded in size.
 
 A log is hostile: it may have any bytes, endless lines, and secrets across the borders of what was read. So the
 order is fixed: control characters are removed first, then secrets are hidden, then the text is truncated.

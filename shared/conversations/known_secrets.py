@@ -1,4 +1,4 @@
-"""All stored secrets of a user, in plain text, to redact them in the texts of agent servers and providers."""
+"""A user's stored secrets in plain text, to redact them in texts of agent servers and providers."""
 
 from sqlmodel import Session
 

@@ -39,7 +39,7 @@ def is_disk_full(error: Exception) -> bool:
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether the database responds, but takes no writes: for example a replica, or a server before a failover."""
+    """Whether the database responds, but rejects writes: for example a replica, or a server before a failover."""
     cause = getattr(error, "orig", None)
     is_refused = str(getattr(cause, "sqlite_errorname", "")).startswith("SQLITE_READONLY")
     return is_refused or isinstance(cause, ReadOnlySqlTransaction)

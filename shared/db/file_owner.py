@@ -1,4 +1,4 @@
-"""The rights with which root opens SQLite's file, if the service's processes run as users of their own (decision 58).
+"""The user as which root opens SQLite's file, if the service's processes run as separate users (decision 58).
 
 Their group may write to the file's folder, so each of them could replace the file by a link. SQLite follows it: root
 would create and write a file elsewhere. So root opens the file with the rights of the folder's owner.

@@ -1,6 +1,6 @@
 """A mark in a database whose restore is not finished: a table beside those of the schema.
 
-It is in the database, and not beside it, because processes on other machines have to see it, too (decision 66).
+The mark is in the database, because processes on other machines must read it, too (decision 66).
 """
 
 import os
@@ -25,7 +25,7 @@ RETRY_SECONDS = 1.0
 
 
 def mark(database_url: str, digest: str) -> None:
-    """Note which backup is being restored, by the digest of its store."""
+    """Record which backup is being restored, by the digest of its store."""
     engine = create_engine(database_url)
     try:
         with engine.begin() as connection:
@@ -45,7 +45,7 @@ def read(connection: Connection) -> str | None:
 
 
 def clear(session: Session) -> None:
-    """Note that the restore is finished."""
+    """Record that the restore is finished."""
     session.execute(text(f"DROP TABLE IF EXISTS {TABLE}"))
 
 

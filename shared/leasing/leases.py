@@ -182,10 +182,10 @@ def find_due(
 
 
 def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, again_at: datetime) -> Sequence[str]:
-    """Take the rows that are still due and have no live lease, so that only this caller enqueues them.
+    """Select the rows that are still due and have no live lease, so that only this caller enqueues them.
 
-    Their `due_at` moves to `again_at`, when the sweep enqueues them a second time unless a worker has claimed them. A
-    row that another transaction has locked is left to the next sweep.
+    Their `due_at` moves to `again_at`, when the sweep enqueues them a second time unless a worker has claimed them. The
+    next sweep handles rows that another transaction has locked.
     """
     due = or_(_is_waiting(table), _is_abandoned(table))
     unlocked = locks.in_order(table, and_(col(table.id).in_(ids), due), skip_locked=True)

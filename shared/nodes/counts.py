@@ -49,7 +49,7 @@ def count_by_status(session: Session) -> list[Counted]:
 
 
 def count_unreconciled(session: Session) -> Unreconciled:
-    """Count the sandboxes with work to do, due or not: a row that no sweep would find is among them."""
+    """Count the sandboxes with work to do, due or not, including rows that no sweep would find."""
     statement = select(func.count(), func.min(Sandbox.updated_at)).where(text(IS_UNRECONCILED))
     return Unreconciled(*session.exec(statement).one())
 

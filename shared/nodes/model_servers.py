@@ -1,4 +1,4 @@
-"""Model servers on private addresses, which sandboxes reach if an operator allows it and their owners name them."""
+"""Model servers on private addresses. Sandboxes reach those that operators allow and owners' settings name."""
 
 from ipaddress import IPv4Address
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What connects the work of one request in all processes: its id in logs and messages, and its trace if there is one.
+"""Correlation of one request's work across processes: its id in logs and messages, and its trace, if there is one.
 
 `configure_traces` sets `tracer` if traces are configured. Without traces, OpenTelemetry's SDK is not imported.
 """

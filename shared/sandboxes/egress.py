@@ -1,4 +1,4 @@
-"""What sandboxes of a spec may reach outside their node: everything public, nothing, or networks and host names."""
+"""The egress of a spec: all public addresses, nothing, or listed networks and host names."""
 
 import re
 from dataclasses import dataclass

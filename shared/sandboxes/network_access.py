@@ -1,4 +1,4 @@
-"""Reads of what the network rules of a node depend on."""
+"""Queries for the network rules of a node."""
 
 from collections.abc import Collection
 from datetime import datetime

@@ -93,7 +93,7 @@ def check_batch(sizes: Sequence[int], what: str) -> None:
         TooLarge: there is more than one, with more than `MAX_PAGE_BYTES` in total.
     """
     if len(sizes) > 1 and sum(sizes) > MAX_PAGE_BYTES:
-        raise TooLarge(f"these {what} have {sum(sizes)} bytes, more than {MAX_PAGE_BYTES}: ask for fewer at a time")
+        raise TooLarge(f"these {what} have {sum(sizes)} bytes, more than {MAX_PAGE_BYTES}: request fewer at a time")
 
 
 def measure(session: Session, column: Any) -> Any:

@@ -105,7 +105,7 @@ class WriteSlots:
             while not self._is_admitted(who, shares):
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise PoolTimeout("too many transactions are under way")
+                    raise PoolTimeout("too many concurrent transactions")
                 self._changed.wait(min(left, STANDSTILL_SECONDS))
             self._total += 1
             self._writing.update(shares)

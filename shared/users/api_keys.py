@@ -175,7 +175,7 @@ def times() -> dict[str, Any]:
 
 
 def record_use(database: Database, key_id: str) -> None:
-    """Record that the key is used now."""
+    """Record the time of a key's use."""
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
 
 

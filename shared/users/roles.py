@@ -1,4 +1,4 @@
-"""Roles of users: who may see and change what all users have."""
+"""The admin role: its users may view and change the sandboxes of all users."""
 
 from sqlmodel import Session, col, select
 
@@ -27,7 +27,7 @@ def grant_admin(session: Session, name: str, actor: Actor | None = None) -> bool
 
 
 def take_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
-    """Make the user of that name a user like the others.
+    """Remove the admin role from the user of that name.
 
     Returns:
         Whether the user was an operator before.

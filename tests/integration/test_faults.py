@@ -189,7 +189,7 @@ class TestReasons:
         [
             (MISSING_IMAGE, "image_pull_failed", "missing"),
             (BROKEN_IMAGE, "exit_code", "exit code 3\n"),
-            (DEAF_IMAGE, "health_timeout", "no answer"),
+            (DEAF_IMAGE, "health_timeout", "no response"),
         ],
     )
     def test_sandbox_that_fails_to_start_has_a_reason(

@@ -297,4 +297,4 @@ def _http_errors(aim: str) -> Iterator[None]:
         yield
     except HTTP_ERRORS as error:
         # Only the error's type: its text and its request may quote the sent body.
-        raise AgentServerUnreachable(f"no response when asked to {aim}: {type(error).__name__}") from None
+        raise AgentServerUnreachable(f"no response to the request to {aim}: {type(error).__name__}") from None

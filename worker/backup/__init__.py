@@ -1,1 +1,1 @@
-"""The files of this node's sandboxes: a backup while they rest, and a restore beside a clean engine (decision 66)."""
+"""Backup of the files of this node's inactive sandboxes, and restore into a clean engine (decision 66)."""

@@ -29,7 +29,7 @@ class ArchiveError(Exception):
 
 
 class SandboxActive(ArchiveError):
-    """The sandbox runs, or was resumed: a backup leaves it out."""
+    """The sandbox runs, or was resumed: a backup skips it."""
 
 
 @dataclass(frozen=True)

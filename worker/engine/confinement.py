@@ -1,4 +1,4 @@
-"""What a sandbox's container may do to the kernel and to its own root file system, besides its limits (decision 55).
+"""Kernel and root file system restrictions of a sandbox's container, besides its resource limits (decision 55).
 
 The seccomp profile `seccomp.json` lists what is allowed, and everything else fails with EPERM. It is this service's
 own: without io_uring, vsock, keyrings, BPF, performance events, namespaces, mounts, and 32-bit programs.

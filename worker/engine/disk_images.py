@@ -165,7 +165,7 @@ def _lock(file: TextIO) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > ends_at:
-                raise EngineFailing(f"other requests have used the disks for {LOCK_SECONDS} s") from None
+                raise EngineFailing(f"other requests have held the lock on the disks for {LOCK_SECONDS} s") from None
         time.sleep(LOCK_POLL_SECONDS)
 
 

@@ -107,7 +107,7 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
     with clients.lend(PROBE_SECONDS) as api:
         status = api.request("GET", f"{api.base_url}{ROUTE}", timeout=PROBE_SECONDS).status_code
     if status >= SERVER_ERROR:
-        raise EngineFailing(f"status {status} when asked for disk images")
+        raise EngineFailing(f"status {status} in response to the disk image request")
     if status == OK:
         return FilteredDisks(clients)
     images = DiskImages(root, installation)

@@ -1,4 +1,4 @@
-"""What an engine must have: the runtimes that its worker allows, and free disk space."""
+"""Requirements of an engine: the allowed runtimes, and free disk space."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Calls to an engine for one container after the other, some of which it may never answer."""
+"""Sequential calls to an engine, one for each container, some of which may hang."""
 
 import time
 from collections.abc import Callable, Iterable

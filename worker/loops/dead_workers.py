@@ -1,6 +1,6 @@
 """Leases of dead workers: freed immediately on the same machine, instead of when they expire.
 
-Each worker locks a file of its own in the var directory. The kernel releases the lock when the process ends, however it
+Each worker locks its own file in the var directory. The kernel releases the lock when the process ends, however it
 ends, and keeps it while the process is only stalled. A worker that can take such a lock knows that its owner is dead.
 """
 

@@ -1,4 +1,4 @@
-"""Overdue deadlines: each one sets a desired state, which is reconciled like a user's."""
+"""Overdue deadlines: each one sets a desired state, which workers reconcile like a user's."""
 
 import structlog
 

@@ -1,4 +1,4 @@
-"""Check of the node's door, which its heartbeats report and do not wait for."""
+"""Check of the node's door. Heartbeats report its last result and do not wait for it."""
 
 import httpx
 

@@ -1,4 +1,4 @@
-"""Quarantine of containers that no row explains: paused, kept for a while, and removed a few at a time."""
+"""Quarantine of containers without a row: paused, kept for a while, and removed a few at a time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta

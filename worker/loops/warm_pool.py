@@ -1,4 +1,4 @@
-"""Warm pools: missing warm sandboxes are created, useless ones are removed."""
+"""Warm pools: create missing warm sandboxes, and remove outdated ones."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""What sandboxes may reach, from their specs, their owners' settings, and the model servers that operators allow."""
+"""The allowed destinations of sandboxes, from their specs, their owners' settings, and the allowed model servers."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext

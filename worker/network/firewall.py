@@ -90,7 +90,7 @@ class LocalFirewall:
                 self._run("-f", "-", text=ruleset(self._place, allowed))
             listing = self._list()
             if listing is None or read_allowed(listing) != allowed:
-                raise FirewallError("the firewall's rules are not what was just written: something else changes them")
+                raise FirewallError("the firewall's rules differ from those just written: another program changes them")
             self._written = without_elements(listing)
 
     def change(self, change: RulesChange) -> None:

@@ -1,4 +1,4 @@
-"""The addresses of a node's sandboxes, as its engine states them."""
+"""The addresses of a node's sandboxes, as its engine reports them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -99,7 +99,7 @@ class SandboxActions:
         """
         self._removal_waits += 1
         if self._removal_waits > MAX_REMOVAL_WAITS:
-            raise EngineUnavailable("it is still removing the container")
+            raise EngineUnavailable("the engine is still removing the container")
         time.sleep(REMOVAL_SECONDS)
 
     def probe(self, observed: ContainerStatus) -> Health:

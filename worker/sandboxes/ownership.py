@@ -1,4 +1,4 @@
-"""Checks that a container belongs to its row: a restored store may list a used container as warm or idle."""
+"""Checks that a container belongs to its row: a restored database may list a used container as warm or idle."""
 
 from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.models import Sandbox

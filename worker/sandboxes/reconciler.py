@@ -150,7 +150,7 @@ class SandboxReconciler:
             self._status_writer.give_up()
             return
         self._status_writer.explain(Reason.INTERNAL_ERROR, DEFECT)
-        raise Retry("a pause, a stop or a delete never gives up")
+        raise Retry("a pause, stop or delete is retried without a max")
 
     def _write_reached(self, action: Action, observed: ContainerStatus) -> bool:
         """Write the reached state with its generation, which makes a check beforehand unnecessary. False: overtaken."""
@@ -267,7 +267,7 @@ class SandboxReconciler:
     def _await_health(self, observed: ContainerStatus) -> bool:
         self._health_wait.begin()
         if self._health_wait.is_over:
-            detail = f"no answer from the agent server in {self._health_wait.waited:.0f} s"
+            detail = f"no response from the agent server in {self._health_wait.waited:.0f} s"
             self._status_writer.fail(Reason.HEALTH_TIMEOUT, detail, observed)
             return False
         self._health_wait.pause()

@@ -1,4 +1,4 @@
-"""Device logins (RFC 8628): a program without a key gets one after a user has approved it on a page.
+"""Device logins (RFC 8628): a program receives an API key after a user has approved it on a page.
 
 Callers of these operations have no key yet, and get nothing but codes. Only the page's form requires a user's key or
 login.

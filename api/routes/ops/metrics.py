@@ -51,4 +51,4 @@ def _require_key(request: Request, context: Context) -> None:
         raise Unavailable(f"the API's user may not read metrics.key: {advice}") from None
     shown = read_bearer(request.headers.get("Authorization")) or ""
     if not key or not hmac.compare_digest(shown.encode(errors="surrogatepass"), key.encode()):
-        raise Unauthenticated("metrics need their own key: Authorization: Bearer <content of metrics.key>")
+        raise Unauthenticated("metrics require their own key: Authorization: Bearer <content of metrics.key>")

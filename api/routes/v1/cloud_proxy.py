@@ -56,7 +56,7 @@ async def ask_sandbox(
     """
     key = wanted.find_header(SESSION_KEY)
     if not key:
-        raise Unauthenticated("the sandbox's session key is needed, as X-Session-API-Key among `headers`")
+        raise Unauthenticated("the sandbox's session key is required, as X-Session-API-Key among `headers`")
     sandbox_id = await run_in_threadpool(_find, context, caller, wanted.host, key)
     proxied = ProxyRequest(
         sandbox_id=sandbox_id,

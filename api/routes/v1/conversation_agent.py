@@ -83,7 +83,7 @@ async def switch_acp_model(
     path = paths.conversation(UUID(conversation.id), "/switch_acp_model")
     answer = await context.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
     if answer.status == 400:
-        raise Invalid(answer.detail or "the agent is no ACP agent, or can't change its model")
+        raise Invalid(answer.detail or "the agent is not an ACP agent, or cannot change its model")
     if answer.status == 504:
         raise GatewayTimeout(answer.detail or "the agent does not respond")
     answer.need()

@@ -132,7 +132,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
     try:
         return answer.need().decode()
     except UnicodeDecodeError:
-        raise Invalid("the file is no text") from None
+        raise Invalid("the file is not a text file") from None
 
 
 async def ask_git(

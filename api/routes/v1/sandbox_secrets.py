@@ -32,7 +32,7 @@ async def find_owner(sandbox: CurrentSandbox, sandbox_id: RowId) -> str:
     """
     owner_id = owner_of_running(sandbox)
     if sandbox.id != sandbox_id:
-        raise Forbidden("that is another sandbox's key")
+        raise Forbidden("the session key belongs to another sandbox")
     return owner_id
 
 
@@ -44,7 +44,7 @@ def owner_of_running(sandbox: Sandbox | None) -> str:
     """
     usable = sandbox and sandbox.status == Status.RUNNING and sandbox.desired == Desired.RUNNING
     if not sandbox or not usable or sandbox.owner_id is None:
-        raise Unauthenticated("the session key of a running sandbox is needed in X-Session-API-Key")
+        raise Unauthenticated("the session key of a running sandbox is required in X-Session-API-Key")
     return sandbox.owner_id
 
 

@@ -85,4 +85,4 @@ def _check_sandbox(context: Context, caller: Caller, session_key: str | None) ->
     with context.database.reading() as session:
         sandbox = sandbox_queries.find_by_session_key(session, context.vault, session_key or "")
     if owner_of_running(sandbox) != caller.id:
-        raise Forbidden("that is the key of another user's sandbox")
+        raise Forbidden("the session key belongs to another user's sandbox")

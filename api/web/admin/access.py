@@ -1,4 +1,4 @@
-"""Who may use the operators' pages: users with the role admin, in a browser that is signed in.
+"""Access to the operators' pages: for users with the role admin and a browser login.
 
 An API key is not accepted: the pages are for people. A form carries a token of its login, and its origin is checked as
 well: responses of sandboxes come from the same address as the pages, in documents without an origin (decision 65).

@@ -36,7 +36,7 @@ RETURNED = ("cache-control", "content-type", "etag", "last-modified", "vary")
 # The one script within Flower's pages, by which its page of workers loads its rows again (its workers.html).
 INLINE_SCRIPT = "'sha256-A0YIP5A+DKoseGAUTHRoMPDkKPK5cKzfYH3mjcCKtj8='"
 ABSENT = (
-    "<p>Flower does not answer. It is started by <code>make run</code>, unless <code>FLOWER=0</code> leaves it out; "
+    "<p>Flower does not respond. It is started by <code>make run</code>, unless <code>FLOWER=0</code> leaves it out; "
     '<code>AW_FLOWER_URL</code> names one elsewhere.</p><p><a href="/admin">Overview</a></p>'
 )
 

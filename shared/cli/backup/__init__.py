@@ -1,1 +1,1 @@
-"""`db backup`, `db restore`, `nodes backup` and `nodes restore` (decision 66)."""
+"""The commands `db backup`, `db restore`, `nodes backup` and `nodes restore` (decision 66)."""

@@ -1,4 +1,4 @@
-"""`agent-workspace doctor`: what is wrong on this machine, and how to fix it."""
+"""`agent-workspace doctor`: diagnose this machine."""
 
 from collections.abc import Iterator
 from importlib import import_module

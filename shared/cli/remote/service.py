@@ -135,7 +135,7 @@ class RemoteService:
         try:
             yield
         except httpx.TimeoutException:
-            raise TimedOut(f"{self._http.base_url} did not answer in time") from None
+            raise TimedOut(f"{self._http.base_url} did not respond in time") from None
         except HTTP_ERRORS as error:
             raise Unavailable(f"cannot reach {self._http.base_url}: {str(error) or type(error).__name__}") from None
 

@@ -1,1 +1,1 @@
-"""Commands that run processes of the service, and bring another machine into it."""
+"""Commands that run the service's processes, and that join another machine."""

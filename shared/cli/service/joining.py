@@ -1,4 +1,4 @@
-"""`nodes invite` on a machine of the service, and `nodes join` on another one, which becomes a node of it."""
+"""`nodes invite`, which prints the shared settings, and `nodes join`, which makes another machine a node."""
 
 import shlex
 import sys

@@ -55,7 +55,7 @@ def test_client_error_without_a_readable_reason_has_its_status(
 ) -> None:
     script(agent, conversation, DOWNLOAD, 409, response)
     answer = ask(client, user, conversation, "GET", FILE)
-    assert (answer.status_code, answer.json()["detail"]) == (409, "the agent server answered 409")
+    assert (answer.status_code, answer.json()["detail"]) == (409, "the agent server responded with 409")
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
@@ -97,7 +97,7 @@ def test_client_error_without_a_reason_describes_its_status(
 ) -> None:
     script(agent, conversation, "GET /api/git/diff", 400, response)
     answer = ask(client, user, conversation, "GET", "git/diff?path=/a")
-    assert (answer.status_code, answer.json()["detail"]) == (400, "the agent server answered 400")
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the agent server responded with 400")
 
 
 @pytest.mark.parametrize(("exit_code", "status"), [(1, 400), (0, 502), (None, 502)])

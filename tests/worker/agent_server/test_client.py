@@ -163,7 +163,7 @@ def test_temporary_status_means_unreachable(status: int) -> None:
 def test_missing_response_is_reported_without_the_sent_body(error: type[httpx.TransportError]) -> None:
     with pytest.raises(AgentServerUnreachable) as failure:
         server_that(failing(error)).create_conversation({"secret": "top-secret-value"})
-    assert str(failure.value) == f"no response when asked to start the conversation: {error.__name__}"
+    assert str(failure.value) == f"no response to the request to start the conversation: {error.__name__}"
     assert failure.value.__cause__ is None
     assert failure.value.__suppress_context__
 

@@ -42,7 +42,7 @@ def test_unresponsive_server_becomes_an_error(
     probe(monitor)
     found = row(context, Sandbox, silent)
     assert (found.status, found.reason) == (Status.ERROR, Reason.HEALTH_TIMEOUT)
-    assert "no answer from the agent server in 120 s" in (found.detail or "")
+    assert "no response from the agent server in 120 s" in (found.detail or "")
     assert "the last line" in (found.detail or "")
     assert_at_rest(found)
     assert engine.containers[container_name(silent)].state == ContainerState.EXITED

@@ -20,7 +20,7 @@ def test_heartbeat_needs_no_connection_of_the_jobs(
     context: WorkerContext, monitor: LivenessMonitor, door: DoorCheck
 ) -> None:
     def wait_in_vain() -> None:
-        raise StoreTimeout("too many transactions are under way")
+        raise StoreTimeout("too many concurrent transactions")
 
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     crowded, database = punctuated(context, 0, wait_in_vain)

@@ -104,7 +104,7 @@ class Workload:
     def repair(self) -> None:
         """While there are no faults, pause all sandboxes, resume half of them, and post to each conversation.
 
-        All are paused, because a quota may refuse a resume. Without a new request, a sandbox keeps the expected failure of its
+        All are paused, because a quota may refuse a resume. Without a new request, a sandbox keeps the failure of its
         last fault, such as that of a container that was started from outside.
         """
         self.settings.settle()
