@@ -53,7 +53,7 @@ from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
 from worker.loops.stale_containers import find_unreaped
 from worker.loops.sweep import sweep
-from worker.network.addresses import make_place
+from worker.network.addresses import make_bridge
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.network.isolation import NetworkIsolation, Parts
 from worker.network.protocol import Isolation, NoIsolation
@@ -185,8 +185,8 @@ def make_network(
     shared: Settings, settings: WorkerSettings, installation: str, database: Database, vault: Vault, engine: Engine
 ) -> Isolation:
     """Create the network isolation of this node's sandboxes; `NoIsolation` if AW_NETWORK_ISOLATION is off."""
-    place = make_place(shared, installation, settings.node)
-    firewall = LocalFirewall(place) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
+    bridge = make_bridge(shared, installation, settings.node)
+    firewall = LocalFirewall(bridge) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
     if not shared.network_isolation:
         with suppress(FirewallError):  # rules of an earlier run would still deny traffic
             firewall.remove()
@@ -206,7 +206,7 @@ def make_network(
             vault,
             engine,
             firewall,
-            place,
+            bridge,
             EgressProxy(shared.egress_folder, shared.sandbox_gateway, settings.egress_port, firewall),
         )
     )

@@ -11,7 +11,7 @@ from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind, EngineError
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
-from worker.network.addresses import make_place
+from worker.network.addresses import make_bridge
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.settings import WorkerSettings
 
@@ -92,7 +92,7 @@ def _check_firewall(shared: Settings, settings: WorkerSettings) -> Finding:
         return Finding("network rules", found="AW_NETWORK_ISOLATION is off")
     try:
         if os.geteuid() == 0:
-            LocalFirewall(make_place(shared, "doctor", settings.node)).read()
+            LocalFirewall(make_bridge(shared, "doctor", settings.node)).read()
         else:
             FilteredFirewall(settings.docker_host).read()
     except FirewallError as error:

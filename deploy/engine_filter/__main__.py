@@ -25,7 +25,7 @@ from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
 from worker.engine import kernel_limits
-from worker.network.addresses import make_place
+from worker.network.addresses import make_bridge
 from worker.network.firewall import FirewallError, LocalFirewall
 from worker.network.isolation import network_request
 from worker.settings import WorkerSettings
@@ -64,17 +64,17 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
         Unavailable: the database was not ready within the timeout.
     """
     installation = _read_installation(shared, settings)
-    place = make_place(shared, installation, settings.node)
+    bridge = make_bridge(shared, installation, settings.node)
     if not shared.network_isolation:
         with suppress(FirewallError):  # rules of an earlier run would still deny traffic
-            LocalFirewall(place).remove()
+            LocalFirewall(bridge).remove()
     policy = Policy(
         installation=installation,
         capabilities=_names(settings.allowed_capabilities),
         runtimes=settings.runtimes,
-        network=network_request(place, installation) if shared.network_isolation else None,
+        network=network_request(bridge, installation) if shared.network_isolation else None,
     )
-    return policy, NetworkRoute(place, LocalFirewall(place)) if shared.network_isolation else None
+    return policy, NetworkRoute(bridge, LocalFirewall(bridge)) if shared.network_isolation else None
 
 
 def _read_installation(shared: Settings, settings: WorkerSettings) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from deploy.engine_filter.bodies import RequestRefused
 from worker.network.firewall import Firewall, document, read_document
-from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Place, RulesChange
+from worker.network.rules import OF_SANDBOXES, TYPES, Allowed, Bridge, RulesChange
 
 PARTS = " . "
 # The possible fields of the body of a PUT.
@@ -19,10 +19,10 @@ KEYS = ({"allowed"}, {"add", "remove"}, {"disconnect"})
 
 
 class NetworkRoute:
-    """The requests about the rules at one place."""
+    """The requests about the rules at one bridge."""
 
-    def __init__(self, place: Place, firewall: Firewall) -> None:
-        self._place = place
+    def __init__(self, bridge: Bridge, firewall: Firewall) -> None:
+        self._bridge = bridge
         self._firewall = firewall
 
     def serve(self, method: str, text: bytes) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class NetworkRoute:
             return False
         parts = found.split(PARTS)
         of_sandbox = name in OF_SANDBOXES
-        if of_sandbox and not _is_in(parts[0], self._place.network):
+        if of_sandbox and not _is_in(parts[0], self._bridge.network):
             return False
         checks = ELEMENTS[name]
         return len(parts) == len(checks) and all(check(part) for check, part in zip(checks, parts, strict=True))

@@ -84,7 +84,7 @@ def drain_node(writing: Callable[[], AbstractContextManager[Session]], name: str
         node_registry.cordon(session, name)
         if actor:
             audit.record(session, actor, "drain", name)
-        ids = [sandbox.id for sandbox in drain.concerned(session, name)]
+        ids = [sandbox.id for sandbox in drain.find_running(session, name)]
     for sandbox_id in ids:
         with writing() as session:
             drain.stop(session, name, sandbox_id)

@@ -21,7 +21,7 @@ PURPOSE = "door token"
 TOKEN_HEADER = "X-Agent-Workspace-Token"  # noqa: S105 - a name
 # In each response from the door itself; its value is the status. The door removes it from agent servers' responses.
 ERROR_HEADER = "X-Agent-Workspace-Door"
-PLACE = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
+CONTAINER_PATH = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
 
 
 class DoorError(httpx.ConnectError):
@@ -56,15 +56,15 @@ def open_access(vault: Vault, authority: str = "") -> DoorAccess:
 
 def is_door_path(path: str) -> bool:
     """Whether the path of a URL leads through a door."""
-    return PLACE.match(path) is not None
+    return CONTAINER_PATH.match(path) is not None
 
 
 def split_url(url: str) -> tuple[str, str, str]:
     """Return a sandbox URL's origin, the path below it, and the `Host` that the sandbox sees."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
-    place = PLACE.fullmatch(path)
-    return f"{parts.scheme}://{parts.netloc}", path, f"{place[1]}:{place[2]}" if place else parts.netloc
+    match = CONTAINER_PATH.fullmatch(path)
+    return f"{parts.scheme}://{parts.netloc}", path, f"{match[1]}:{match[2]}" if match else parts.netloc
 
 
 def error_in(headers: Mapping[str, str]) -> httpx.TransportError | None:

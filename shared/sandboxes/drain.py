@@ -24,7 +24,7 @@ class Drained:
     resting: list[str] = field(default_factory=list)
 
 
-def concerned(session: Session, node_id: str) -> list[Sandbox]:
+def find_running(session: Session, node_id: str) -> list[Sandbox]:
     """Return the node's sandboxes that are to be stopped, ordered by id."""
     return list(filter(_must_stop, sandbox_queries.list_of_node(session, node_id)))
 

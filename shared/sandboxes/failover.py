@@ -58,7 +58,7 @@ class FailoverAction(StrEnum):
     TOMBSTONE = auto()
 
 
-def concerned(session: Session, node_id: str) -> list[str]:
+def find_actionable(session: Session, node_id: str) -> list[str]:
     """Return the ids of the sandboxes on a lost node that need an action now, and can be moved if that is the action.
 
     The others wait for their node or for room, and cost no transaction each.

@@ -20,9 +20,9 @@ from tests.drills.engine_socket import EngineSocket
 from tests.services import http
 from tests.services.deployment_settings import BOUNDED
 from tests.services.private_engine import PrivateEngine
-from worker.network.addresses import make_place, network_name
+from worker.network.addresses import make_bridge, network_name
 from worker.network.proxy import PROXY_LABEL
-from worker.network.rules import Place
+from worker.network.rules import Bridge
 
 LOOPS = Path("/sys/block")
 DELETED = " (deleted)"
@@ -56,9 +56,9 @@ class Bounds:
         return BOUNDED | {"AW_SANDBOX_ADDRESSES": str(self.network), "AW_EGRESS_PORT": str(self.egress_port)}
 
     @cached_property
-    def place(self) -> Place:
+    def bridge(self) -> Bridge:
         """The bridge and the network of the sandboxes."""
-        return make_place(Settings(sandbox_addresses=self.network), self.installation, self.node)
+        return make_bridge(Settings(sandbox_addresses=self.network), self.installation, self.node)
 
     @cached_property
     def _socket(self) -> EngineSocket:
@@ -91,7 +91,7 @@ class Bounds:
             AssertionError: the tables do not exist.
         """
         for family in ("inet", "bridge"):
-            command = ["nft", "delete", "table", family, self.place.bridge]
+            command = ["nft", "delete", "table", family, self.bridge.name]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
 
@@ -124,7 +124,7 @@ class Bounds:
     def _known_to_rules(self) -> set[str] | None:
         """The addresses in the set of sandboxes of the rules; None: a table is missing."""
         for family in ("bridge", "inet"):
-            command = ["nft", "--json", "list", "table", family, self.place.bridge]
+            command = ["nft", "--json", "list", "table", family, self.bridge.name]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 return None
@@ -137,14 +137,14 @@ class Bounds:
 
     def _wrong_names(self, quarantined: Container[str]) -> Iterator[str]:
         """Check that the egress proxy has a file for exactly the sandboxes that may use it."""
-        folder = self.var / "run" / "egress" / self.place.gateway
+        folder = self.var / "run" / "egress" / self.bridge.gateway
         listed = {path.name for path in folder.glob("[!.]*") if path.read_text()}
         addresses = self._addresses(quarantined, PROXY_LABEL)
         if listed != addresses:
             yield f"the egress proxy has files for {sorted(listed)} instead of {sorted(addresses)}"
 
     def _addresses(self, quarantined: Container[str], label: str = "") -> set[str]:
-        found = self._socket.addresses(network_name(self.place), label)
+        found = self._socket.addresses(network_name(self.bridge), label)
         return {address for name, address in found.items() if name not in quarantined}
 
     def _wrong_disks(self) -> Iterator[str]:

@@ -68,13 +68,13 @@ class AgentServer:
             WrongServer: another server listens at the address.
             NoKeyRequired: the server admits every caller.
         """
-        if not self.answers():
+        if not self.accepts_key():
             return False
         if self._probe({}) == 200:
             raise NoKeyRequired("the agent server accepts requests without a key")
         return True
 
-    def answers(self) -> bool:
+    def accepts_key(self) -> bool:
         """Whether the server accepts this sandbox's key: the first half of `is_ready`, for a server that was ready.
 
         Raises:

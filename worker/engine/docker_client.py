@@ -149,12 +149,12 @@ def already() -> Iterator[None]:
 
 def host_config(api: APIClient, request: ContainerRequest, image_labels: Mapping[str, str]) -> dict[str, Any]:
     """Docker's host configuration: least privilege, and a limit on every resource of a container."""
-    place = request.network
+    endpoint = request.network
     config: dict[str, Any] = api.create_host_config(
         binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
-        extra_hosts={"host.docker.internal": place.host_address if place else "host-gateway"},
-        network_mode=place.name if place else None,
-        dns=list(place.resolvers or NO_RESOLVER) if place else None,
+        extra_hosts={"host.docker.internal": endpoint.host_address if endpoint else "host-gateway"},
+        network_mode=endpoint.name if endpoint else None,
+        dns=list(endpoint.resolvers or NO_RESOLVER) if endpoint else None,
         cap_drop=["ALL"],
         cap_add=request.capabilities,
         mem_limit=request.memory_bytes,

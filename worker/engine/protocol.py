@@ -80,8 +80,8 @@ class NetworkRequest:
 
 
 @dataclass(frozen=True)
-class NetworkPlace:
-    """A container's place in a network."""
+class NetworkEndpoint:
+    """A container's endpoint in a network."""
 
     name: str
     # The address of `host.docker.internal`.
@@ -111,7 +111,7 @@ class ContainerRequest:
     # Whether the volume may contain files of the owner: true if the sandbox was ever ready.
     has_files: bool = True
     # None: the engine's own bridge, with its defaults.
-    network: NetworkPlace | None = None
+    network: NetworkEndpoint | None = None
     # Size of the disk of its files; 0: no limit. A node without disk images has no limit either.
     disk_bytes: int = 0
     # Options of the engine's volume driver.

@@ -69,7 +69,7 @@ def fail_over(context: WorkerContext, lost: Lost) -> None:
     if not known:
         log.warning("node_lost", lost=lost.node_id)
     with context.database.reading() as session:
-        ids = failover.concerned(session, lost.node_id)
+        ids = failover.find_actionable(session, lost.node_id)
     for sandbox_id in ids:
         context.publisher.publish(*_fail_over(context, lost, sandbox_id))
     context.publisher.publish(*_take_due(context, lost))

@@ -8,7 +8,7 @@ from time import monotonic
 
 import structlog
 
-from shared.agent_server.door import PLACE, is_door_path, split_url
+from shared.agent_server.door import CONTAINER_PATH, is_door_path, split_url
 from shared.agent_server.errors import DoorUnavailable, WrongServer
 from shared.crypto import MissingKey
 from shared.models import Sandbox
@@ -112,8 +112,8 @@ class LivenessMonitor:
 
     def _find_silence(self, sandbox: Sandbox) -> str | None:
         """Return `CUT_OFF` if neither this sandbox's address nor, since its last probe, another sandbox responded."""
-        place = PLACE.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
-        if place is None or self._context.network.reaches(place[1]):
+        match = CONTAINER_PATH.match(split_url(agent_server(sandbox.exposed_urls) or "")[1])
+        if match is None or self._context.network.reaches(match[1]):
             self._heard_at = monotonic()
         elif monotonic() >= self._heard_at + self._context.settings.health_probe_seconds:
             self._cut_off_at = monotonic()
@@ -145,7 +145,7 @@ class LivenessMonitor:
             recheck(self._context, sandbox.id)
         try:
             server = self._context.agent_server(sandbox)
-            return server is not None and server.answers()
+            return server is not None and server.accepts_key()
         except WrongServer:
             recheck(self._context, sandbox.id)
         return True

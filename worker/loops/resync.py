@@ -40,14 +40,14 @@ def resync(context: WorkerContext) -> None:
     unlabelled = set(context.engine.list_unlabelled_volumes())
     with context.database.reading() as session:
         rows = sandbox_queries.on_node(session, context.settings.node)
-    place = context.network.place
+    endpoint = context.network.endpoint
     for row in rows:
         name = container_name(row.id)
         if _is_due_or_leased(row):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
-        elif _runs(row) and name in listed and is_outdated(listed[name], place):
+        elif _runs(row) and name in listed and is_outdated(listed[name], endpoint):
             replace_container(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.errors import Invalid
 from shared.settings import Settings
-from worker.network.rules import BRIDGE_PREFIX, Place, element
+from worker.network.rules import BRIDGE_PREFIX, Bridge, element
 
 # The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
@@ -16,10 +16,10 @@ AUTO, NO_RESOLVERS = "auto", "none"
 MAX_RESOLVERS = 3
 
 
-def make_place(shared: Settings, installation: str, node: str) -> Place:
-    """The place of this node's sandboxes. The bridge's name has 13 characters; Linux allows 15."""
+def make_bridge(shared: Settings, installation: str, node: str) -> Bridge:
+    """The bridge of this node's sandboxes. Its name has 13 characters; Linux allows 15."""
     digest = hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()
-    return Place(f"{BRIDGE_PREFIX}{digest[:8]}", shared.sandbox_network, find_proxy_user())
+    return Bridge(f"{BRIDGE_PREFIX}{digest[:8]}", shared.sandbox_network, find_proxy_user())
 
 
 def find_proxy_user() -> int | None:
@@ -30,9 +30,9 @@ def find_proxy_user() -> int | None:
         return None
 
 
-def network_name(place: Place) -> str:
+def network_name(bridge: Bridge) -> str:
     """The name of the engine's network."""
-    return f"agent-workspace-{place.bridge.removeprefix(BRIDGE_PREFIX)}"
+    return f"agent-workspace-{bridge.name.removeprefix(BRIDGE_PREFIX)}"
 
 
 def service_address(shared: Settings, door_port: int) -> str:

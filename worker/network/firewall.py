@@ -15,7 +15,7 @@ from worker.network.rules import (
     FAMILIES,
     TYPES,
     Allowed,
-    Place,
+    Bridge,
     RulesChange,
     blocked_networks,
     changed,
@@ -67,9 +67,9 @@ class Firewall(Protocol):
 class LocalFirewall:
     """The firewall of this network namespace, for a process that runs as root."""
 
-    def __init__(self, place: Place, prefix: Sequence[str] = ()) -> None:
-        """Use the tables of this place; `prefix` is a command that runs `nft` elsewhere."""
-        self._place = place
+    def __init__(self, bridge: Bridge, prefix: Sequence[str] = ()) -> None:
+        """Use the tables of this bridge; `prefix` is a command that runs `nft` in another network namespace."""
+        self._bridge = bridge
         self._prefix = prefix
         # The listing right after the last `write`, without the elements: what intact rules look like.
         self._written: list[dict[str, Any]] | None = None
@@ -87,7 +87,7 @@ class LocalFirewall:
         with self._lock:
             self._require_no_other_rules()
             with failpoints.around("firewall.write"):
-                self._run("-f", "-", text=ruleset(self._place, allowed))
+                self._run("-f", "-", text=ruleset(self._bridge, allowed))
             listing = self._list()
             if listing is None or read_allowed(listing) != allowed:
                 raise FirewallError("the firewall's rules differ from those just written: another program changes them")
@@ -97,7 +97,7 @@ class LocalFirewall:
         """Change elements."""
         if change:
             with self._lock, failpoints.around("firewall.change"):
-                self._run("-f", "-", text=changed(self._place, change))
+                self._run("-f", "-", text=changed(self._bridge, change))
 
     def disconnect(self, models: Collection[str]) -> None:
         """Have the kernel close the connections, at both ends."""
@@ -108,21 +108,21 @@ class LocalFirewall:
     def remove(self) -> None:
         """Remove both tables."""
         with self._lock, failpoints.around("firewall.remove"):
-            self._run("-f", "-", text=removal(self._place))
+            self._run("-f", "-", text=removal(self._bridge))
 
     def _require_no_other_rules(self) -> None:
         """Rules outlive an installation that was not removed by its own commands."""
         listing = json.loads(self._run("-j", "list", "tables") or "")["nftables"]
-        for bridge in sorted(other_bridges(listing, self._place)):
+        for bridge in sorted(other_bridges(listing, self._bridge)):
             table = self._run("-j", "list", "table", "bridge", bridge, missing=True)
             blocked = blocked_networks(json.loads(table)["nftables"]) if table is not None else ()
-            if any(network.overlaps(self._place.network) for network in blocked):
-                raise FirewallError(OTHER_RULES.format(network=self._place.network, bridge=bridge))
+            if any(network.overlaps(self._bridge.network) for network in blocked):
+                raise FirewallError(OTHER_RULES.format(network=self._bridge.network, bridge=bridge))
 
     def _list(self) -> list[dict[str, Any]] | None:
         found: list[dict[str, Any]] = []
         for family in FAMILIES:
-            output = self._run("-j", "list", "table", family, self._place.bridge, missing=True)
+            output = self._run("-j", "list", "table", family, self._bridge.name, missing=True)
             if output is None:
                 return None
             found += json.loads(output)["nftables"]

@@ -21,7 +21,7 @@ from worker.engine.protocol import (
     Engine,
     EngineError,
     EngineRefused,
-    NetworkPlace,
+    NetworkEndpoint,
     NetworkRequest,
 )
 from worker.network import addresses
@@ -30,7 +30,7 @@ from worker.network.firewall import Firewall, FirewallError
 from worker.network.located import Located, Locations, by_sandbox, locate
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
-from worker.network.rules import Allowed, Place, RulesChange
+from worker.network.rules import Allowed, Bridge, RulesChange
 
 log = structlog.get_logger()
 
@@ -49,22 +49,22 @@ class Parts:
     vault: Vault
     engine: Engine
     firewall: Firewall
-    place: Place
+    bridge: Bridge
     proxy: EgressProxy
 
     @property
     def network(self) -> NetworkRequest:
         """The engine's network."""
-        return network_request(self.place, self.installation)
+        return network_request(self.bridge, self.installation)
 
 
-def network_request(place: Place, installation: str) -> NetworkRequest:
-    """The network of an installation's containers at that place."""
+def network_request(bridge: Bridge, installation: str) -> NetworkRequest:
+    """The network of an installation's containers on that bridge."""
     return NetworkRequest(
-        name=addresses.network_name(place),
-        bridge=place.bridge,
-        subnet=str(place.network),
-        gateway=place.gateway,
+        name=addresses.network_name(bridge),
+        bridge=bridge.name,
+        subnet=str(bridge.network),
+        gateway=bridge.gateway,
         labels={INSTALLATION_LABEL: installation},
     )
 
@@ -91,13 +91,13 @@ class NetworkIsolation:
         self._lock = threading.Lock()
 
     @property
-    def place(self) -> NetworkPlace:
+    def endpoint(self) -> NetworkEndpoint:
         """The network of new containers."""
         shared = self._parts.shared
         found = addresses.resolvers(self._parts.resolvers)
         servers = sorted({each.partition(":")[0] for each in self._access.model_servers})
         direct = ("localhost", "127.0.0.1", "host.docker.internal", shared.sandbox_gateway, *servers)
-        return NetworkPlace(
+        return NetworkEndpoint(
             self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
         )
 
@@ -108,7 +108,7 @@ class NetworkIsolation:
 
     def find_route_problem(self) -> str | None:
         """Why this machine cannot reach the sandboxes' addresses now."""
-        return find_route_problem(self._parts.place)
+        return find_route_problem(self._parts.bridge)
 
     def reaches(self, address: str) -> bool:
         """Whether the kernel at a sandbox's address responds."""
@@ -207,9 +207,9 @@ class NetworkIsolation:
         return self._problem != before
 
     def _require_free_network(self) -> None:
-        if (conflict := find_conflict(self._parts.place)) is not None:
-            place = f"AW_SANDBOX_ADDRESSES is {self._parts.place.network}"
-            raise Invalid(f"{place}, and this machine has a route to {conflict}: set another one")
+        if (conflict := find_conflict(self._parts.bridge)) is not None:
+            setting = f"AW_SANDBOX_ADDRESSES is {self._parts.bridge.network}"
+            raise Invalid(f"{setting}, and this machine has a route to {conflict}: set another one")
 
     def _read_rules(self) -> Allowed | None:
         """Read the rules. Missing ones are written back at once: the database and the engine may be away for long."""
@@ -241,7 +241,7 @@ class NetworkIsolation:
     def _write(self, allowed: Allowed) -> None:
         self._parts.firewall.write(allowed)
         self._known = allowed
-        log.info("network_rules_written", bridge=self._parts.place.bridge, sandboxes=len(allowed.sandboxes))
+        log.info("network_rules_written", bridge=self._parts.bridge.name, sandboxes=len(allowed.sandboxes))
 
     def _correct(self, found: Allowed, change: RulesChange) -> None:
         try:
@@ -291,7 +291,7 @@ class NetworkIsolation:
 
     def _open(self) -> None:
         if self._problem is not None and self._reported:
-            log.info("network_isolated", bridge=self._parts.place.bridge)
+            log.info("network_isolated", bridge=self._parts.bridge.name)
             self._problem = None
 
 

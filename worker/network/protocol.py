@@ -3,14 +3,14 @@
 from typing import Protocol
 
 from shared.models import Sandbox
-from worker.engine.protocol import ContainerStatus, NetworkPlace
+from worker.engine.protocol import ContainerStatus, NetworkEndpoint
 
 
 class Isolation(Protocol):
     """The network of a node's sandboxes, as the rest of the worker uses it."""
 
     @property
-    def place(self) -> NetworkPlace | None:
+    def endpoint(self) -> NetworkEndpoint | None:
         """The network of new containers; None: the engine's own bridge."""
 
     @property
@@ -65,7 +65,7 @@ class Isolation(Protocol):
 class NoIsolation:
     """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
 
-    place: NetworkPlace | None = None
+    endpoint: NetworkEndpoint | None = None
     impairment: str | None = None
 
     def find_route_problem(self) -> str | None:

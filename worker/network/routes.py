@@ -6,7 +6,7 @@ from errno import ECONNREFUSED
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from worker.network.rules import Place
+from worker.network.rules import Bridge
 
 ROUTES = Path("/proc/net/route")
 # A route of a wider network is a default route, or part of one.
@@ -19,29 +19,29 @@ REACH_SECONDS = 1.5
 IP_RECVERR = 11
 
 
-def find_conflict(place: Place, routes: Path = ROUTES) -> str | None:
+def find_conflict(bridge: Bridge, routes: Path = ROUTES) -> str | None:
     """A route of another link to the network of the sandboxes, in words; None if there is none."""
     for line in routes.read_text().splitlines()[1:]:
         link, destination, _, _, _, _, _, mask, *_ = line.split()
         network = IPv4Network((_address(destination), str(_address(mask))))
-        if link != place.bridge and network.prefixlen >= SHORTEST_PREFIX and network.overlaps(place.network):
+        if link != bridge.name and network.prefixlen >= SHORTEST_PREFIX and network.overlaps(bridge.network):
             return f"{network} by {link}"
     return None
 
 
-def find_route_problem(place: Place) -> str | None:
+def find_route_problem(bridge: Bridge) -> str | None:
     """Why this machine cannot reach its sandboxes, in words; None if its route to them is their bridge's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((str(place.network[-2]), ANY_PORT))
+            probe.connect((str(bridge.network[-2]), ANY_PORT))
             found = f"the route to them starts at {(source := probe.getsockname()[0])}"
         except OSError as error:
             found, source = str(error.strerror), ""
-    if source == place.gateway:
+    if source == bridge.gateway:
         return None
     return (
-        f"this machine does not reach the sandboxes' addresses, {place.network}, by {place.bridge} ({found}): set that "
-        f"link up with the address {place.gateway}, or restart the engine"
+        f"this machine does not reach the sandboxes' addresses, {bridge.network}, by {bridge.name} ({found}): set that "
+        f"link up with the address {bridge.gateway}, or restart the engine"
     )
 
 

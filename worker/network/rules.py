@@ -36,10 +36,10 @@ MAX_FLOWS, FLOWS_PER_SECOND = 4096, 200
 
 
 @dataclass(frozen=True)
-class Place:
-    """The bridge of a node's sandboxes, after which the tables are named, and its network."""
+class Bridge:
+    """The bridge of a node's sandboxes, whose name the tables have, and its network."""
 
-    bridge: str
+    name: str
     network: IPv4Network
     # Number of the egress proxy's user; None: it has no user of its own.
     proxy_user: int | None = None
@@ -112,30 +112,30 @@ def element(*parts: object) -> str:
     return " . ".join(str(part).removesuffix("/32") for part in parts)
 
 
-def ruleset(place: Place, allowed: Allowed) -> str:
+def ruleset(bridge: Bridge, allowed: Allowed) -> str:
     """The text that replaces both tables in one transaction, whether or not they exist."""
     sets = "".join(_set(name, elements) for name, elements in allowed.sets())
     local, denied = ", ".join(map(str, LISTED_ONLY)), ", ".join(map(str, NEVER))
-    proxy, jump = ("", "") if place.proxy_user is None else (OF_PROXY, FROM_PROXY)
-    values = {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}
+    proxy, jump = ("", "") if bridge.proxy_user is None else (OF_PROXY, FROM_PROXY)
+    values = {"BRIDGE": bridge.name, "NETWORK": str(bridge.network), "GATEWAY": bridge.gateway}
     values |= {"MAX_FLOWS": str(MAX_FLOWS), "PER_SECOND": str(FLOWS_PER_SECOND)}
     text = TABLES.replace("  SETS\n", sets).replace("  OF_PROXY\n", proxy).replace("    FROM_PROXY\n", jump)
-    for name, value in (values | {"LOCAL": local, "DENIED": denied, "USER": str(place.proxy_user)}).items():
+    for name, value in (values | {"LOCAL": local, "DENIED": denied, "USER": str(bridge.proxy_user)}).items():
         text = text.replace(name, value)
-    return removal(place) + text
+    return removal(bridge) + text
 
 
-def removal(place: Place) -> str:
+def removal(bridge: Bridge) -> str:
     """The text that removes both tables, if they exist."""
-    lines = [f"add table {family} {place.bridge}\ndelete table {family} {place.bridge}\n" for family in FAMILIES]
+    lines = [f"add table {family} {bridge.name}\ndelete table {family} {bridge.name}\n" for family in FAMILIES]
     return "".join(lines)
 
 
-def changed(place: Place, change: RulesChange) -> str:
+def changed(bridge: Bridge, change: RulesChange) -> str:
     """The text that changes elements. An element that exists already, or is removed already, is no error."""
-    lines = [_elements("add", place, name, elements) for name, elements in change.remove.sets() if elements]
-    lines += [_elements("delete", place, name, elements) for name, elements in change.remove.sets() if elements]
-    lines += [_elements("add", place, name, elements) for name, elements in change.add.sets() if elements]
+    lines = [_elements("add", bridge, name, elements) for name, elements in change.remove.sets() if elements]
+    lines += [_elements("delete", bridge, name, elements) for name, elements in change.remove.sets() if elements]
+    lines += [_elements("add", bridge, name, elements) for name, elements in change.add.sets() if elements]
     return "".join(lines)
 
 
@@ -151,10 +151,10 @@ def without_elements(listing: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{kind: {name: found[name] for name in found if not _differs(name, found)}} for kind, found in items]
 
 
-def other_bridges(listing: list[dict[str, Any]], place: Place) -> set[str]:
+def other_bridges(listing: list[dict[str, Any]], bridge: Bridge) -> set[str]:
     """The bridges of other nodes that have rules on this machine, from a listing of its tables."""
     names = {item["table"]["name"] for item in listing if "table" in item}
-    return {name for name in names if name.startswith(BRIDGE_PREFIX)} - {place.bridge}
+    return {name for name in names if name.startswith(BRIDGE_PREFIX)} - {bridge.name}
 
 
 def blocked_networks(listing: list[dict[str, Any]]) -> set[IPv4Network]:
@@ -174,8 +174,8 @@ def _set(name: str, elements: frozenset[str]) -> str:
     return f"  set {name} {{ type {' . '.join(TYPES[name])};{flags}{listed} }}\n"
 
 
-def _elements(verb: str, place: Place, name: str, elements: frozenset[str]) -> str:
-    return f"{verb} element inet {place.bridge} {name} {{ {', '.join(sorted(elements))} }}\n"
+def _elements(verb: str, bridge: Bridge, name: str, elements: frozenset[str]) -> str:
+    return f"{verb} element inet {bridge.name} {name} {{ {', '.join(sorted(elements))} }}\n"
 
 
 def _read_element(found: Any) -> str:

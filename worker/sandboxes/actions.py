@@ -137,11 +137,11 @@ class SandboxActions:
         """Whether another container is needed to run the sandbox."""
         if observed.has_lost_network:
             return True
-        place = self._context.network.place
-        if place is None or is_outdated(observed, place):
-            return is_outdated(observed, place)
+        endpoint = self._context.network.endpoint
+        if endpoint is None or is_outdated(observed, endpoint):
+            return is_outdated(observed, endpoint)
         # Its processes have ended, so another environment costs nothing.
-        return observed.state == ContainerState.EXITED and lacks_proxy(observed, self._status_writer.spec(), place)
+        return observed.state == ContainerState.EXITED and lacks_proxy(observed, self._status_writer.spec(), endpoint)
 
     def execute(self, action: Action, observed: ContainerStatus) -> None:
         """Execute one action.
@@ -207,7 +207,7 @@ class SandboxActions:
             self._sandbox,
             self._status_writer.spec(),
             installation=self._context.installation,
-            network=self._context.network.place,
+            network=self._context.network.endpoint,
             disk_bytes=self._context.settings.sandbox_disk_bytes,
         )
         # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not

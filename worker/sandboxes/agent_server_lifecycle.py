@@ -63,7 +63,7 @@ class SandboxServer:
 
     def probe_early(self, url: str) -> None:
         """Probe a paused server in the background: it responds when it is unpaused, before the engine reports that."""
-        self._early_probe = self._context.probes.submit(self._at(url).answers)
+        self._early_probe = self._context.probes.submit(self._at(url).accepts_key)
 
     def probe(self, url: str, *, keys_confirmed: bool) -> Health:
         """The server's health.
@@ -79,7 +79,7 @@ class SandboxServer:
 
     def _probe(self, server: AgentServer, *, keys_confirmed: bool) -> Health:
         if keys_confirmed:
-            return Health.READY if self._has_answered_early() or server.answers() else Health.SILENT
+            return Health.READY if self._has_answered_early() or server.accepts_key() else Health.SILENT
         if self._sandbox.boot_key is not None:
             awaits_init = server.is_dormant()
             if self._sandbox.owner_id is None:

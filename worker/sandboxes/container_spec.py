@@ -13,7 +13,7 @@ from worker.engine.protocol import (
     ContainerRequest,
     ContainerStatus,
     ContainerSummary,
-    NetworkPlace,
+    NetworkEndpoint,
 )
 from worker.network import proxy
 from worker.network.proxy import PROXY_LABEL
@@ -57,15 +57,15 @@ def config_path(observed: ContainerStatus) -> str:
     return observed.labels.get(CONFIG_LABEL, FORMER_CONFIG_PATH)
 
 
-def is_outdated(found: ContainerStatus | ContainerSummary, place: NetworkPlace | None) -> bool:
+def is_outdated(found: ContainerStatus | ContainerSummary, endpoint: NetworkEndpoint | None) -> bool:
     """Whether the door can't reach a container: it publishes ports, or is in no network or another than new ones."""
     own = {name for name in found.networks if name.startswith(NETWORK_PREFIX)}
-    return found.is_published or not found.networks or own != ({place.name} if place else set())
+    return found.is_published or not found.networks or own != ({endpoint.name} if endpoint else set())
 
 
-def lacks_proxy(found: ContainerStatus, spec: SandboxSpec, place: NetworkPlace | None) -> bool:
+def lacks_proxy(found: ContainerStatus, spec: SandboxSpec, endpoint: NetworkEndpoint | None) -> bool:
     """Whether a container was created before its spec's egress had host names: its environment lacks the proxy."""
-    return PROXY_LABEL not in found.labels and bool(_proxy_variables(spec, place))
+    return PROXY_LABEL not in found.labels and bool(_proxy_variables(spec, endpoint))
 
 
 def container_request(
@@ -73,7 +73,7 @@ def container_request(
     spec: SandboxSpec,
     *,
     installation: str,
-    network: NetworkPlace | None = None,
+    network: NetworkEndpoint | None = None,
     disk_bytes: int = 0,
 ) -> ContainerRequest:
     """The request that creates the sandbox's container.
@@ -163,7 +163,7 @@ def _environment(spec: SandboxSpec) -> dict[str, str]:
     return {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **ports, **spec.env, CONFIG_ENV: CONFIG_PATH}
 
 
-def _proxy_variables(spec: SandboxSpec, network: NetworkPlace | None) -> dict[str, str]:
+def _proxy_variables(spec: SandboxSpec, network: NetworkEndpoint | None) -> dict[str, str]:
     """The variables that name the proxy; none if the spec's egress has no host names."""
     if network is None or not network.proxy:
         return {}

@@ -58,7 +58,7 @@ def _ask_server(server: AgentServer) -> bool | None:
 def _takes_row_key(server: AgentServer) -> bool:
     """Whether the server accepts the row's key: a worker may have sent it, and died before it could record that."""
     try:
-        return server.answers()
+        return server.accepts_key()
     except WrongServer:
         return False
 

@@ -108,7 +108,7 @@ def drain_node(name: str, yes: Yes = False) -> None:
     here = installation()
     with here.reading() as session:
         registry.get(session, name)
-        affected = with_owners(session, drain.concerned(session, name))
+        affected = with_owners(session, drain.find_running(session, name))
     if not yes:
         print_table(
             ("sandbox", "owner", "status", "becomes"),

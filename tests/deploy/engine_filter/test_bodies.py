@@ -24,7 +24,7 @@ from worker.engine.confinement import SECCOMP
 from worker.engine.docker_client import network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import NetworkRequest
-from worker.network.addresses import make_place, network_name
+from worker.network.addresses import make_bridge, network_name
 
 POLICY = Policy(
     "own",
@@ -145,7 +145,7 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
     with Database(url).transaction() as session:
         installation = node_registry.installation_id(session)
     with running_scripted_engine() as engine:
-        place = make_place(Settings(), installation, "node")
+        bridge = make_bridge(Settings(), installation, "node")
         engine.answers["/create"] = whole(b'{"Id":"1"}', 201)
         socket = tmp_path / "engine.sock"
         settings = {
@@ -164,7 +164,7 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
             for capability, status in {"KILL": 201, "SYS_ADMIN": 403}.items():
                 body = deepcopy(BODY)
                 body["Labels"] = {INSTALLATION_LABEL: installation}
-                body["HostConfig"] |= {"CapAdd": [capability], "NetworkMode": network_name(place)}
+                body["HostConfig"] |= {"CapAdd": [capability], "NetworkMode": network_name(bridge)}
                 assert client.send("POST", "/containers/create?name=aw-1", body).status == status
             process.terminate()
             assert process.wait(10) == 0  # by its own signal handler: process 1 of a container has no default one

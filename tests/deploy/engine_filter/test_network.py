@@ -12,9 +12,9 @@ from deploy.engine_filter.network import NetworkRoute
 from tests.fakes.firewall import FakeFirewall
 from tests.services.engine_socket import running_engine_filter
 from worker.network.firewall import FilteredFirewall, FirewallError
-from worker.network.rules import Allowed, Place, RulesChange
+from worker.network.rules import Allowed, Bridge, RulesChange
 
-PLACE = Place("br-aw1", IPv4Network("10.9.0.0/24"))
+BRIDGE = Bridge("br-aw1", IPv4Network("10.9.0.0/24"))
 ALLOWED = Allowed(
     services=frozenset({"10.9.0.1 . 3000"}),
     resolvers=frozenset({"9.9.9.9"}),
@@ -33,7 +33,7 @@ def rules() -> FakeFirewall:
 @pytest.fixture
 def worker(rules: FakeFirewall) -> Iterator[FilteredFirewall]:
     """The worker's firewall."""
-    with running_engine_filter("unix:///nowhere", Policy("own", frozenset()), NetworkRoute(PLACE, rules)) as host:
+    with running_engine_filter("unix:///nowhere", Policy("own", frozenset()), NetworkRoute(BRIDGE, rules)) as host:
         yield FilteredFirewall(host)
 
 
@@ -90,7 +90,7 @@ def test_worker_without_a_filter_learns_it() -> None:
     ],
 )
 def test_elements_of_other_forms_are_refused(rules: FakeFirewall, sets: Any) -> None:
-    route = NetworkRoute(PLACE, rules)
+    route = NetworkRoute(BRIDGE, rules)
     for body in ({"allowed": sets}, {"add": sets, "remove": {}}, {"add": {}, "remove": sets}, {"disconnect": sets}):
         with pytest.raises(RequestRefused):
             route.serve("PUT", json.dumps(body).encode())
@@ -102,9 +102,9 @@ def test_elements_of_other_forms_are_refused(rules: FakeFirewall, sets: Any) -> 
 )
 def test_malformed_bodies_are_refused(rules: FakeFirewall, text: bytes) -> None:
     with pytest.raises(RequestRefused):
-        NetworkRoute(PLACE, rules).serve("PUT", text)
+        NetworkRoute(BRIDGE, rules).serve("PUT", text)
 
 
 def test_other_methods_are_refused(rules: FakeFirewall) -> None:
     with pytest.raises(RequestRefused):
-        NetworkRoute(PLACE, rules).serve("POST", b"{}")
+        NetworkRoute(BRIDGE, rules).serve("POST", b"{}")

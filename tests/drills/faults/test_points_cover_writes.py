@@ -29,7 +29,7 @@ from tests.services.directories import REPOSITORY
 from worker.agent_server.client import AgentServer
 from worker.engine import disk_images, docker_client, docker_engine
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
-from worker.network.rules import Allowed, Place, RulesChange
+from worker.network.rules import Allowed, Bridge, RulesChange
 
 # The modules that import docker.
 DOCKER_MODULES = (docker_engine, docker_client)
@@ -162,7 +162,7 @@ def test_each_write_to_the_firewall_has_points(
         return '{"nftables": []}' if "tables" in arguments else None
 
     monkeypatch.setattr(kind, "_run_program" if kind is LocalFirewall else "_request", note)
-    found = kind(Place("br-aw", IPv4Network("10.0.0.0/24")) if kind is LocalFirewall else "unix:///filter")
+    found = kind(Bridge("br-aw", IPv4Network("10.0.0.0/24")) if kind is LocalFirewall else "unix:///filter")
     one = Allowed(sandboxes=frozenset({"10.0.0.2"}))
     models = ["10.0.0.2 . 10.0.0.1 . 3003"]
     arguments: dict[str, list[Any]] = {

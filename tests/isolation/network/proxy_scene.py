@@ -20,7 +20,7 @@ from tests.waiting import eventually
 from worker.network import proxy
 from worker.network.firewall import LocalFirewall
 from worker.network.proxy import EgressProxy
-from worker.network.rules import Allowed, Place, element
+from worker.network.rules import Allowed, Bridge, element
 
 NETWORK = IPv4Network("10.98.0.0/24")
 NODE, NAMED, OTHER = "10.98.0.1", "10.98.0.5", "10.98.0.6"
@@ -53,7 +53,7 @@ NAMES: dict[str, list[list[str]]] = {
 }
 # This machine may lack the proxy's user, so the proxy runs with an extended list of users.
 PROXY_USER = own_users.EGRESS
-PLACE = Place("br-awproxy", NETWORK, PROXY_USER)
+BRIDGE = Bridge("br-awproxy", NETWORK, PROXY_USER)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         asked = directory / "asked"
         command = [*around.command, sys.executable, outside.__file__, str(asked), json.dumps(NAMES)]
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
-        firewall = LocalFirewall(PLACE, node.command)
+        firewall = LocalFirewall(BRIDGE, node.command)
         proxy = EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT, firewall)
         variables = {
             "AW_VAR_DIR": directory,
@@ -192,13 +192,13 @@ def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[byte
 
 def connect_machines(node: Namespace, around: Namespace, named: Namespace, other: Namespace) -> None:
     """Connect both sandboxes to the node's bridge, and everything else to a link of the node."""
-    node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
-    node.run("ip", "address", "add", f"{NODE}/24", "dev", PLACE.bridge)
-    node.run("ip", "link", "set", PLACE.bridge, "up")
+    node.run("ip", "link", "add", BRIDGE.name, "type", "bridge")
+    node.run("ip", "address", "add", f"{NODE}/24", "dev", BRIDGE.name)
+    node.run("ip", "link", "set", BRIDGE.name, "up")
     node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
     for number, (place, address) in enumerate(((named, NAMED), (other, OTHER))):
         link_place(node, f"sandbox{number}", place, address)
-        node.run("ip", "link", "set", f"sandbox{number}", "master", PLACE.bridge, "up")
+        node.run("ip", "link", "set", f"sandbox{number}", "master", BRIDGE.name, "up")
         place.run("ip", "route", "add", "default", "via", NODE)
     link_place(node, "lan0", around, LAN)
     node.run("ip", "address", "add", f"{NODE_ON_LAN}/24", "dev", "lan0")

@@ -19,7 +19,7 @@ from tests.services.private_engine import PrivateEngine, running_engine_in
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus
-from worker.network.addresses import make_place
+from worker.network.addresses import make_bridge
 from worker.network.firewall import LocalFirewall
 from worker.network.isolation import NetworkIsolation, Parts
 from worker.network.proxy import EgressProxy
@@ -151,11 +151,11 @@ class IsolationFromOutside(NetworkIsolation):
 def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
     """Create the isolation as the node's worker does."""
     shared = Settings(sandbox_addresses=NETWORK)
-    place = make_place(shared, "scene", NODE_ID)
-    firewall = LocalFirewall(place, node.command)
+    bridge = make_bridge(shared, "scene", NODE_ID)
+    firewall = LocalFirewall(bridge, node.command)
     proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
     return IsolationFromOutside(
-        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place, proxy)
+        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, bridge, proxy)
     )
 
 
@@ -186,7 +186,7 @@ def start_sandbox(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sand
         pids=64,
         capabilities=[],
         runtime=None,
-        network=isolation.place,
+        network=isolation.endpoint,
     )
     client.create(request)
     client.put_file(name, CONFIG_PATH, b'{"session_api_keys": ["k"], "secret_key": "s"}')

@@ -9,12 +9,12 @@ import pytest
 from deploy.engine_filter.bodies import Policy
 from deploy.engine_filter.network import NetworkRoute
 from tests.isolation.network.proxy_scene import (
+    BRIDGE,
     EGRESS,
     LAN,
     METADATA,
     NAMED,
     NODE,
-    PLACE,
     PORT,
     PROXY_USER,
     PUBLIC,
@@ -233,7 +233,7 @@ def test_open_tunnels_end_when_their_sandbox_may_reach_less(scene: ProxyScene, e
 
 
 def test_filter_closes_tunnels_for_a_worker_without_rights(scene: ProxyScene) -> None:
-    route = NetworkRoute(PLACE, scene.firewall)
+    route = NetworkRoute(BRIDGE, scene.firewall)
     with (
         running_engine_filter("unix:///nowhere", Policy("own", frozenset()), route) as host,
         open_tunnel(scene.named, "good.example:443") as tunnel,

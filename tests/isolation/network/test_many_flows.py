@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.isolation.network.proxy_scene import LAN, NAMED, OTHER, PLACE, connect_machines
+from tests.isolation.network.proxy_scene import BRIDGE, LAN, NAMED, OTHER, connect_machines
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from worker.network.firewall import LocalFirewall
@@ -74,7 +74,7 @@ def node() -> Iterator[Node]:
         machine, around, attacker, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(machine, around, attacker, other)
         stack.enter_context(around.listening(directory / "log", WEB, addresses=[LAN]))
-        yield Node(machine, attacker, other, LocalFirewall(PLACE, machine.command))
+        yield Node(machine, attacker, other, LocalFirewall(BRIDGE, machine.command))
 
 
 def test_datagrams_to_many_ports_fill_no_table(node: Node) -> None:
@@ -88,7 +88,7 @@ def test_datagrams_to_many_ports_fill_no_table(node: Node) -> None:
 
 def test_control_without_the_limits_they_fill_it(node: Node) -> None:
     node.firewall.write(ALLOWED)
-    node.machine.run("nft", "flush", "chain", "inet", PLACE.bridge, "count_flows")
+    node.machine.run("nft", "flush", "chain", "inet", BRIDGE.name, "count_flows")
     assert node.attack(DATAGRAMS, 3 * MAX_FLOWS) == ""
     assert node.flows() >= 3 * MAX_FLOWS
     assert node.attack(CONNECTIONS, 3 * MAX_FLOWS) == 3 * MAX_FLOWS

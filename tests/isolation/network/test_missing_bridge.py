@@ -14,11 +14,11 @@ from shared.agent_server.door import TOKEN_HEADER, open_access
 from shared.crypto import Vault, new_secret_key
 from tests.isolation.network import outside
 from tests.isolation.network.proxy_scene import (
+    BRIDGE,
     LAN,
     NAMED,
     NETWORK,
     NODE,
-    PLACE,
     SERVICE,
     allowed,
     connect_machines,
@@ -40,19 +40,19 @@ TO_DOOR = f"GET /{NAMED}/{AGENT}/x HTTP/1.1\r\n{TOKEN_HEADER}: {open_access(Vaul
 TO_SANDBOX = f"GET /x HTTP/1.1\r\n{HEAD}\r\n"
 CONTAINER, NODE_TO_CONTAINER = "172.31.9.2", "172.31.9.1"
 LOST = {
-    "removed": f"ip link delete {PLACE.bridge}",
-    "down": f"ip link set {PLACE.bridge} down",
-    "without its address": f"ip address flush dev {PLACE.bridge}",
+    "removed": f"ip link delete {BRIDGE.name}",
+    "down": f"ip link set {BRIDGE.name} down",
+    "without its address": f"ip address flush dev {BRIDGE.name}",
     "hidden by another route": f"ip route add {NAMED}/32 via {LAN}",
 }
 MAKE_BRIDGE = f"""
 ip route delete {NAMED}/32
-ip link delete {PLACE.bridge}
+ip link delete {BRIDGE.name}
 set -e
-ip link add {PLACE.bridge} type bridge
-ip address add {NODE}/24 dev {PLACE.bridge}
-ip link set {PLACE.bridge} up
-ip link set sandbox0 master {PLACE.bridge} up
+ip link add {BRIDGE.name} type bridge
+ip address add {NODE}/24 dev {BRIDGE.name}
+ip link set {BRIDGE.name} up
+ip link set sandbox0 master {BRIDGE.name} up
 """
 # Opens a connection, sends a request after a line of its input, and prints the first line of the response.
 WAIT_AND_SEND = """
@@ -110,7 +110,7 @@ def node() -> Iterator[Node]:
             stack.callback(processes.stop, server)
             eventually(lambda log=log: "listening" in log.read_text(), deadline_seconds=30)  # type: ignore[misc]
         stack.enter_context(running_door(machine, directory, SECRET_KEY))
-        yield Node(machine, container, around, LocalFirewall(PLACE, machine.command))
+        yield Node(machine, container, around, LocalFirewall(BRIDGE, machine.command))
 
 
 @pytest.mark.parametrize("lost", LOST)
@@ -165,7 +165,7 @@ def test_door_sends_nothing_before_there_are_rules(node: Node) -> None:
 def test_rule_that_is_removed_is_missed(node: Node) -> None:
     node.firewall.write(allowed(is_proxied=False))
     assert node.firewall.read() is not None
-    node.machine.run("nft", "flush", "chain", "inet", PLACE.bridge, "output")
+    node.machine.run("nft", "flush", "chain", "inet", BRIDGE.name, "output")
     assert node.firewall.read() is None
 
 

@@ -37,7 +37,7 @@ def test_drain_in_each_state(
     }
     with database.transaction() as session:
         assert vars(drain.drain_progress(session, NODE_ID)) == progress
-        assert [found.id for found in drain.concerned(session, NODE_ID)] == progress["running"]
+        assert [found.id for found in drain.find_running(session, NODE_ID)] == progress["running"]
         drain.stop(session, "another", sandbox.id)
         drain.stop(session, NODE_ID, sandbox.id)
     with database.reading() as session:

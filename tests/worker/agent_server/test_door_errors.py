@@ -20,7 +20,7 @@ from worker.agent_server.transport import find_door_problem, open_client
 PLACE = "10.0.0.5/8000"
 REFUSAL = answering("the door answers 403", 403, X_Agent_Workspace_Door="403")
 Request = Callable[[AgentServer], object]
-PROBES: list[Request] = [AgentServer.answers, AgentServer.is_ready, AgentServer.is_dormant]
+PROBES: list[Request] = [AgentServer.accepts_key, AgentServer.is_ready, AgentServer.is_dormant]
 
 
 @contextmanager
@@ -48,26 +48,26 @@ def http() -> Iterator[httpx.Client]:
 
 def test_door_that_is_down_is_no_failure_of_the_server(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}/{PLACE}", "key", http)
-    for ask in (server.answers, server.is_ready, server.is_open, server.is_dormant, server.find_running):
+    for ask in (server.accepts_key, server.is_ready, server.is_open, server.is_dormant, server.find_running):
         with pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectError"):
             ask()
 
 
 def test_server_without_a_door_that_is_down_does_not_answer(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}", "key", http)
-    assert server.answers() is False
+    assert server.accepts_key() is False
     assert server.is_dormant() is None
 
 
 def test_door_that_refuses_is_no_failure_of_the_server(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url, pytest.raises(DoorUnavailable, match="secret key"):
-        AgentServer(f"{url}/{PLACE}", "key", http).answers()
+        AgentServer(f"{url}/{PLACE}", "key", http).accepts_key()
 
 
 @pytest.mark.parametrize("status", ["502", "503", "504"])
 def test_server_that_the_door_does_not_reach_is_unreachable(http: httpx.Client, status: str) -> None:
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
-        assert AgentServer(f"{url}/{PLACE}", "key", http).answers() is False
+        assert AgentServer(f"{url}/{PLACE}", "key", http).accepts_key() is False
     with responding(f"{status} Error", f"{ERROR_HEADER}: {status}") as url:
         with pytest.raises(AgentServerUnreachable) as caught:
             AgentServer(f"{url}/{PLACE}", "key", http).find_running()
@@ -104,7 +104,7 @@ def test_door_that_hangs_says_nothing_of_the_server(http: httpx.Client, ask: Req
 def test_server_that_hangs_behind_its_door_does_not_answer(http: httpx.Client) -> None:
     with hostile(REFUSAL) as door:
         door.mode = before(door, never_answering)
-        assert AgentServer(f"{door.url}/{PLACE}", "key", http).answers() is False
+        assert AgentServer(f"{door.url}/{PLACE}", "key", http).accepts_key() is False
         assert [asked.split()[1] for asked in door.asked] == [b"/10.0.0.5/8000/api/conversations/count", b"/"]
 
 

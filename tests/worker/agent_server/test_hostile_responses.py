@@ -37,7 +37,7 @@ def test_probe_ends_with_a_result(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
         asked = AgentServer(server.url, "key", client)
         with suppress(WrongServer):
-            assert asked.answers() in (True, False)
+            assert asked.accepts_key() in (True, False)
         assert asked.is_dormant() in (None, False)
         assert asked.is_open() in (None, False, True)
         asked.warm_up()

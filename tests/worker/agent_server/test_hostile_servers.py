@@ -118,7 +118,7 @@ def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
         asked = AgentServer(server.url, "key", client)
         tracemalloc.start()
         try:
-            asked.answers()
+            asked.accepts_key()
             with pytest.raises(WrongServer, match=r"encoded|larger"):
                 asked.find_running()
             with pytest.raises(WrongServer, match=r"encoded|larger"):
@@ -138,7 +138,7 @@ def test_probe_reads_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 20.0)
     with hostile(dripping) as server, open_client(DOOR) as client:
         began = time.monotonic()
-        assert AgentServer(server.url, "key", client).answers()
+        assert AgentServer(server.url, "key", client).accepts_key()
         assert time.monotonic() - began < 10
 
 
@@ -171,8 +171,8 @@ def test_cookies_of_one_server_are_not_sent_to_another() -> None:
         hostile(answering(0)) as other,
         open_client(DOOR) as client,
     ):
-        AgentServer(server.url, "key", client).answers()
-        AgentServer(other.url, "key", client).answers()
+        AgentServer(server.url, "key", client).accepts_key()
+        AgentServer(other.url, "key", client).accepts_key()
     assert b"cookie" not in other.asked[0].lower()
 
 

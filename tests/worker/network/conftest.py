@@ -10,7 +10,7 @@ from tests.worker.network.scene import Scene
 from tests.worker.scenarios import INSTALLATION
 from worker.context import WorkerContext
 from worker.network import isolation as module
-from worker.network.addresses import make_place
+from worker.network.addresses import make_bridge
 from worker.network.isolation import NetworkIsolation, Parts
 from worker.network.proxy import EgressProxy
 
@@ -20,7 +20,7 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
     """The isolation, and a worker that uses it; the machine has the routes that it needs, and no others."""
     for name in ("find_conflict", "find_route_problem"):
         monkeypatch.setattr(module, name, lambda _: None)
-    firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
+    firewall, bridge = FakeFirewall(), make_bridge(settings, INSTALLATION, NODE_ID)
     proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003, firewall)
     parts = Parts(
         settings,
@@ -32,7 +32,7 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
         context.vault,
         engine,
         firewall,
-        place,
+        bridge,
         proxy,
     )
     return Scene(context, engine, firewall, NetworkIsolation(parts))

@@ -45,7 +45,7 @@ def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
     assert scene.isolation.check() is None
     [network] = scene.engine.networks.values()
     assert (network.bridge, network.subnet, network.gateway) == (
-        scene.isolation._parts.place.bridge,
+        scene.isolation._parts.bridge.name,
         "10.213.0.0/20",
         "10.213.0.1",
     )

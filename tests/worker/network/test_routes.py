@@ -8,14 +8,14 @@ from ipaddress import IPv4Network
 import pytest
 
 from tests.services.namespaces import Namespace, running_namespace
-from worker.network.rules import Allowed, Place, ruleset
+from worker.network.rules import Allowed, Bridge, ruleset
 
-PLACE = Place("br-awtest", IPv4Network("10.213.0.0/20"))
+BRIDGE = Bridge("br-awtest", IPv4Network("10.213.0.0/20"))
 ASK = """
 from ipaddress import IPv4Network
 from worker.network.routes import find_route_problem
-from worker.network.rules import Place
-print(find_route_problem(Place("br-awtest", IPv4Network("10.213.0.0/20"))) or "none", end="")
+from worker.network.rules import Bridge
+print(find_route_problem(Bridge("br-awtest", IPv4Network("10.213.0.0/20"))) or "none", end="")
 """
 
 
@@ -23,9 +23,9 @@ print(find_route_problem(Place("br-awtest", IPv4Network("10.213.0.0/20"))) or "n
 def node() -> Iterator[Namespace]:
     """A machine with a bridge like that which the engine creates, and with a default route."""
     with running_namespace() as node:
-        node.run("ip", "link", "add", PLACE.bridge, "type", "bridge")
-        node.run("ip", "address", "add", f"{PLACE.gateway}/20", "dev", PLACE.bridge)
-        node.run("ip", "link", "set", PLACE.bridge, "up")
+        node.run("ip", "link", "add", BRIDGE.name, "type", "bridge")
+        node.run("ip", "address", "add", f"{BRIDGE.gateway}/20", "dev", BRIDGE.name)
+        node.run("ip", "link", "set", BRIDGE.name, "up")
         node.run("ip", "link", "add", "eth1", "type", "bridge")
         node.run("ip", "address", "add", "192.0.2.1/24", "dev", "eth1")
         node.run("ip", "link", "set", "eth1", "up")
@@ -72,10 +72,10 @@ def sandbox(node: Namespace) -> Iterator[Namespace]:
     with running_namespace() as sandbox:
         ends = ("netns", node.path.name, "type", "veth", "peer", "eth0", "netns", sandbox.path.name)
         subprocess.run(["ip", "link", "add", "port0", *ends], check=True, capture_output=True)
-        node.run("ip", "link", "set", "port0", "master", PLACE.bridge, "up")
+        node.run("ip", "link", "set", "port0", "master", BRIDGE.name, "up")
         sandbox.run("ip", "address", "add", f"{SANDBOX}/20", "dev", "eth0")
         sandbox.run("ip", "link", "set", "eth0", "up")
-        node.run("nft", "-f", "-", text=ruleset(PLACE, Allowed(sandboxes=frozenset({SANDBOX}))))
+        node.run("nft", "-f", "-", text=ruleset(BRIDGE, Allowed(sandboxes=frozenset({SANDBOX}))))
         yield sandbox
 
 

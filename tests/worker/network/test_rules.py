@@ -8,7 +8,7 @@ from worker.network.rules import (
     FLOWS_PER_SECOND,
     MAX_FLOWS,
     Allowed,
-    Place,
+    Bridge,
     RulesChange,
     changed,
     element,
@@ -17,7 +17,7 @@ from worker.network.rules import (
     without_elements,
 )
 
-PLACE = Place("br-aw0a1b2c3d", IPv4Network("10.9.0.0/24"))
+BRIDGE = Bridge("br-aw0a1b2c3d", IPv4Network("10.9.0.0/24"))
 ALLOWED = Allowed(
     services=frozenset({"10.9.0.1 . 3000"}),
     resolvers=frozenset({"9.9.9.9"}),
@@ -29,10 +29,10 @@ ALLOWED = Allowed(
 
 
 def test_tables_are_replaced_in_one_transaction() -> None:
-    text = ruleset(PLACE, ALLOWED)
+    text = ruleset(BRIDGE, ALLOWED)
     for family in ("inet", "bridge"):
-        assert f"add table {family} {PLACE.bridge}\ndelete table {family} {PLACE.bridge}\n" in text
-        assert f"\ntable {family} {PLACE.bridge} {{\n" in text
+        assert f"add table {family} {BRIDGE.name}\ndelete table {family} {BRIDGE.name}\n" in text
+        assert f"\ntable {family} {BRIDGE.name} {{\n" in text
     assert "elements = { 10.9.0.2, 10.9.0.3 }" in text
     assert (
         "set networks { type ipv4_addr . ipv4_addr; flags interval; elements = { 10.9.0.3 . 192.168.0.0/16 } }" in text
@@ -43,7 +43,7 @@ def test_tables_are_replaced_in_one_transaction() -> None:
 
 
 def test_everything_else_is_refused_last() -> None:
-    text = ruleset(PLACE, Allowed())
+    text = ruleset(BRIDGE, Allowed())
     for chain in ("input", "forward"):
         body = text.partition(f"chain {chain} {{")[2].partition("}\n")[0] if chain == "forward" else text
         assert "goto refuse" in body
@@ -52,7 +52,7 @@ def test_everything_else_is_refused_last() -> None:
 
 
 def test_metadata_service_in_a_public_range_is_reached_as_a_resolver_only() -> None:
-    text = ruleset(PLACE, Allowed(resolvers=frozenset({"168.63.129.16"})))
+    text = ruleset(BRIDGE, Allowed(resolvers=frozenset({"168.63.129.16"})))
     assert "168.63.129.16/32" in text.partition("set local")[2].partition("\n")[0]
     resolvers = "ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept"
     assert 0 < text.index(resolvers) < text.index("ip saddr @open ip daddr != @local accept")
@@ -60,22 +60,22 @@ def test_metadata_service_in_a_public_range_is_reached_as_a_resolver_only() -> N
 
 def test_packets_to_sandboxes_leave_by_the_bridge_only() -> None:
     for user in (None, 999):
-        text = ruleset(replace(PLACE, proxy_user=user), Allowed())
+        text = ruleset(replace(BRIDGE, proxy_user=user), Allowed())
         [output] = [chain for chain in text.split("chain ") if chain.startswith("output {")]
-        assert f'ip daddr 10.9.0.0/24 oifname != {{ "{PLACE.bridge}", "lo" }} reject' in output
+        assert f'ip daddr 10.9.0.0/24 oifname != {{ "{BRIDGE.name}", "lo" }} reject' in output
         assert ("skuid 999 jump from_proxy" in output) == (user is not None)
         forward = text.partition("chain forward {")[2]
-        assert forward.index("ip daddr 10.9.0.0/24 goto refuse") < forward.index(f'iifname != "{PLACE.bridge}" return')
+        assert forward.index("ip daddr 10.9.0.0/24 goto refuse") < forward.index(f'iifname != "{BRIDGE.name}" return')
 
 
 def test_proxy_reaches_its_own_machine_for_names_only() -> None:
-    text = ruleset(replace(PLACE, proxy_user=999), Allowed()).partition("chain from_proxy")[2]
+    text = ruleset(replace(BRIDGE, proxy_user=999), Allowed()).partition("chain from_proxy")[2]
     assert 0 < text.index("th dport 53 accept") < text.index("fib daddr type local goto refuse")
-    assert "from_proxy" not in ruleset(PLACE, Allowed())
+    assert "from_proxy" not in ruleset(BRIDGE, Allowed())
 
 
 def test_flows_are_counted_before_anything_is_accepted() -> None:
-    text = ruleset(PLACE, ALLOWED)
+    text = ruleset(BRIDGE, ALLOWED)
     [counting] = [chain for chain in text.split("chain ") if chain.startswith("count_flows {")]
     assert f"add @flows {{ ip saddr ct count over {MAX_FLOWS} }} goto refuse" in counting
     rate = f"rate over {FLOWS_PER_SECOND}/second burst {MAX_FLOWS} packets"
@@ -91,7 +91,7 @@ def test_flows_are_counted_before_anything_is_accepted() -> None:
 
 def test_change_touches_its_elements_only() -> None:
     change = RulesChange(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
-    assert changed(PLACE, change).splitlines() == [
+    assert changed(BRIDGE, change).splitlines() == [
         # Deleting a missing element would be an error, so it is added first.
         "add element inet br-aw0a1b2c3d open { 10.9.0.2 }",
         "delete element inet br-aw0a1b2c3d open { 10.9.0.2 }",
@@ -104,7 +104,7 @@ def test_change_touches_its_elements_only() -> None:
 def test_change_for_one_sandbox_costs_the_same_among_a_thousand() -> None:
     many = Allowed(sandboxes=frozenset(f"10.9.{high}.{low}" for high in range(4) for low in range(250)))
     one = Allowed(sandboxes=frozenset({"10.9.9.9"}))
-    assert len(changed(PLACE, RulesChange(add=(many | one) - many))) < 100
+    assert len(changed(BRIDGE, RulesChange(add=(many | one) - many))) < 100
 
 
 def test_elements_are_read_as_they_are_written() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.services.namespaces import Namespace, running_namespace
 from worker.network.firewall import FirewallError, LocalFirewall
-from worker.network.rules import Allowed, Place
+from worker.network.rules import Allowed, Bridge
 
-PLACE = Place("br-awtest", IPv4Network("10.213.0.0/20"))
+BRIDGE = Bridge("br-awtest", IPv4Network("10.213.0.0/20"))
 FORMER = "br-awformer"
 
 
@@ -21,11 +21,11 @@ def node() -> Iterator[Namespace]:
 
 @pytest.fixture
 def firewall(node: Namespace) -> LocalFirewall:
-    return LocalFirewall(PLACE, node.command)
+    return LocalFirewall(BRIDGE, node.command)
 
 
 def leave_rules(node: Namespace, network: str) -> None:
-    LocalFirewall(Place(FORMER, IPv4Network(network)), node.command).write(Allowed())
+    LocalFirewall(Bridge(FORMER, IPv4Network(network)), node.command).write(Allowed())
 
 
 @pytest.mark.parametrize("network", ["10.213.0.0/20", "10.213.0.0/16", "10.213.8.0/24"])

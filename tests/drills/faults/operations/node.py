@@ -36,7 +36,7 @@ def no_worker(runner: Runner) -> str:
 def no_network(runner: Runner) -> str:
     """A node without a worker, a network and rules, as after a reboot without containers."""
     runner.service.kill("worker")
-    runner.engine.docker("network", "rm", network_name(runner.bounds.place))
+    runner.engine.docker("network", "rm", network_name(runner.bounds.bridge))
     runner.bounds.flush_rules()
     return ""
 

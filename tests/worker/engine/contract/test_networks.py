@@ -17,7 +17,7 @@ from worker.engine.protocol import (
     Engine,
     EngineFailing,
     EngineRefused,
-    NetworkPlace,
+    NetworkEndpoint,
     NetworkRequest,
 )
 
@@ -42,7 +42,7 @@ def test_containers_have_an_address_in_the_network_while_they_run(
 ) -> None:
     for _ in range(2):  # safe to repeat
         engine.ensure_network(network)
-    name = started(engine, replace(request_, network=NetworkPlace(network.name, network.gateway)))
+    name = started(engine, replace(request_, network=NetworkEndpoint(network.name, network.gateway)))
     try:
         [address] = engine.observe(name).networks.values()
         assert list(engine.observe(name).networks) == [network.name]
@@ -60,7 +60,7 @@ def test_disconnected_container_has_no_network_and_gets_none_at_its_next_start(
     engine: Engine, request_: ContainerRequest, network: NetworkRequest, *, stops_before: bool
 ) -> None:
     engine.ensure_network(network)
-    request = replace(request_, network=NetworkPlace(network.name, network.gateway))
+    request = replace(request_, network=NetworkEndpoint(network.name, network.gateway))
     engine.create(request)
     try:
         assert engine.observe(request.name).networks == {network.name: ""}
@@ -90,7 +90,7 @@ def test_container_whose_network_was_removed_does_not_start_and_says_why(
 ) -> None:
     """`docker network prune` removes a network whose containers are all stopped."""
     engine.ensure_network(network)
-    request = replace(request_, network=NetworkPlace(network.name, network.gateway))
+    request = replace(request_, network=NetworkEndpoint(network.name, network.gateway))
     name = started(engine, request)
     try:
         engine.stop(name, 0)

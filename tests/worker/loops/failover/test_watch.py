@@ -132,11 +132,11 @@ class TestLoss:
         set_desired(other, sandbox.id, desired)
         lose(other)
         with other.database.reading() as session:
-            assert failover.concerned(session, NODE_ID) == []
+            assert failover.find_actionable(session, NODE_ID) == []
             change(other, Node, "node-b", capacity=1)
         with other.database.reading() as session:
             is_moved = desired == Desired.RUNNING
-            assert failover.concerned(session, NODE_ID) == [sandbox.id] * is_moved
+            assert failover.find_actionable(session, NODE_ID) == [sandbox.id] * is_moved
 
     @pytest.mark.parametrize(
         ("first", "then", "status"),

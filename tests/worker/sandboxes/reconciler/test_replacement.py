@@ -15,7 +15,7 @@ from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import another, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState, NetworkPlace
+from worker.engine.protocol import ContainerState, NetworkEndpoint
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name, is_outdated
 from worker.sandboxes.reconciler import reconcile
@@ -31,7 +31,7 @@ def old(request: pytest.FixtureRequest, context: WorkerContext, user: Person, en
     elif request.param == "disconnected":
         container.is_disconnected = True
     else:
-        container.request = replace(container.request, network=NetworkPlace("agent-workspace-former", "10.9.0.1"))
+        container.request = replace(container.request, network=NetworkEndpoint("agent-workspace-former", "10.9.0.1"))
     engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")
     engine.calls.clear()
     return sandbox_id
