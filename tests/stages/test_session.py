@@ -69,7 +69,7 @@ TWO = ("-n", "2")
     ],
     ids=["collection error", "one of a process", "interruption", "end in a test", "end of a process"],
 )
-def test_run_that_is_not_complete_is_bad_and_nothing_is_run_again(
+def test_incomplete_run_fails_without_a_rerun(
     project: Project, second: str, arguments: tuple[str, ...], problem: str
 ) -> None:
     project.write(test_a=FLAKY, test_b=second)

@@ -124,7 +124,7 @@ IGNORED_HEADERS: dict[str, Any] = {
 }
 
 
-def test_worker_drops_what_is_no_job_and_goes_on(
+def test_worker_drops_messages_that_are_not_jobs_and_continues(
     celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "go").touch()
@@ -153,7 +153,7 @@ def test_other_headers_neither_delay_nor_fail_a_job(
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_what_kombu_can_t_read_is_no_envelope(name: str) -> None:
+def test_item_that_kombu_cannot_read_is_not_an_envelope(name: str) -> None:
     assert not is_envelope(UNREADABLE[name])
 
 

@@ -82,13 +82,15 @@ def clear(database: Database) -> None:
 
 
 @pytest.mark.parametrize("shard", SHARDS)
-def test_nothing_is_stuck(shard: int, sqlite_stores: SqliteStores, tmp_path: Path) -> None:
+def test_interleavings_reach_the_desired_state(shard: int, sqlite_stores: SqliteStores, tmp_path: Path) -> None:
     with sqlite_stores.fresh(tmp_path) as url:
         assert first_violations(seeds(shard), url, tmp_path) == []
 
 
 @pytest.mark.parametrize("shard", POSTGRES_SHARDS)
-def test_nothing_is_stuck_on_postgresql(shard: int, postgres_stores: PostgresStores, tmp_path: Path) -> None:
+def test_interleavings_reach_the_desired_state_on_postgresql(
+    shard: int, postgres_stores: PostgresStores, tmp_path: Path
+) -> None:
     with postgres_stores.fresh(tmp_path) as url:
         assert first_violations(seeds(shard), url, tmp_path) == []
 

@@ -20,7 +20,7 @@ def test_unreachable_server_is_a_502(api: httpx.Client, database: Database, user
 @pytest.mark.parametrize(
     ("status", "words"), [(403, "the door refuses the request"), (503, "its agent server does not respond")]
 )
-def test_answer_of_the_door_is_a_502_that_names_what_is_away(
+def test_error_of_the_door_is_a_502_that_names_the_failed_part(
     api: httpx.Client, database: Database, user: Person, status: int, words: str
 ) -> None:
     with hostile(answering("from the door", status, X_Agent_Workspace_Door=str(status))) as door:

@@ -42,7 +42,7 @@ class TestKeys:
         assert user.key not in str(got)
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.STARTING, Status.ERROR])
-    def test_strangers_learn_nothing_and_wake_nothing(
+    def test_callers_without_access_get_no_information_and_wake_no_sandbox(
         self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
     ) -> None:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)

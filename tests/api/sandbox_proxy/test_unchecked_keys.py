@@ -46,7 +46,7 @@ def send_until_full(connection: socket.socket, data: bytes) -> int:
 
 
 @pytest.mark.parametrize("in_frame", [False, True], ids=("request", "frame"))
-def test_stranger_s_long_message_is_not_read(
+def test_long_message_before_the_key_check_is_not_read(
     api: httpx.Client, running: Sandbox, checked: threading.Event, *, in_frame: bool
 ) -> None:
     with websocket(api, running, **({} if in_frame else {"X-Session-API-Key": WRONG})) as connection:

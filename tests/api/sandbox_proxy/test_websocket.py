@@ -67,7 +67,7 @@ class TestKeys:
                 assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
-    def test_stranger_s_socket_wakes_nothing(
+    def test_websocket_without_access_wakes_no_sandbox(
         self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
     ) -> None:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)

@@ -202,7 +202,7 @@ def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, us
     assert at > 6
 
 
-def test_sandbox_that_is_deleted_meanwhile(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_deleted_at_any_point_of_a_start(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     ends: list[str] = []
     for at in range(MAX_POINTS):
         task_id = ask(context, user)

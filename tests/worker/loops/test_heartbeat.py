@@ -72,7 +72,7 @@ class TestEngineOfAnotherNode:
             session.add(StaleContainer(sandbox_id=sandbox_id, node_id=NODE_ID))
         return sandbox_id
 
-    def test_nothing_is_removed_and_nothing_written(
+    def test_heartbeat_of_a_wrong_engine_removes_no_container_and_writes_no_row(
         self, context: WorkerContext, moved: str, engine: FakeEngine
     ) -> None:
         change(context, Node, NODE_ID, status=NodeStatus.LOST)

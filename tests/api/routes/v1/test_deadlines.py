@@ -120,7 +120,7 @@ class TestStart:
 
 
 class TestPatch:
-    def test_changes_what_it_names(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+    def test_patch_changes_only_the_sent_deadlines(self, client: TestClient, user: Person, chained: Sandbox) -> None:
         shown = patch(client, user, chained, {"freeze_after_seconds": 5, "stop_after_seconds": "never"}).json()
         assert in_force(shown) == NONE | CHAIN | {"freeze_after_seconds": 5, "stop_after_seconds": None}
         shown = patch(client, user, chained, {"freeze_after_seconds": None}).json()
@@ -135,7 +135,9 @@ class TestPatch:
         assert time_of(shown["next_deadline"]["at"]) == time_of(shown["last_active_at"]) + timedelta(seconds=60)
         assert as_stored(database, chained).generation == chained.generation  # unchanged
 
-    def test_says_what_is_wrong(self, client: TestClient, user: Person, chained: Sandbox, database: Database) -> None:
+    def test_invalid_deadline_is_a_422_with_its_location(
+        self, client: TestClient, user: Person, chained: Sandbox, database: Database
+    ) -> None:
         values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_DEADLINE_SECONDS + 1, 10**30]
         operations = (("PATCH", f"{PATH}/{chained.id}"), ("POST", PATH))
         for (method, url), name, value in product(operations, FIELDS, values):

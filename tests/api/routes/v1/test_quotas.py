@@ -53,7 +53,7 @@ def _count(database: Database, table: type[SQLModel]) -> int:
 
 @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
 @pytest.mark.parametrize("quota", ["running", "sandboxes", "creates_per_minute"])
-def test_error_says_what_to_do(
+def test_quota_error_says_what_to_do(
     limited: Limited, user: Person, database: Database, publisher: RecordingPublisher, path: str, quota: str
 ) -> None:
     client = limited(**{quota: 2})

@@ -72,7 +72,7 @@ class TestStatus:
         assert as_stored(database, conversation).execution_status == "running"
 
     @pytest.mark.parametrize("time", ["9999-12-31T23:59:59", "0001-01-01T00:00:00", "2999-01-01T00:00:00+14:00"])
-    def test_time_out_of_reason_holds_up_nothing(
+    def test_report_with_an_implausible_time_does_not_block_later_reports(
         self, post: Post, client: TestClient, conversation: Conversation, user: Person, database: Database, time: str
     ) -> None:
         odd = update_report("execution_status", "running") | {"timestamp": time}

@@ -37,9 +37,7 @@ class TestStart:
         assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
         assert_reconciled(context, sandbox_id)
 
-    def test_keeps_its_key_out_of_what_inspect_shows(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
-    ) -> None:
+    def test_inspect_does_not_show_the_key(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         container = engine.containers[container_name(sandbox_id)]
         assert container.session_key

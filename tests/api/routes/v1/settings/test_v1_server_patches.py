@@ -74,7 +74,7 @@ def test_null_removes_headers_variables_and_arguments(client: TestClient, databa
     assert servers_of(database, user)["docs"]["api_key"] is None
 
 
-def test_what_was_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
+def test_servers_of_a_response_can_be_sent_back_unchanged(client: TestClient, database: Database, user: Person) -> None:
     patch(client, user, docs={"url": "https://u:p@docs.example.com/mcp?key=1"})
     before = load(database, user).mcp_config
     patch(client, user, **read(client, user)["agent_settings"]["mcp_config"])
