@@ -141,14 +141,14 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
         start = Start(_add_task(session, command, request, **failed))
         start_tasks.limit_failed(session, command.owner_id)
         return start
-    place = asked or _choose_place(session, command, settings)
+    target = asked or _choose_sandbox_or_spec(session, command, settings)
     if settings.sandbox_grouping_strategy in ORDERS:
         request |= OWN_FOLDER
     task = _add_task(
         session, command, request, stage=Stage.WORKING, due_at=command.due_at, secrets=_seal(vault, command)
     )
-    sandbox, paused, jobs = _ready_sandbox(session, vault, command, place)
-    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(place, SandboxSpec)
+    sandbox, paused, jobs = _ready_sandbox(session, vault, command, target)
+    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(target, SandboxSpec)
     if not _is_claimed(sandbox):
         jobs = (*jobs, StartConversation(task.id, sandbox.node_id))
     return Start(task, sandbox, jobs, tuple(paused))
@@ -190,7 +190,7 @@ def _find_sandbox(session: Session, command: StartCommand, request: dict[str, An
     return sandbox
 
 
-def _choose_place(session: Session, command: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
+def _choose_sandbox_or_spec(session: Session, command: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
     """The sandbox that the conversation joins, or the spec of the new one that it needs."""
     spec = specs.prefer_spec(session, settings.default_sandbox_spec_id)
     return _choose_sandbox(session, command.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
@@ -211,20 +211,20 @@ def _add_task(session: Session, command: StartCommand, request: dict[str, Any], 
 
 
 def _ready_sandbox(
-    session: Session, vault: Vault, command: StartCommand, place: Sandbox | SandboxSpec
+    session: Session, vault: Vault, command: StartCommand, target: Sandbox | SandboxSpec
 ) -> tuple[Sandbox, list[Sandbox], tuple[Job, ...]]:
     """The sandbox, those that are paused to make room for it, and the jobs of all of them."""
     owner_id, due_at, quotas = command.owner_id, command.due_at, command.quotas
-    if isinstance(place, SandboxSpec):
-        made = sandbox_start.start(session, vault, owner_id=owner_id, spec=place, due_at=due_at, quotas=quotas)
+    if isinstance(target, SandboxSpec):
+        made = sandbox_start.start(session, vault, owner_id=owner_id, spec=target, due_at=due_at, quotas=quotas)
         made.sandbox.goes_with_conversations = True
         return made.sandbox, made.paused, made.jobs
-    paused = sandbox_quotas.admit_resume(session, place, quotas, due_at=due_at) if quotas else []
-    if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
-        deadlines.record_activity(session, place.id)
-        return place, paused, ()
-    desired_state.set_desired(session, place, Desired.RUNNING, due_at=due_at)
-    return place, paused, Resumption(place, paused).jobs
+    paused = sandbox_quotas.admit_resume(session, target, quotas, due_at=due_at) if quotas else []
+    if target.desired == Desired.RUNNING and target.status != Status.PAUSED:
+        deadlines.record_activity(session, target.id)
+        return target, paused, ()
+    desired_state.set_desired(session, target, Desired.RUNNING, due_at=due_at)
+    return target, paused, Resumption(target, paused).jobs
 
 
 def _seal(vault: Vault, command: StartCommand) -> str | None:
@@ -244,7 +244,7 @@ def _choose_sandbox(session: Session, owner_id: str, spec_id: str, strategy: str
     """Choose and lock the running sandbox that the strategy puts first.
 
     The sandbox was made from that spec, its desired state is RUNNING, its node accepts sandboxes, and it has a free
-    place. The user's other starts wait until the transaction ends: two of them could take the same last place.
+    slot. The user's other starts wait until the transaction ends: two of them could take the same last slot.
     Call this function before a sandbox is locked.
 
     Returns:

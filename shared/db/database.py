@@ -101,7 +101,7 @@ class Database:
         """A session that commits at the end of the block, or rolls back on an error.
 
         Args:
-            needs_place: the transaction may lock specs and nodes, as all placements do.
+            may_place: the transaction may lock specs and nodes, as all placements do.
         """
         with self._slot(PLACEMENTS if may_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():

@@ -1,4 +1,4 @@
-"""Quotas, checked in the request's transaction under the user's lock, so that only one request takes the last place."""
+"""Quotas, checked in the request's transaction under the user's lock, so that only one request takes the last slot."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from shared.states import FINAL_STAGES, Desired, Reason
 
 MINUTE = timedelta(minutes=1)
 NOT_DELETED = tuple(desired for desired in Desired if desired != Desired.DELETED)
-# Sent as Retry-After: when a place becomes free is unknown.
+# Sent as Retry-After: when a slot becomes free is unknown.
 RETRY_SECONDS = 10
 
 RUNNING = "running sandboxes (AW_QUOTA_RUNNING)"

@@ -104,7 +104,7 @@ def work(owner: str, number: int, sandbox: str | None = None) -> LaneJob:
 
 
 def enter_all(lane: Lane, owner: str) -> int:
-    """Return how many of 40 jobs get a place."""
+    """Return how many of 40 jobs get a slot."""
     return sum(lane.enter(work(owner, number)) for number in range(40))
 
 
@@ -114,7 +114,7 @@ class TestShares:
         assert [enter_all(lane, owner) for owner in "abcdefg"] == [8, 4, 2, 1, 1, 1, 1]
 
     def test_few_places_are_shared_too(self) -> None:
-        assert [enter_all(Lane(places), "a") for places in (1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4]
+        assert [enter_all(Lane(slots), "a") for slots in (1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4]
 
     def test_place_beyond_the_number_is_free_for_none_but_its_owner(self) -> None:
         lane = Lane(1)
