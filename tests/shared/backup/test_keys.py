@@ -127,3 +127,4 @@ def test_backup_is_made_if_an_older_secret_needs_a_key_that_was_lost(
         row.updated_at = sandbox.created_at - timedelta(days=1)
         session.add(row)
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    assert manifest.read(tmp_path / "backup").has_keys
