@@ -15,7 +15,7 @@ from shared.sandboxes.deadlines import DERIVED, refresh, write_activity
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.statements import count_written, unchanged
-from shared.states import FINAL_STAGES, DeadlineAction, Desired
+from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
 # The columns that must not have changed since the deadline was read.
 UNCHANGED = ("node_id", "generation", *DERIVED)
@@ -45,7 +45,9 @@ def overdue(session: Session, node_id: str, limit: int = 100) -> Sequence[DueDea
     Only workers of the sandbox's own node pause and stop it, and not while that node is lost. Any worker applies a
     delete: the node may be lost, or there may be none yet. The sandbox leaves its owner's lists immediately.
     """
-    lost = select(Node.id).where(Node.id == Sandbox.node_id, col(Node.detail).is_not(None))  # cordoned or not
+    # A cordoned node keeps that status while it is lost.
+    is_lost = or_(col(Node.status) == NodeStatus.LOST, col(Node.detail).is_not(None))
+    lost = select(Node.id).where(Node.id == Sandbox.node_id, is_lost)
     local = and_(col(Sandbox.node_id) == node_id, ~lost.exists())
     columns: list[Any] = [Sandbox.id, *(getattr(Sandbox, name) for name in UNCHANGED)]
     passed = select(*columns).where(col(Sandbox.deadline_at) <= now(), or_(_deletes(), local))
