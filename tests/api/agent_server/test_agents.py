@@ -169,7 +169,7 @@ def test_impossible_switch_is_rejected(
     [
         (200, {"success": True}, 200, ""),
         (400, {"detail": "Agent is not\nACP"}, 400, "Agent is not ACP"),
-        (400, [], 400, "no ACP agent"),
+        (400, [], 400, "not an ACP agent"),
         (504, {"detail": "no answer in time"}, 504, "no answer in time"),
         (504, {"detail": [{"msg": "x"}]}, 504, "does not respond"),
         (404, {"detail": "Not Found"}, 502, "404"),

@@ -130,7 +130,7 @@ def test_batch_of_large_events_is_refused(
     path = f"/api/v1/conversation/{conversation.id}/events"
     answer = client.get(path, params={"id": ids}, headers=user.headers)
     assert answer.status_code == 413
-    assert "ask for fewer" in answer.json()["detail"]
+    assert "request fewer" in answer.json()["detail"]
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_batch_of_large_tasks_is_refused(client: TestClient, user: Person, large
     assert len(_get(client, user, ids=large[1:3])) == 2
     answer = client.get(PATH, params={"ids": large[:2]}, headers=user.headers)
     assert answer.status_code == 413
-    assert "ask for fewer" in answer.json()["detail"]
+    assert "request fewer" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/search", "?ids={id}", "/{id}", "/{id}/cancel"])

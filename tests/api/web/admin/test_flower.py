@@ -30,7 +30,7 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
         settings = context.settings.model_copy(update={"var_dir": tmp_path, "flower_port": port})
         with TestClient(create_app(replace(context, settings=settings))) as client:
             sign_in(client, operator)
-            assert "does not answer" in client.get("/admin/flower/tasks").text  # the password does not exist yet
+            assert "does not respond" in client.get("/admin/flower/tasks").text  # the password does not exist yet
             (tmp_path / "flower.password").write_text("secret\n")
             answer = client.get("/admin/flower/task/a%2Fb?x=1%20")
             assert client.post("/admin/flower/tasks/datatable", data={"draw": "1"}, headers=ORIGIN).status_code == 200
