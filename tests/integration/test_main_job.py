@@ -1,6 +1,7 @@
 """The main job on real components: a conversation is started over HTTP, and all its events can be listed afterwards."""
 
 import json
+from operator import itemgetter
 from typing import Any
 
 from sqlmodel import select
@@ -75,12 +76,15 @@ def listed(alice: Client, **fields: object) -> dict[str, Any]:
 
 
 def events_of_the_agent_server(conversation: dict[str, Any], *, at_least: str) -> list[str]:
-    """The ids of the agent server's events; empty until the end of the run is among them."""
+    """The ids of the agent server's events by their times; empty until the end of the run is among them.
+
+    Two of its threads may append events in another order than they have made them.
+    """
     url, headers = conversation["conversation_url"], {"X-Session-API-Key": conversation["session_api_key"]}
     answer = http.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
     items = answer.json()["items"]
     ended = any(item.get("key") == "execution_status" and item.get("value") == at_least for item in items)
-    return [item["id"] for item in items] if ended else []
+    return [item["id"] for item in sorted(items, key=itemgetter("timestamp"))] if ended else []
 
 
 def stored_events(alice: Client, conversation_id: str) -> list[str]:
