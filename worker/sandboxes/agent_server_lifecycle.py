@@ -69,7 +69,7 @@ class SandboxServer:
         """The server's health.
 
         Args:
-            keys_confirmed: the server accepted its keys in this run, or has not booted since.
+            keys_confirmed: the server accepted its keys in this run, or was unpaused after it was ready.
 
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
@@ -78,15 +78,16 @@ class SandboxServer:
             return self._probe(self._at(url), keys_confirmed=keys_confirmed)
 
     def _probe(self, server: AgentServer, *, keys_confirmed: bool) -> Health:
-        if keys_confirmed:
-            return Health.READY if self._has_answered_early() or server.accepts_key() else Health.SILENT
+        if keys_confirmed and (self._has_answered_early() or server.accepts_key()):
+            return Health.READY
+        # Someone else may have booted it since its init, with the configuration of the warm pool.
         if self._sandbox.boot_key is not None:
             awaits_init = server.is_dormant()
             if self._sandbox.owner_id is None:
                 return _warm_health(server, awaits_init)
             if awaits_init:
                 return Health.AWAITING_INIT
-        return Health.READY if server.is_ready() else Health.SILENT
+        return Health.READY if not keys_confirmed and server.is_ready() else Health.SILENT
 
     def initialize(self, url: str) -> bool:
         """Send the init request: the server gets its owner's keys and webhooks.

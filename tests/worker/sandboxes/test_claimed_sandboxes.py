@@ -7,6 +7,7 @@ import pytest
 from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
 from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import lose
 from tests.worker.scenarios import claim, deliver, row, server_of, set_desired, warm
@@ -46,6 +47,30 @@ def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngi
     reconcile(context, used)
     found = row(context, Sandbox, used)
     assert (found.status, found.reason, engine.volumes) == (Status.DELETED, None, {})
+
+
+def test_server_that_someone_else_booted_is_initialized_after_a_freeze(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    """Its container still has the configuration of the warm pool, which a start by the worker would replace."""
+    sandbox_id = warm(context)
+    reconcile(context, sandbox_id)
+    claim(context, user)
+    for desired in (Desired.RUNNING, Desired.STOPPED):
+        set_desired(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+    engine.start(container_name(sandbox_id))
+    boot_as_warm(server_of(engine, sandbox_id))
+    for desired in (Desired.PAUSED, Desired.RUNNING):
+        set_desired(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.reason) == (Status(desired), None)
+    assert not server_of(engine, sandbox_id).is_dormant
+
+
+def boot_as_warm(server: FakeAgentServer) -> None:
+    server.session_key, server.secret_key, server.is_dormant = None, None, True
 
 
 def make_folders(engine: FakeEngine, name: str) -> None:
