@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -188,16 +188,22 @@ def main(action: str, folder: str) -> int:
         files = NodeFiles(DiskEngine(settings.docker_host, installation), installation)
         backup = NodeBackup(database, settings, installation, files)
         left_out = (backup.save if action == "backup" else backup.restore)(Path(folder).absolute())
-        *_, sandboxes = _read_manifest(Path(folder))
     finally:
         database.close()
-    done = sandboxes.keys() - left_out.keys()
-    size = sum(path.stat().st_size for path in Path(folder).glob("*.tar"))
-    noun = "sandbox" if len(done) == 1 else "sandboxes"
-    print(f"{DONE[action]} the files of {len(done)} {noun}, {size / 1e6:.1f} MB")  # noqa: T201 - its output
+    print(summary(action, Path(folder), left_out.keys()))  # noqa: T201 - its output
     for sandbox_id, reason in left_out.items():
         print(f"left out: {sandbox_id}: {reason}", file=sys.stderr)  # noqa: T201
     return 0 if all(isinstance(reason, SandboxActive) for reason in left_out.values()) else 1
+
+
+def summary(action: str, folder: Path, left_out: Collection[str]) -> str:
+    """The line about the sandboxes that were saved or restored, and the size of their archives."""
+    *_, sandboxes = _read_manifest(folder)
+    done = [entry for sandbox_id, entry in sandboxes.items() if sandbox_id not in left_out]
+    size = sum((folder / Path(entry["file"]).name).stat().st_size for entry in done)
+    return (
+        f"{DONE[action]} the files of {len(done)} {'sandbox' if len(done) == 1 else 'sandboxes'}, {size / 1e6:.1f} MB"
+    )
 
 
 def run(arguments: Sequence[str]) -> NoReturn:

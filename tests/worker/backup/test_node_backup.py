@@ -17,7 +17,7 @@ from shared.models import Sandbox
 from shared.sandboxes.desired_state import set_desired
 from shared.states import Desired, PauseKind, Status
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
-from worker.backup.__main__ import MANIFEST, NodeBackup
+from worker.backup.__main__ import MANIFEST, NodeBackup, summary
 from worker.backup.archives import Archive, Limits
 from worker.backup.files import NodeFiles
 from worker.engine.protocol import DiskKind
@@ -200,3 +200,13 @@ def test_damaged_backup_of_one_sandbox_leaves_the_others(
     assert isinstance(left_out.pop(others[0]), FileNotFoundError)
     assert str(left_out.pop(others[1])) == "its entry in files.json is damaged"
     assert (left_out, list(files.found)) == ({}, [f"aw-{paused.id}"])
+
+
+def test_summary_has_the_size_of_what_was_restored(tmp_path: Path) -> None:
+    sizes = {"a": 2_000_000, "b": 5_000_000}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.tar").write_bytes(bytes(size))
+    sandboxes = {name: {"file": f"{name}.tar"} for name in sizes}
+    (tmp_path / MANIFEST).write_text(json.dumps({"node": NODE_ID, "installation": "i", "sandboxes": sandboxes}))
+    assert summary("restore", tmp_path, {"b": 0}) == "restored the files of 1 sandbox, 2.0 MB"
+    assert summary("restore", tmp_path, sizes) == "restored the files of 0 sandboxes, 0.0 MB"
