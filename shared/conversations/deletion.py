@@ -2,7 +2,7 @@
 
 The owner no longer sees a deleted conversation. Its sandbox deletes it as soon as the sandbox runs.
 The row of a deleted conversation stays as a tombstone without its content: otherwise the next webhook would create the
-conversation again.
+conversation again. `shared.retention.tombstones` deletes it later.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

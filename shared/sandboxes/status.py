@@ -1,6 +1,6 @@
 """The observed state of sandboxes: every value of `status` and every transition is written here (law 6)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -113,6 +113,12 @@ def add_sandbox(session: Session, **columns: Any) -> Sandbox:
     session.flush()
     session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
     return sandbox
+
+
+def delete_history(session: Session, sandbox_ids: Collection[str]) -> None:
+    """Delete the history of sandboxes whose rows the caller deletes."""
+    own = delete(SandboxTransition).where(col(SandboxTransition.sandbox_id).in_(sandbox_ids))
+    session.execute(own.execution_options(synchronize_session=False))
 
 
 def claimed_columns(at: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.nodes import placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
+from shared.retention import tombstones
 from shared.users import idempotency
 from worker.context import WorkerContext
 from worker.loops.deadlines import apply_deadlines
@@ -50,7 +51,7 @@ def _take_due(context: WorkerContext) -> list[Job]:
 
 
 def _delete_expired(context: WorkerContext) -> None:
-    for table in (idempotency, change_feed, kept_logs, start_tasks):
+    for table in (idempotency, change_feed, kept_logs, start_tasks, tombstones):
         with context.database.reading() as session:
             expired = table.has_expired(session)
         if expired:

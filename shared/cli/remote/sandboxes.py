@@ -73,7 +73,7 @@ def start_sandbox(
 @showing
 @remote
 def show_sandbox(sandbox_id: Id) -> None:
-    """Show a sandbox and the history of its status, also after it is deleted."""
+    """Show a sandbox and the history of its status, also for 30 days after it is deleted."""
     with opened() as service:
         sandbox = _read(service, sandbox_id)
         moves = service.get(f"{PATH}/{read_id(sandbox_id)}/transitions")

@@ -25,6 +25,7 @@ from shared.models import (
     StartTask,
     UnknownContainer,
 )
+from shared.retention import tombstones
 from shared.sandboxes import quarantine
 from shared.states import DeadlineAction, Desired, NodeStatus, Reason, Stage, Status
 from shared.users import device_authorizations, settings_store
@@ -151,6 +152,9 @@ def _add_sandboxes(world: World) -> None:
         world.ids[name] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **columns).id
     for number in range(3):
         world.ids[f"bob's {number}"] = make_sandbox(world.database, world.bob, spec_id=IMAGE).id
+    for number in range(2):
+        gone: dict[str, Any] = {"status": Status.DELETED, "updated_at": now() - tombstones.RETENTION}
+        world.ids[f"gone {number}"] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **gone).id
     with world.database.transaction() as session:
         proof = {"sandbox_id": world.ids["proven"], "node_id": world.context.settings.node}
         session.add(StaleContainer(**proof, refused_generation=2, refusal="no"))
@@ -168,6 +172,8 @@ def _add_conversations(world: World) -> None:
     unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
     ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
     deleted = make_conversation(world.database, world.alice, world.read(Sandbox, "going"), **ended)
+    long_ago = ended | {"deleted_at": now() - tombstones.RETENTION, "awaits_sandbox": False}
+    make_conversation(world.database, world.alice, world.read(Sandbox, "gone 0"), **long_ago)
     orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id, working_dir=CLONE)
     for _ in range(2):
         make_conversation(world.database, world.alice, world.read(Sandbox, "resumed"), execution_status="running")

@@ -13,7 +13,8 @@ from sqlmodel import SQLModel
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.ids import new_id
-from shared.models import ChangeEntry, IdempotencyKey, Node
+from shared.models import ChangeEntry, IdempotencyKey, Node, Sandbox
+from shared.retention import tombstones
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import Lost
 from shared.states import Stage, Status
@@ -90,7 +91,20 @@ def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
         sweep(planned)
     assert len(plans) >= len(TABLES)
     assert [plan for plan in plans if scans_table(plan)] == []
-    assert [plan for plan in plans if "ix_start_task_failed_at" in plan]
+    for index in ("ix_start_task_failed_at", "ix_sandbox_tombstone"):
+        assert [plan for plan in plans if index in plan]
+
+
+@stores
+def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, user: Person) -> None:
+    long_ago = now() - tombstones.RETENTION
+    gone = make_sandbox(planned.database, user, status=Status.DELETED, updated_at=long_ago)
+    make_conversation(planned.database, user, gone, listed=False, deleted_at=long_ago)
+    with plans_of_sessions(planned.database) as plans:
+        sweep(planned)
+    with planned.database.reading() as session:
+        assert session.get(Sandbox, gone.id) is None
+    assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores

@@ -1,0 +1,1 @@
+"""Deletion of old rows that several rooms share."""

@@ -1,0 +1,71 @@
+"""Tombstones: the rows of deleted sandboxes, with their deleted conversations, and their retention (law 12).
+
+A tombstone explains late containers and webhooks. None can be expected after `RETENTION`. A tombstone that other rows
+still refer to, such as a conversation that its owner has kept, is written again and so stays for another `RETENTION`.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete, text, update
+from sqlmodel import Session, col, select
+
+from shared.clock import now
+from shared.models import Conversation, Event, Sandbox, SandboxLog, StaleContainer, StartTask
+from shared.models.sandboxes import IS_TOMBSTONE
+from shared.sandboxes import status as sandbox_status
+from shared.sql.statements import locked
+
+RETENTION = timedelta(days=30)
+# The limits of one transaction: a sandbox has at most about a thousand conversations and as many transitions.
+MAX_SANDBOXES = 10
+MAX_CONVERSATIONS = 200
+
+
+def has_expired(session: Session) -> bool:
+    """Whether the retention of a tombstone has ended."""
+    return session.exec(_expired().limit(1)).first() is not None
+
+
+def delete_expired(session: Session, *, limit: int = MAX_SANDBOXES) -> None:
+    """Delete tombstones whose retention has ended, or prolong it. Several workers do this at the same time."""
+    oldest = _expired().order_by(col(Sandbox.updated_at)).limit(limit)
+    ids = session.exec(locked(oldest, skip_locked=True)).all()
+    if _delete_conversations(session, ids) == MAX_CONVERSATIONS:
+        return  # the next sweep continues
+    needed = _find_needed(session, ids)
+    prolonged = update(Sandbox).where(col(Sandbox.id).in_(needed)).values(updated_at=now())
+    session.execute(prolonged.execution_options(synchronize_session=False))
+    _delete_sandboxes(session, set(ids) - needed)
+
+
+def _expired() -> Any:
+    return select(Sandbox.id).where(text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION)
+
+
+def _delete_conversations(session: Session, sandbox_ids: Sequence[str]) -> int:
+    """Delete deleted conversations whose events are removed, and return their number."""
+    events = select(Event.seq).where(Event.conversation_id == Conversation.id)
+    ended = (col(Conversation.deleted_at) <= now() - RETENTION, ~col(Conversation.awaits_sandbox), ~events.exists())
+    found = select(Conversation.id).where(col(Conversation.sandbox_id).in_(sandbox_ids), *ended)
+    ids = session.exec(locked(found.limit(MAX_CONVERSATIONS), skip_locked=True)).all()
+    session.execute(_deletion(Conversation, Conversation.id, ids))
+    return len(ids)
+
+
+def _find_needed(session: Session, sandbox_ids: Sequence[str]) -> set[str]:
+    """The ids of those sandboxes that a conversation, a start or a container of a lost node still needs."""
+    referring = (Conversation.sandbox_id, StartTask.sandbox_id, StaleContainer.sandbox_id)
+    found = (session.exec(select(column).where(col(column).in_(sandbox_ids)).distinct()).all() for column in referring)
+    return {str(sandbox_id) for ids in found for sandbox_id in ids}
+
+
+def _delete_sandboxes(session: Session, sandbox_ids: Collection[str]) -> None:
+    sandbox_status.delete_history(session, sandbox_ids)
+    session.execute(_deletion(SandboxLog, SandboxLog.sandbox_id, sandbox_ids))
+    session.execute(_deletion(Sandbox, Sandbox.id, sandbox_ids))
+
+
+def _deletion(table: Any, column: Any, ids: Collection[str]) -> Any:
+    return delete(table).where(col(column).in_(ids)).execution_options(synchronize_session=False)
