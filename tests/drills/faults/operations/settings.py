@@ -1,13 +1,17 @@
-"""Settings, git tokens, the recorded use of a key, and stored responses."""
+"""Settings, git tokens, the recorded use of a key, stored responses, and tombstones."""
 
 from collections.abc import Mapping
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models import IdempotencyKey
+from shared.models import IdempotencyKey, Sandbox
+from shared.retention.tombstones import RETENTION
+from shared.states import Desired, Status
 from tests.drills.faults.asking import LONG, SANDBOXES, ask, set_key_use
 from tests.drills.faults.operation import Operation, routine
 from tests.drills.faults.runner import Runner
+from tests.services.engine import TINY_IMAGE
+from tests.waiting import eventually
 
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": 77}
 PROVIDERS = {"provider_tokens": {"github": {"token": "git-token", "host": "https://git.example"}}}
@@ -64,6 +68,33 @@ def _leave_answer(runner: Runner, _subject: str) -> None:
         session.add(row)
 
 
+def _leave_tombstone(runner: Runner, sandbox_id: str) -> None:
+    """Create the expired tombstone of a sandbox."""
+    row = Sandbox(
+        id=sandbox_id,
+        owner_id=runner.client.person.id,
+        spec_id=TINY_IMAGE,
+        desired=Desired.DELETED,
+        status=Status.DELETED,
+        observed_generation=1,
+        session_key="",
+        session_key_digest=new_id(),
+        updated_at=now() - RETENTION,
+    )
+    with runner.service.database.transaction() as session:
+        session.add(row)
+
+
+def _tombstone_deleted(runner: Runner, sandbox_id: str) -> None:
+    """Assert that a later sweep deletes the tombstone."""
+
+    def is_gone() -> bool:
+        with runner.service.database.reading() as session:
+            return session.get(Sandbox, sandbox_id) is None
+
+    eventually(is_gone)
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "settings": Operation(owns=frozenset({"POST /settings"}), act=store_settings, verify=_settings_stored),
     "git-tokens": Operation(owns=frozenset({"POST /add-git-providers"}), act=store_tokens, verify=_tokens_stored),
@@ -72,4 +103,7 @@ OPERATIONS: Mapping[str, Operation] = {
         owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
     ),
     "sweep-of-a-kept-answer": routine("sweep", act=_leave_answer),
+    "sweep-of-a-tombstone": routine(
+        "sweep", prepare=lambda _runner: new_id(), act=_leave_tombstone, verify=_tombstone_deleted
+    ),
 }
