@@ -38,9 +38,9 @@ def act_on_sandbox(
     return RedirectResponse(f"/admin/sandboxes/{sandbox_id}", 303)
 
 
-@router.post("/nodes/{node_id}/{action}")
+@router.post("/nodes/{node_id:path}/{action}")
 def act_on_node(context: ContextDep, admin: CurrentAdmin, node_id: str, action: NodeAction) -> Response:
-    """Cordon, uncordon or drain a node. The sweep of its worker finds the sandboxes that a drain stops."""
+    """Cordon, uncordon or drain a node, whose name may contain `/`. Its worker stops the sandboxes after a drain."""
     _act_on_node(context, node_id, action, admin.actor)
     return RedirectResponse("/admin/nodes", 303)
 

@@ -17,10 +17,11 @@ from shared.users import audit
 from shared.users.audit import Actor
 from tests.api.web.admin.conftest import Act
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, Person, make_node, make_sandbox
 
 # The field of the form that deletes a sandbox.
 GENERATION = re.compile(r'name="generation" value="([0-9]+)"')
+CORDON = re.compile(r'action="(/admin/nodes/[^"]+/cordon)"')
 
 
 def read(database: Database, sandbox: Sandbox) -> Sandbox:
@@ -123,6 +124,17 @@ def test_delete_of_a_sandbox_that_changed_since_its_page_was_loaded_is_refused(
     assert len(recorded(database)) == 1
     [seen] = GENERATION.findall(browser.get(f"/admin/sandboxes/{warm.id}").text)
     assert act(f"/admin/sandboxes/{warm.id}/delete", generation=seen).status_code == 303
+
+
+@pytest.mark.parametrize("name", ["rack 1/a", "a/cordon", "a?b#c", "a/"])
+def test_node_whose_name_has_characters_of_urls_is_cordoned(
+    act: Act, browser: TestClient, database: Database, name: str
+) -> None:
+    make_node(database, name)
+    [path] = CORDON.findall(browser.get("/admin/nodes").text)
+    assert act(path).status_code == 303
+    with database.reading() as session:
+        assert session.get_one(Node, name).status == NodeStatus.CORDONED
 
 
 def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database, user: Person) -> None:
