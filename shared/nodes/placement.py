@@ -78,6 +78,17 @@ def is_silent(heartbeat_at: datetime) -> bool:
     return not oldest_heartbeat() < heartbeat_at <= now() + MAX_ERROR
 
 
+def find_obstacle(node: Node) -> str | None:
+    """Return why no sandboxes are placed on a node now, even if it has room; None: they are, as `takes_sandboxes` says.
+
+    Backoffs don't count: they concern one spec each.
+    """
+    if node.status == NodeStatus.CORDONED:
+        return "it is cordoned"
+    silent = f"no heartbeat for {HEARTBEAT_LIMIT.seconds} s" if is_silent(node.heartbeat_at) else None
+    return node.detail or node.closed_reason or silent
+
+
 def is_lost(session: Session, node_id: str) -> bool:
     """Whether the node was marked lost, or its worker has reported a problem, since its last heartbeat."""
     node = session.get(Node, node_id)

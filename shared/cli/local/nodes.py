@@ -68,11 +68,13 @@ def cordon_node(name: str) -> None:
 @nodes.command("uncordon")
 def uncordon_node(name: str) -> None:
     """Let a node take new sandboxes again, after a cordon or after too many failures of its engine."""
-    from shared.nodes import registry
+    from shared.nodes import placement, registry
 
     with installation().writing() as session:
         registry.uncordon(session, name)
-    typer.echo(f"{name} takes new sandboxes")
+        obstacle = placement.find_obstacle(registry.get(session, name))
+    ready = f"{name} takes new sandboxes"
+    typer.echo(f"{name} is not cordoned, but takes no new sandboxes: {obstacle}" if obstacle else ready)
 
 
 @nodes.command("forget")

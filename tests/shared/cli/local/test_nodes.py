@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlmodel import select
@@ -63,6 +64,24 @@ def test_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> N
         answer = migrated("nodes", command, "a")
         assert (answer.status, answer.err) == (0, "")
         assert [row[:2] for row in rows(migrated("nodes", "list"))] == [["a", status]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "obstacle"),
+    [
+        ({}, None),
+        ({"detail": "the engine does not respond: timeout"}, "the engine does not respond: timeout"),
+        ({"closed_reason": "the firewall rules are not written"}, "the firewall rules are not written"),
+        ({"heartbeat_at": now() - timedelta(hours=1)}, "no heartbeat for "),
+    ],
+)
+def test_uncordoned_node_takes_sandboxes_only_if_nothing_else_prevents_it(
+    migrated: Cli, database: Database, columns: dict[str, Any], obstacle: str | None
+) -> None:
+    make_node(database, "a", **{"status": NodeStatus.CORDONED, "heartbeat_at": now()} | columns)
+    answer = migrated("nodes", "uncordon", "a")
+    assert (answer.status, "a takes new sandboxes" in answer.out) == (0, obstacle is None)
+    assert (obstacle or "") in answer.out
 
 
 def test_lost_node_is_given_up(migrated: Cli, database: Database) -> None:
