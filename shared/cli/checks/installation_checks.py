@@ -1,5 +1,6 @@
 """Checks of an installation's parts that every process needs: keys, database, clock, broker, ports."""
 
+import re
 import socket
 import stat
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def _check_version(session: Session) -> Finding:
     if session.get_bind().dialect.name == "sqlite":
         return Finding("database", found="SQLite")
     version = str(session.connection().execute(text("SHOW server_version")).scalar_one())
-    is_old = _major(version) < OLDEST_POSTGRESQL
+    is_old = major(version) < OLDEST_POSTGRESQL
     problem = f"PostgreSQL {version} is older than any that was tested" if is_old else None
     return Finding("database", problem, f"use PostgreSQL {OLDEST_POSTGRESQL} or later", f"PostgreSQL {version}")
 
@@ -106,13 +107,15 @@ def _check_broker(settings: Settings) -> Finding:
         return Finding(
             "broker", str(error) or type(error).__name__, "start the service or the broker, or correct AW_REDIS_URL"
         )
-    is_old = _major(version) < OLDEST_REDIS
+    is_old = major(version) < OLDEST_REDIS
     problem = f"version {version} is older than any that was tested" if is_old else None
     return Finding("broker", problem, f"use Redis {OLDEST_REDIS} or Valkey", f"version {version}")
 
 
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
+def major(version: str) -> int:
+    """The major version of a server, also of an unreleased one such as `17beta1`; 0: it is unknown."""
+    found = re.match(r"\d+", version)
+    return int(found[0]) if found else 0
 
 
 def _check_port(name: str, host: str, port: int, variable: str) -> Finding:

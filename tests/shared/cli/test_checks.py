@@ -130,6 +130,14 @@ def test_doctor_needs_no_database_to_say_that_there_is_none(cli: Cli, monkeypatc
     assert "AW_DATABASE_URL" in answer.out
 
 
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [("17beta1", 17), ("18devel", 18), ("15.19 (Debian 15.19-0+deb12u1)", 15), ("7.2.4", 7), ("unstable", 0)],
+)
+def test_versions_of_servers_need_not_be_numbers(version: str, major: int) -> None:
+    assert installation_checks.major(version) == major
+
+
 def test_doctor_has_the_machine_examined(migrated: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.machine.check_machine", lambda: iter([Finding("engine", found="version 1")]))
     assert migrated("doctor", "--only", "engine").status == 0
