@@ -20,7 +20,7 @@ from shared.container_logs.selection import show_lines
 from shared.models import Node, Sandbox, SandboxLog
 from shared.queue.jobs import ReadLog
 from shared.sandboxes import queries as sandbox_queries
-from shared.states import NodeStatus, Status
+from shared.states import Status
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=UserRoute)
 
@@ -77,7 +77,8 @@ def _find(context: Context, caller: Caller, sandbox_id: str) -> _Found:
     with context.database.reading() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, deleted=True)
         node = session.get(Node, sandbox.node_id) if sandbox.node_id else None
-        has_worker = node is not None and node.status != NodeStatus.LOST and sandbox.status != Status.DELETED
+        # Not the status: a node that is lost keeps its cordon.
+        has_worker = node is not None and node.detail is None and sandbox.status != Status.DELETED
         logs = kept_logs.list_kept(session, sandbox.id)
         return _Found(sandbox, logs, kept_logs.find_last_reading(session, sandbox.id), has_worker)
 

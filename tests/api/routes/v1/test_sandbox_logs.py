@@ -160,12 +160,15 @@ def test_log_of_a_deleted_sandbox_needs_no_worker(
     assert [log["is_cut"] for log in shown["containers"]] == [True, False]
 
 
+@pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
 def test_worker_of_a_lost_node_is_not_asked(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, status: NodeStatus
 ) -> None:
+    """A node that is lost keeps its cordon."""
     sandbox = make_sandbox(database, user)
     with database.transaction() as session:
-        session.get_one(Node, NODE_ID).status = NodeStatus.LOST
+        node = session.get_one(Node, NODE_ID)
+        node.status, node.detail = status, "its worker was last heard of long ago"
     assert client.get(url(sandbox), headers=user.headers).json()["is_live"] is False
     assert publisher.jobs == []
 
