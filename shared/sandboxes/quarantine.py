@@ -3,14 +3,14 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.errors import LeaseLost, NotFound
-from shared.models import Sandbox, UnknownContainer
+from shared.models import Node, Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql.statements import count_written, locked, unchanged
@@ -21,15 +21,16 @@ MAX_UNASKED = 3
 
 
 def find(session: Session, node_id: str | None = None) -> Sequence[UnknownContainer]:
-    """Return the containers in quarantine, of one node or of all, ordered by node and name."""
+    """Return the containers in quarantine, of one node or of all but forgotten ones, ordered by node and name."""
     found = select(UnknownContainer).order_by(col(UnknownContainer.node_id), col(UnknownContainer.name))
-    return session.exec(found if node_id is None else found.where(UnknownContainer.node_id == node_id)).all()
+    here = _is_not_forgotten() if node_id is None else col(UnknownContainer.node_id) == node_id
+    return session.exec(found.where(here)).all()
 
 
 def count(session: Session) -> dict[str, int]:
-    """Count the containers in quarantine by node. Nodes without any are left out."""
-    counted = select(UnknownContainer.node_id, func.count()).group_by(col(UnknownContainer.node_id))
-    return dict(session.exec(counted).all())
+    """Count the containers in quarantine by node. Nodes without any, and forgotten ones, are left out."""
+    counted = select(UnknownContainer.node_id, func.count()).where(_is_not_forgotten())
+    return dict(session.exec(counted.group_by(col(UnknownContainer.node_id))).all())
 
 
 def keep(session: Session, node_id: str, names: Collection[str]) -> None:
@@ -89,6 +90,12 @@ def approve(session: Session, node_id: str, names: Collection[str]) -> None:
         if name not in rows:
             raise NotFound("unknown container", name, by="name")
         rows[name].approved_at = now()
+
+
+def _is_not_forgotten() -> ColumnElement[bool]:
+    """Build the condition for containers of nodes whose workers could remove them."""
+    forgotten = select(Node.id).where(col(Node.forgotten_at).is_not(None))
+    return col(UnknownContainer.node_id).not_in(forgotten)
 
 
 def _of_node(node_id: str) -> SelectOfScalar[UnknownContainer]:

@@ -131,6 +131,16 @@ def test_unknown_containers_are_listed(migrated: Cli, unknown: list[str]) -> Non
     assert f"{len(unknown)} unknown container(s)" in rows(migrated("nodes", "list"))[0][6]
 
 
+def test_unknown_containers_of_a_forgotten_node_are_not_listed(
+    migrated: Cli, database: Database, unknown: list[str]
+) -> None:
+    make_node(database, "b", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
+    make_sandbox(database, make_person(database, "bob"), status=Status.PAUSED, node_id="b")
+    assert migrated("nodes", "forget", "b", "--yes").status == 0
+    assert [line[:2] for line in rows(migrated("nodes", "unknown"))] == [["a", name] for name in unknown]
+    assert [line[6] for line in rows(migrated("nodes", "list")) if line[0] == "b"] == ["away"]
+
+
 @pytest.mark.parametrize("chosen", [[], ["aw-1", "aw-2"]])
 def test_unknown_containers_are_removed_on_an_operator_s_approval(
     migrated: Cli, database: Database, unknown: list[str], chosen: list[str]
