@@ -1,6 +1,5 @@
 """PostgreSQL: dump and load with its own `pg_dump` and `pg_restore`, of a version that fits the server's."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -23,12 +22,11 @@ WITHOUT_RIGHTS = ("--no-owner", "--no-acl", "--no-comments")
 
 
 def dump(database_url: str, path: Path) -> None:
-    """Write the database as of one moment, in PostgreSQL's custom format. It blocks no writer.
+    """Write the database as of one moment into an empty file, in PostgreSQL's custom format. It blocks no writer.
 
     Raises:
         Invalid: there is no `pg_dump` that fits the server, or it failed.
     """
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     without_mark = f"--exclude-table={unfinished_restore.TABLE}"
     _run(database_url, "pg_dump", "--format=custom", *WITHOUT_RIGHTS, without_mark, f"--file={path}")
 

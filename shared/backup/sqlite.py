@@ -20,7 +20,7 @@ DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def dump(database_url: str, path: Path) -> None:
-    """Copy the database in one read transaction. In WAL mode, it blocks no writer.
+    """Copy the database into an empty file in one read transaction. In WAL mode, it blocks no writer.
 
     Raises:
         Invalid: there is no database, or it is damaged.
@@ -28,7 +28,6 @@ def dump(database_url: str, path: Path) -> None:
     source = _file(database_url)
     if not source.exists():
         raise Invalid(f"no database at {source}: there is nothing to back up")
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(_open(database_url)) as database, closing(sqlite3.connect(path)) as copy:
         result = _copy_and_check(database, copy)
     if result != "ok":

@@ -8,6 +8,7 @@ from sqlmodel import Session, col, select
 
 from shared.backup import former_files, keys, manifest, postgresql, sqlite, stored_secrets
 from shared.backup.manifest import Manifest
+from shared.backup.new_folder import create_private, filling
 from shared.clock import now
 from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
@@ -34,23 +35,27 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
     dialect = _dialect(settings)
     store, tokens = STORES[dialect], _tokens(settings.vault_keys, keys.place_of(settings))
     locked = None if passphrase is None else keys.lock(_read_keys(settings), passphrase)
-    _make(folder)
-    store.dump(settings.database, folder / store.FILE)
-    _require_own_key(settings)
-    if locked is not None:
-        manifest.write_private(folder / manifest.KEYS, locked)
-    made = Manifest(
-        dialect=dialect,
-        revision=_revision(settings.database),
-        key_token=tokens[0],
-        key_tokens=tokens,
-        created_at=now().isoformat(timespec="seconds"),
-        store=store.FILE,
-        sha256=manifest.digest(folder / store.FILE),
-        has_keys=locked is not None,
-        made_by=migrations.newest() or "",
-    )
-    manifest.write(folder, made)
+    with filling(folder) as written:
+        file = folder / store.FILE
+        create_private(file)
+        written.append(file)
+        store.dump(settings.database, file)
+        _require_own_key(settings)
+        if locked is not None:
+            written.append(folder / manifest.KEYS)
+            manifest.write_private(folder / manifest.KEYS, locked)
+        made = Manifest(
+            dialect=dialect,
+            revision=_revision(settings.database),
+            key_token=tokens[0],
+            key_tokens=tokens,
+            created_at=now().isoformat(timespec="seconds"),
+            store=store.FILE,
+            sha256=manifest.digest(file),
+            has_keys=locked is not None,
+            made_by=migrations.newest() or "",
+        )
+        manifest.write(folder, made)
     return made
 
 
@@ -205,12 +210,6 @@ def _read_keys(settings: Settings) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise Conflict(f"{folder} is not empty: a backup needs a new folder")
 
 
 def _dialect(settings: Settings) -> str:

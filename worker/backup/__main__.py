@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from shared.backup.manifest import digest, write_private
+from shared.backup.new_folder import filling
 from shared.cli.exits import INTERRUPTED, fail
 from shared.cli.local.installation import LocalInstallation
 from shared.cli.output import NAME
 from shared.db.database import Database, Session, StoreError
 from shared.db.file_owner import acting_as_owner
-from shared.errors import Conflict, Invalid
+from shared.errors import Invalid
 from shared.models import Sandbox
 from shared.nodes import registry
 from shared.sandboxes import queries
@@ -50,16 +51,15 @@ class NodeBackup:
         Returns:
             The sandboxes that are left out, and why.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise Conflict(f"{folder} is not empty: a backup needs a new folder")
         saved: dict[str, Any] = {}
         left_out: dict[str, Exception] = {}
-        for sandbox_id in self._smallest_first(left_out):
-            with _recorded(sandbox_id, left_out):
-                saved[sandbox_id] = self._save(sandbox_id, folder)
-        text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
-        write_private(folder / MANIFEST, json.dumps(text, indent=2))
+        with filling(folder) as written:
+            for sandbox_id in self._smallest_first(left_out):
+                with _recorded(sandbox_id, left_out):
+                    saved[sandbox_id] = self._save(sandbox_id, folder)
+                    written.append(folder / saved[sandbox_id]["file"])
+            text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
+            write_private(folder / MANIFEST, json.dumps(text, indent=2))
         return left_out
 
     def restore(self, folder: Path) -> dict[str, Exception]:

@@ -185,6 +185,23 @@ def test_trouble_with_one_sandbox_leaves_the_others(
     assert saved == {paused.id, other.id} - left_out.keys()
 
 
+@pytest.mark.usefixtures("paused")
+def test_backup_that_fails_leaves_its_folder_empty(database: Database, files: FilesInMemory, tmp_path: Path) -> None:
+    """The same command can be repeated when the disk has room again."""
+
+    def fail(*_arguments: object) -> None:
+        raise OSError("the disk is full")
+
+    (tmp_path / "backup").mkdir()
+    backup = backup_of(database, files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.backup.__main__.write_private", fail)
+        with pytest.raises(OSError, match="full"):
+            backup.save(tmp_path / "backup")
+    assert list((tmp_path / "backup").iterdir()) == []
+    assert backup.save(tmp_path / "backup") == {}
+
+
 def test_damaged_backup_of_one_sandbox_leaves_the_others(
     database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
