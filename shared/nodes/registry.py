@@ -18,6 +18,9 @@ from shared.sql import locks
 from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
 
+# The detail of a node whose worker has not started since a restore of the database: it has not failed.
+UNREPORTED = "no heartbeat since the restore of the database"
+
 
 def installation_id(session: Session) -> str:
     """Return this installation's id, which is generated on the first call."""
@@ -131,10 +134,29 @@ def has_heartbeat(session: Session, node_id: str) -> bool:
 
 
 def heartbeats(session: Session) -> dict[str, datetime]:
-    """Return the last heartbeat of each node, except abandoned nodes without sandboxes."""
+    """Return the last heartbeat of each node whose sandboxes other workers fail over when it is silent.
+
+    Left out are nodes without a heartbeat since a restore, unless they are abandoned, and abandoned nodes without
+    sandboxes.
+    """
+    is_abandoned = col(Node.forgotten_at).is_not(None)
     placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, is_there())
-    counts = or_(col(Node.forgotten_at).is_(None), placed.exists())
+    counts = or_(
+        and_(is_abandoned, placed.exists()), and_(~is_abandoned, col(Node.detail).is_distinct_from(UNREPORTED))
+    )
     return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
+
+
+def mark_unreported(session: Session) -> None:
+    """Mark all nodes LOST after a restore. No worker fails over their sandboxes before their next heartbeat.
+
+    Otherwise the worker that starts first would mark the sandboxes of the others, which a resume would then recreate
+    elsewhere without their restored files. A cordon stays, and so do forgotten nodes.
+    """
+    for node in list_nodes(session):
+        if node.forgotten_at is None:
+            node.detail = UNREPORTED
+            node.status = node.status if node.status == NodeStatus.CORDONED else NodeStatus.LOST
 
 
 def mark_lost(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:

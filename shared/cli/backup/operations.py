@@ -7,6 +7,7 @@ from shared.backup.manifest import Manifest
 from shared.changes import change_feed
 from shared.cli.local.installation import LocalInstallation
 from shared.db import unfinished_restore
+from shared.nodes import registry as node_registry
 from shared.users import api_keys
 
 # Sandboxes per transaction, which then takes less than 100 ms.
@@ -36,6 +37,7 @@ class BackupOperations(LocalInstallation):
                 store.restart_deadlines(session, ids[start : start + BATCH])
         with self.writing() as session:
             store.forget_removals(session)
+            node_registry.mark_unreported(session)
             change_feed.skip_numbers(session)
             unfinished_restore.clear(session)
         return made, len(ids)

@@ -8,6 +8,7 @@ import pytest
 from shared.admin.nodes import drain_node
 from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
+from shared.nodes import registry as node_registry
 from shared.queue.jobs import StartConversation
 from shared.sandboxes import failover
 from shared.sandboxes.drain import Drained, drain_progress
@@ -60,6 +61,20 @@ class TestDetector:
         assert status_of(other) == NodeStatus.READY
         check_for(detector, clock, LIMIT)
         assert status_of(other) == NodeStatus.LOST
+
+    def test_node_without_a_heartbeat_since_a_restore_is_not_failed_over(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        """Its worker may start later than this one, and a resume elsewhere would abandon the restored files."""
+        sandbox_id = running(context, user)
+        with other.database.transaction() as session:
+            node_registry.mark_unreported(session)
+        lose(other)
+        assert row(other, Sandbox, sandbox_id).status == Status.RUNNING
+        send_heartbeat(context)
+        assert status_of(other) == NodeStatus.READY
+        lose(other)
+        assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
 
     def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
         change(other, Node, NODE_ID, status=NodeStatus.CORDONED)
