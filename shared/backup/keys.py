@@ -3,7 +3,9 @@
 import base64
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
@@ -37,15 +39,11 @@ def unlock(text: str, passphrase: str) -> dict[str, str]:
     Raises:
         Invalid: the passphrase is wrong, or the text is damaged.
     """
-    try:
-        stored = json.loads(text)
-        cost = {name: min(int(stored[name]), COST[name]) for name in COST}
-        found: dict[str, str] = json.loads(
-            _fernet(passphrase, bytes.fromhex(stored["salt"]), cost).decrypt(stored["token"])
-        )
-    except (InvalidToken, KeyError, TypeError, ValueError):
-        raise Invalid("the passphrase does not decrypt the keys of this backup, or their file is damaged") from None
-    return found
+    # Earlier backups were encrypted without the white space around a passphrase that was read from a file.
+    for tried in dict.fromkeys((passphrase, passphrase.strip())):
+        with suppress(InvalidToken, KeyError, TypeError, ValueError):
+            return _decrypt(json.loads(text), tried)
+    raise Invalid("the passphrase does not decrypt the keys of this backup, or their file is damaged")
 
 
 def split(text: str) -> list[str]:
@@ -72,6 +70,13 @@ def open_vault(secret_keys: Sequence[str], place: str) -> Vault:
 def place_of(settings: Settings) -> str:
     """Where an installation's secret keys are."""
     return f"AW_SECRET_KEYS, or {settings.secret_key_file}"
+
+
+def _decrypt(stored: Mapping[str, Any], passphrase: str) -> dict[str, str]:
+    cost = {name: min(int(stored[name]), COST[name]) for name in COST}
+    fernet = _fernet(passphrase, bytes.fromhex(stored["salt"]), cost)
+    found: dict[str, str] = json.loads(fernet.decrypt(stored["token"]))
+    return found
 
 
 def _fernet(passphrase: str, salt: bytes, cost: dict[str, int]) -> Fernet:

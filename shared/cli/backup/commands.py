@@ -68,7 +68,7 @@ def _run_beside_engine(action: str, folder: Path) -> None:
 
 def _read_passphrase(file: Path | None, *, confirm: bool) -> str:
     if file is not None:
-        return file.read_text().strip()
+        return file.read_text().rstrip("\n")
     if not sys.stdin.isatty():
         raise Invalid(f"{Settings().secret_key_file.name} needs a passphrase: --passphrase-file, or --without-keys")
     return str(typer.prompt("passphrase", hide_input=True, confirmation_prompt=confirm, err=True))

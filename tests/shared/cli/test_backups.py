@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.backup import keys
+from shared.backup import keys, manifest
 from shared.crypto import new_secret_key
 from shared.db.database import Database
-from shared.errors import NotFound
+from shared.errors import Invalid, NotFound
 from tests.shared.cli.answers import Cli, assert_complains, owner
 from worker.backup import __main__ as node_files
 
@@ -41,6 +41,26 @@ def test_backup_is_restored_into_another_installation(
     finally:
         database.close()
     assert (clean / "secret.key").read_text() == (var / "secret.key").read_text()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_passphrase_in_a_file_is_the_one_that_one_would_type(
+    migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+    typed = f" {PASSPHRASE}\t"
+    (tmp_path / "passphrase").write_bytes((typed + end).encode())
+    made = migrated("db", "backup", str(tmp_path / "backup"), "--passphrase-file", str(tmp_path / "passphrase"))
+    assert made.status == 0, made
+    locked = (tmp_path / "backup" / manifest.KEYS).read_text()
+    assert "secret.key" in keys.unlock(locked, typed)
+    with pytest.raises(Invalid, match="does not decrypt"):
+        keys.unlock(locked, PASSPHRASE)
+
+
+def test_backup_whose_passphrase_was_read_without_its_white_space_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})
+    assert keys.unlock(keys.lock({"a": "b"}, PASSPHRASE), f" {PASSPHRASE}\t") == {"a": "b"}
 
 
 def test_backup_names_the_keys_that_are_not_in_it(
