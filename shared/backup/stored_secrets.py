@@ -33,7 +33,8 @@ def require_key(connection: Connection, vault: Vault, place: str) -> None:
     except MissingKey:
         raise Conflict(
             f"{place}, does not decrypt the secret that was stored last, and would not after a restore: use the secret "
-            "keys with which the service runs; the backup is not complete"
+            "keys with which the service runs; or, if its key is lost, start a sandbox with the new key first; nothing "
+            "was backed up"
         ) from None
     except ValueError:
         return  # damaged, or there is none

@@ -15,7 +15,7 @@ from shared.db.database import Database
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox, Secret
 from shared.settings import Settings
-from tests.factories import SECRET_KEY, Person
+from tests.factories import SECRET_KEY, Person, make_sandbox
 
 PASSPHRASE = "correct horse battery"
 
@@ -128,3 +128,16 @@ def test_backup_is_made_if_an_older_secret_needs_a_key_that_was_lost(
         session.add(row)
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
     assert manifest.read(tmp_path / "backup").has_keys
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_backup_with_a_new_key_after_a_loss_needs_a_secret_that_it_has_encrypted(
+    settings: Settings, database: Database, user: Person, tmp_path: Path
+) -> None:
+    """The error names the way out: nothing tells an operator's new key from the key of another installation."""
+    new = with_keys(settings, new_secret_key())
+    with pytest.raises(Conflict, match="if its key is lost, start a sandbox with the new key first"):
+        store.back_up(new, tmp_path / "backup", PASSPHRASE)
+    session_key, digest = Vault(new.vault_keys).new_session_key()
+    make_sandbox(database, user, session_key=session_key, session_key_digest=digest)
+    assert store.back_up(new, tmp_path / "backup", PASSPHRASE).has_keys
