@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from configparser import RawConfigParser
 from pathlib import Path
 
@@ -34,8 +34,9 @@ def write_configuration(processes: Sequence[Process], var: Path, *, own_users: b
     if own_users:
         for process in processes:
             programs[f"program:{process.name}"] |= _identity(process.name, var)
-    has_api = any(process.name == WEB for process in processes)
-    parser.read_dict(own | programs | ({"program:ready": _ready_message()} if has_api else {}))
+    names = {process.name for process in processes}
+    ready = {"program:ready": _ready_message(names)} if WEB in names else {}
+    parser.read_dict(own | programs | ready)
     path = var / "run" / "supervisord.conf"
     with path.open("w") as file:
         parser.write(file)
@@ -99,9 +100,10 @@ def _identity(name: str, var: Path) -> dict[str, object]:
     return {"umask": "007", "environment": ",".join(f'{key}="{value}"' for key, value in variables.items())}
 
 
-def _ready_message() -> dict[str, object]:
+def _ready_message(names: Collection[str]) -> dict[str, object]:
     single_run = {"autorestart": "false", "startsecs": 0, "startretries": 0}
-    return {"command": f"{sys.executable} -m deploy.service.print_address", **single_run, **_output()}
+    command = f"{sys.executable} -m deploy.service.print_address{f' {WORKER}' if WORKER in names else ''}"
+    return {"command": command, **single_run, **_output()}
 
 
 def _output() -> dict[str, object]:

@@ -65,6 +65,7 @@ def test_workers_have_more_time_to_stop(written: RawConfigParser) -> None:
 def test_banner_is_printed_on_the_first_start_only(written: RawConfigParser) -> None:
     assert not written.getboolean("program:ready", "autorestart")
     assert written.getint("program:ready", "startretries") == 0
+    assert written.get("program:ready", "command").endswith("print_address worker")
 
 
 def test_machine_without_an_api_waits_for_none(tmp_path: Path) -> None:

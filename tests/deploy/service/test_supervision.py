@@ -107,7 +107,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
 
 
 def _is_up(found: Supervised) -> bool:
-    return bool(len(_web_pids(found)) == 2 and found.says("working") and found.says("is ready"))
+    return bool(len(_web_pids(found)) == 2 and found.says("working") and found.says("Agent Workspace runs"))
 
 
 def _web_pids(found: Supervised) -> dict[str, list[int]]:
