@@ -57,7 +57,8 @@ def _await_node(settings: Settings, started_at: datetime) -> str | None:
         while (problem := _find_problem(settings, started_at)) and time.monotonic() < end:
             time.sleep(PAUSE_SECONDS)
     except (WorkspaceError, StoreError) as error:
-        return f"its state is not known: {error}"
+        cause = getattr(error, "orig", None) or error  # without the statement
+        return f"its state is not known: {' '.join(str(cause).split())}"
     return f"it takes no new sandboxes: {problem}" if problem else None
 
 

@@ -63,6 +63,16 @@ def test_banner_without_a_node_in_the_database_or_without_a_database_has_the_add
     assert (READY in shown, "no database at" in shown, "/admin " in shown) == (False, True, True)
 
 
+def test_banner_has_the_error_of_a_database_without_tables_in_one_line(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (settings.var_dir / "empty.db").touch()
+    monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{settings.var_dir}/empty.db")
+    print_address.main(["worker"])
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  Node ")]
+    assert line == "  Node     its state is not known: no such table: node"
+
+
 def test_banner_of_a_machine_without_a_worker_names_no_node(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
