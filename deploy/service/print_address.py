@@ -23,7 +23,7 @@ from worker.settings import WorkerSettings
 
 DEADLINE_SECONDS = 120.0
 # Max time to wait until the node takes sandboxes, after the API is ready.
-NODE_SECONDS = 10.0
+NODE_SECONDS = 30.0
 PAUSE_SECONDS = 0.2
 # Max length of the lines around the text.
 WIDTH = 100
