@@ -31,7 +31,7 @@ pytest_plugins = [
     "tests.fixtures.engines",
     "tests.fixtures.git_host",
     "tests.fixtures.model",
-    "tests.fixtures.people",
+    "tests.fixtures.users",
     "tests.fixtures.rows",
     "tests.selection",
 ]

@@ -31,7 +31,7 @@ Named = TypeVar("Named", SandboxSpec, Node)
 
 
 @dataclass(frozen=True)
-class Person:
+class ApiUser:
     """A user with a key."""
 
     id: str
@@ -40,7 +40,7 @@ class Person:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of this person's requests."""
+        """The headers of this user's requests."""
         return {"Authorization": f"Bearer {self.key}"}
 
 
@@ -48,13 +48,13 @@ class Person:
 _ID_OF = {table: select(col(table.id)).where(col(table.id) == bindparam("id")) for table in (SandboxSpec, Node)}
 
 
-def make_person(database: Database, name: str) -> Person:
+def make_user(database: Database, name: str) -> ApiUser:
     """A new user with a key."""
     user, key = User(name=name), new_api_key()
     with database._writing.begin() as connection:
         _insert(connection, user)
         _insert(connection, ApiKey(user_id=user.id, name="tests", prefix=key[:PREFIX_LENGTH], digest=VAULT.digest(key)))
-    return Person(user.id, name, key)
+    return ApiUser(user.id, name, key)
 
 
 def make_spec(database: Database, spec_id: str = SPEC_ID, **columns: Any) -> SandboxSpec:
@@ -69,7 +69,7 @@ def make_node(database: Database, node_id: str = NODE_ID, **columns: Any) -> Nod
 
 def make_sandbox(
     database: Database,
-    owner: Person,
+    owner: ApiUser,
     *,
     status: Status = Status.RUNNING,
     spec_id: str = SPEC_ID,
@@ -106,7 +106,7 @@ def fill_columns(table: type[SQLModel], **columns: Any) -> Columns:
     return {name: VALUES.get(kind) for name, kind in found.items()} | columns
 
 
-def make_conversation(database: Database, owner: Person, sandbox: Sandbox, **columns: Any) -> Conversation:
+def make_conversation(database: Database, owner: ApiUser, sandbox: Sandbox, **columns: Any) -> Conversation:
     """A conversation in that sandbox."""
     row_id = columns.pop("id", None) or new_id()
     defaults: Columns = {"owner_id": owner.id, "sandbox_id": sandbox.id, "title": f"Conversation {row_id[:5]}"}
@@ -115,7 +115,7 @@ def make_conversation(database: Database, owner: Person, sandbox: Sandbox, **col
 
 def make_start_task(
     database: Database,
-    owner: Person,
+    owner: ApiUser,
     sandbox: Sandbox | None = None,
     *,
     stage: Stage = Stage.WORKING,

@@ -13,7 +13,7 @@ from shared.ids import new_id
 from shared.models import Sandbox
 from tests.api.documented import EVERY, operations_documented_as
 from tests.api.operations import Operation, all_operations, operations_with_a_body
-from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_conversation, make_event, make_sandbox, session_key_of
 
 JSON = {"Content-Type": "application/json"}
 DEEP = 100_000
@@ -42,7 +42,7 @@ BODIES: dict[str, bytes] = {
 
 
 @pytest.fixture
-def conversation_id(database: Database, user: Person, sandbox: Sandbox) -> str:
+def conversation_id(database: Database, user: ApiUser, sandbox: Sandbox) -> str:
     conversation = make_conversation(database, user, sandbox)
     for number in range(3):
         make_event(database, conversation, id=f"e{number}")
@@ -51,7 +51,7 @@ def conversation_id(database: Database, user: Person, sandbox: Sandbox) -> str:
     return conversation.id
 
 
-def _headers(operation: Operation, user: Person, sandbox: Sandbox) -> dict[str, str]:
+def _headers(operation: Operation, user: ApiUser, sandbox: Sandbox) -> dict[str, str]:
     return {"X-Session-API-Key": session_key_of(sandbox)} if operation.is_webhook else user.headers
 
 
@@ -68,7 +68,7 @@ def _complaint(answer: Any, sent: str) -> Iterator[str]:
 
 
 def test_invalid_bodies_are_rejected_by_every_operation(
-    client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
+    client: TestClient, user: ApiUser, sandbox: Sandbox, conversation_id: str
 ) -> None:
     complaints: list[str] = []
     for operation in operations_with_a_body(client):
@@ -96,7 +96,7 @@ def test_invalid_bodies_are_rejected_by_every_operation(
 )
 @pytest.mark.parametrize("path", ["/api/add-git-providers", "/api/settings", "/api/v1/app-conversations", "/api/keys"])
 def test_body_that_can_not_be_read_is_a_422_with_entries(
-    client: TestClient, user: Person, name: str, kind: str, words: str, path: str
+    client: TestClient, user: ApiUser, name: str, kind: str, words: str, path: str
 ) -> None:
     answer = client.post(path, content=BODIES[name], headers=user.headers | JSON)
     [entry] = answer.json()["detail"]
@@ -104,7 +104,7 @@ def test_body_that_can_not_be_read_is_a_422_with_entries(
     assert words in entry["msg"]
 
 
-def test_escaped_nul_is_a_422(client: TestClient, user: Person) -> None:
+def test_escaped_nul_is_a_422(client: TestClient, user: ApiUser) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         for body in (b'{"title": "a\\u0000b"}', b'{"secrets": {"a\\u0000": ""}}', b'{"x": [[{"y": "\\u0000"}]]}'):
             answer = client.post(path, content=body, headers=user.headers | JSON)
@@ -113,7 +113,7 @@ def test_escaped_nul_is_a_422(client: TestClient, user: Person) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"])
-def test_body_with_another_content_type_is_a_422(client: TestClient, user: Person, kind: str) -> None:
+def test_body_with_another_content_type_is_a_422(client: TestClient, user: ApiUser, kind: str) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         answer = client.post(path, content=b"{}", headers=user.headers | {"Content-Type": kind})
         [entry] = answer.json()["detail"]
@@ -121,7 +121,7 @@ def test_body_with_another_content_type_is_a_422(client: TestClient, user: Perso
         assert "application/json" in entry["msg"]
 
 
-def test_body_that_is_not_utf_8_is_a_422(client: TestClient, user: Person) -> None:
+def test_body_that_is_not_utf_8_is_a_422(client: TestClient, user: ApiUser) -> None:
     answer = client.post("/api/settings", content="{}".encode("utf-16-le"), headers=user.headers | JSON)
     assert (answer.status_code, "UTF-8" in answer.json()["detail"][0]["msg"]) == (422, True)
 
@@ -155,7 +155,7 @@ INVALID_FIELDS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("field", INVALID_FIELDS)
-def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: Person, field: str) -> None:
+def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: ApiUser, field: str) -> None:
     for value in INVALID_FIELDS[field]:
         content = json.dumps({field: value})
         answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
@@ -166,7 +166,7 @@ def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: Person, f
 @pytest.mark.parametrize(
     "parameters", ['{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"a": ' + "[" * 150 + "]" * 150 + "}"]
 )
-def test_plugin_parameters_must_be_json(client: TestClient, user: Person, parameters: str) -> None:
+def test_plugin_parameters_must_be_json(client: TestClient, user: ApiUser, parameters: str) -> None:
     content = f'{{"plugins": [{{"source": "s", "parameters": {parameters}}}]}}'
     answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
     assert answer.status_code == 422
@@ -220,7 +220,7 @@ INVALID_PARAMETERS: dict[str, list[str]] = {
 
 
 def test_invalid_parameters_are_rejected_by_every_operation(
-    client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
+    client: TestClient, user: ApiUser, sandbox: Sandbox, conversation_id: str
 ) -> None:
     swept: set[str] = set()
     complaints: list[str] = []
@@ -239,7 +239,7 @@ def test_invalid_parameters_are_rejected_by_every_operation(
     assert swept == INVALID_PARAMETERS.keys()
 
 
-def test_batches_of_more_than_100_ids_are_rejected(client: TestClient, user: Person, conversation_id: str) -> None:
+def test_batches_of_more_than_100_ids_are_rejected(client: TestClient, user: ApiUser, conversation_id: str) -> None:
     complaints: list[str] = []
     swept: set[str] = set()
     for operation in all_operations(client):
@@ -264,7 +264,7 @@ INVALID_IDS = [
 
 
 def test_invalid_ids_in_paths_are_rejected_by_every_operation(
-    client: TestClient, user: Person, sandbox: Sandbox
+    client: TestClient, user: ApiUser, sandbox: Sandbox
 ) -> None:
     complaints: list[str] = []
     operations = [one for one in all_operations(client) if "{" in one.path and not one.takes_new_names]
@@ -281,7 +281,7 @@ def test_invalid_ids_in_paths_are_rejected_by_every_operation(
     assert complaints == []
 
 
-def test_unknown_paths_and_methods_have_a_reason(client: TestClient, user: Person) -> None:
+def test_unknown_paths_and_methods_have_a_reason(client: TestClient, user: ApiUser) -> None:
     for method, path, status in (
         ("GET", "/api/v1/nothing", 404),
         ("PUT", "/api/v1/sandboxes", 405),
@@ -292,7 +292,7 @@ def test_unknown_paths_and_methods_have_a_reason(client: TestClient, user: Perso
         assert answer.json()["detail"]
 
 
-def test_body_of_an_operation_without_one_is_ignored(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_body_of_an_operation_without_one_is_ignored(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     # The TypeScript client sends `{}` and a content type with every request.
     for content in (b"{}", b"junk", b"\xff"):
         url = f"/api/v1/sandboxes/{sandbox.id}/resume"

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
-from tests.factories import NODE_ID, SPEC_ID, Person, make_node, make_person, make_sandbox, make_spec
+from tests.factories import NODE_ID, SPEC_ID, ApiUser, make_node, make_sandbox, make_spec, make_user
 from tests.services.foreign_locks import locked_row
 
 # SQLite has no locks on rows.
@@ -47,9 +47,9 @@ def database(database_url: str, lock_seconds: float) -> Iterator[Database]:
 
 
 @pytest.fixture
-def third_user(database: Database) -> Person:
+def third_user(database: Database) -> ApiUser:
     """A user who does not use the locked row."""
-    return make_person(database, "carol")
+    return make_user(database, "carol")
 
 
 def request_all(request: Callable[[int], Any], lock: AbstractContextManager[None], other: Any) -> Any:
@@ -66,7 +66,7 @@ def request_all(request: Callable[[int], Any], lock: AbstractContextManager[None
     return answers, max(slowest)
 
 
-def others_requests(client: TestClient, other: Person, theirs: Sandbox) -> Any:
+def others_requests(client: TestClient, other: ApiUser, theirs: Sandbox) -> Any:
     def get(url: str) -> Any:
         return client.get(url, headers=other.headers)
 
@@ -86,7 +86,7 @@ def assert_locked(answers: list[Any]) -> None:
 
 
 def test_requests_of_one_user_leave_threads_for_others(
-    client: TestClient, database: Database, user: Person, other_user: Person
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     own, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
     others = others_requests(client, other_user, theirs)
@@ -103,9 +103,9 @@ def test_requests_of_one_user_leave_threads_for_others(
 def test_creates_leave_write_slots_for_other_requests(
     client: TestClient,
     database: Database,
-    user: Person,
-    other_user: Person,
-    third_user: Person,
+    user: ApiUser,
+    other_user: ApiUser,
+    third_user: ApiUser,
     table: str,
 ) -> None:
     theirs = make_sandbox(database, third_user)
@@ -121,7 +121,7 @@ def test_creates_leave_write_slots_for_other_requests(
 
 
 def test_wakes_of_one_user_s_sandboxes_leave_write_slots_for_others(
-    client: TestClient, database: Database, user: Person, other_user: Person
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     theirs = make_sandbox(database, other_user)
     asleep = [make_sandbox(database, user, status=Status.PAUSED) for _ in range(WAKES)]
@@ -141,7 +141,7 @@ def test_wakes_of_one_user_s_sandboxes_leave_write_slots_for_others(
 # A loaded machine takes longer than the usual timeouts for 140 writes of one row.
 @pytest.mark.parametrize("lock_seconds", [60.0])
 def test_many_writes_of_one_user_succeed_without_a_lock(
-    client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", 60.0)
 

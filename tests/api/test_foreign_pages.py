@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.operations import all_operations
-from tests.factories import Person, make_conversation, make_event, make_sandbox, make_spec, make_start_task
+from tests.factories import ApiUser, make_conversation, make_event, make_sandbox, make_spec, make_start_task
 
 V1 = "/api/v1"
 CONVERSATIONS = (f"{V1}/app-conversations", f"{V1}/app-conversations/search", "/api/conversations")
@@ -24,7 +24,7 @@ OTHERS = (
 
 
 @pytest.fixture
-def lists(client: TestClient, database: Database, user: Person, sandbox: Sandbox) -> list[tuple[str, ...]]:
+def lists(client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox) -> list[tuple[str, ...]]:
     """The lists, each with two items; a group is one list at all its paths."""
     make_sandbox(database, user)
     make_spec(database, "another", position=1)
@@ -38,7 +38,7 @@ def lists(client: TestClient, database: Database, user: Person, sandbox: Sandbox
     return [CONVERSATIONS, *((path,) for path in (*OTHERS, *events))]
 
 
-def test_foreign_page_id_is_a_400(client: TestClient, user: Person, lists: list[tuple[str, ...]]) -> None:
+def test_foreign_page_id_is_a_400(client: TestClient, user: ApiUser, lists: list[tuple[str, ...]]) -> None:
     def read(path: str, **params: str | int) -> tuple[int, str | None]:
         answer = client.get(path, params={**_query(path), **params}, headers=user.headers)
         return answer.status_code, answer.json().get("next_page_id")

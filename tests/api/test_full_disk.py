@@ -9,11 +9,11 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from shared.db.database import Database, is_disk_full, is_read_only
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_writes_name_the_full_disk(client: TestClient, database: Database, user: Person) -> None:
+def test_writes_name_the_full_disk(client: TestClient, database: Database, user: ApiUser) -> None:
     def leave_no_room(connection: Any, _record: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # SQLite makes it the current number of pages
 
@@ -31,7 +31,7 @@ def test_postgresql_s_error_of_a_full_disk_is_known() -> None:
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_postgresql_that_takes_no_writes_is_no_internal_error(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     def take_no_writes(connection: Any, _record: object) -> None:
         connection.execute("SET default_transaction_read_only = on")
@@ -48,7 +48,7 @@ def test_postgresql_that_takes_no_writes_is_no_internal_error(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_sqlite_file_that_takes_no_writes_is_named(client: TestClient, database: Database, user: Person) -> None:
+def test_sqlite_file_that_takes_no_writes_is_named(client: TestClient, database: Database, user: ApiUser) -> None:
     database.engine.dispose()
     event.listen(database.engine, "connect", lambda connection, _: connection.execute("PRAGMA query_only = 1"))
     refused = client.post("/api/v1/secrets", json={"name": "A", "value": "x"}, headers=user.headers)

@@ -10,7 +10,7 @@ from shared.db.database import Database
 from tests.api.documented import CHANGING, FOR_USERS
 from tests.api.operations import all_operations
 from tests.api.routes.account.test_login import LIST, ME, sign_in
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import all_rows
 
 HOSTILE_COOKIES = [
@@ -45,7 +45,7 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
         assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
 
 
-def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: Person) -> None:
+def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: ApiUser) -> None:
     """The request needs no key, and all others would wait for it."""
     sign_in(client, user.key)
     token, began = client.cookies[COOKIE], process_time()
@@ -56,7 +56,7 @@ def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: Perso
     assert process_time() - began < 2
 
 
-def test_planted_cookie_is_not_the_login(client: TestClient, user: Person) -> None:
+def test_planted_cookie_is_not_the_login(client: TestClient, user: ApiUser) -> None:
     planted = "a" * 43
     client.cookies.set(COOKIE, planted)
     sign_in(client, user.key)
@@ -67,7 +67,7 @@ def test_planted_cookie_is_not_the_login(client: TestClient, user: Person) -> No
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_form_of_another_site_changes_nothing(
-    client: TestClient, database: Database, user: Person, content_type: str
+    client: TestClient, database: Database, user: ApiUser, content_type: str
 ) -> None:
     sandbox = make_sandbox(database, user)
     sign_in(client, user.key)
@@ -81,7 +81,7 @@ def test_form_of_another_site_changes_nothing(
             assert answer.status_code == 403, (one, site)
 
 
-def test_reads_write_nothing(client: TestClient, database: Database, user: Person) -> None:
+def test_reads_write_nothing(client: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     sign_in(client, user.key)
     reading = [one for one in all_operations(client) if one.method == "GET" and one.path != "/api/v1/changes"]

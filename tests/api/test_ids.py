@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
-from tests.factories import Person, make_start_task, session_key_of
+from tests.factories import ApiUser, make_start_task, session_key_of
 
 API = "/api/v1"
 STARTS = f"{API}/app-conversations/start-tasks"
@@ -76,7 +76,7 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: Person, method: str, path: str) -> None:
+def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: ApiUser, method: str, path: str) -> None:
     body = BODIES.get(path.rpartition("/")[2], {})
     answer = client.request(method, path.format("nonsense"), json=body, headers=user.headers)
     assert (answer.status_code, "nonsense" in answer.json()["detail"]) == (400, True), answer.text
@@ -84,7 +84,7 @@ def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: Person, met
     assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
-def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     """In V1, any text may be a sandbox's id, so a client may still know one of another service."""
     asked = ["oh-agent-server-1", sandbox.id, ""]
     answer = client.get(f"{API}/sandboxes", params={"id": asked}, headers=user.headers)
@@ -92,7 +92,7 @@ def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: P
 
 
 def test_ids_may_have_dashes_and_capitals(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
     for write in (str, lambda id_: id_.hex.upper()):
@@ -120,7 +120,7 @@ def test_ids_may_have_dashes_and_capitals(
     ],
 )
 def test_an_empty_page_id_means_the_first_page(
-    client: TestClient, user: Person, conversation: Conversation, path: str
+    client: TestClient, user: ApiUser, conversation: Conversation, path: str
 ) -> None:
     empty = client.get(path.replace("0" * 32, conversation.id), params={"page_id": ""}, headers=user.headers)
     assert empty.status_code == 200, empty.text

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from shared.db.database import Database
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 from tests.services.foreign_locks import locked_row
 
@@ -48,13 +48,13 @@ def database(database_url: str, lock_seconds: float) -> Iterator[Database]:
     database.close()
 
 
-def request_row(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
+def request_row(client: TestClient, owner: ApiUser, sandbox: Sandbox, number: int) -> Any:
     method, path, body = WRITES[number % len(WRITES)]
     url = f"/api/v1/sandboxes/{sandbox.id}{path}"
     return client.request(method, url, json=body, headers=owner.headers)
 
 
-def request_others(client: TestClient, owner: Person, other: Person, theirs: Sandbox) -> dict[str, int]:
+def request_others(client: TestClient, owner: ApiUser, other: ApiUser, theirs: Sandbox) -> dict[str, int]:
     """Send requests of another user, and reads of the owner; return their statuses."""
     responses = {
         "ready": client.get("/ready"),
@@ -68,7 +68,7 @@ def request_others(client: TestClient, owner: Person, other: Person, theirs: San
 
 
 def test_locked_row_delays_only_requests_for_it(
-    client: TestClient, database: Database, user: Person, other_user: Person
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     own, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
     request_others(client, user, other_user, theirs)  # warm up
@@ -90,7 +90,7 @@ def test_locked_row_delays_only_requests_for_it(
 
 
 @ALONE
-def test_request_succeeds_after_the_lock_is_released(client: TestClient, database: Database, user: Person) -> None:
+def test_request_succeeds_after_the_lock_is_released(client: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     with locked_row(database, "sandbox", sandbox.id):
         rejected = request_row(client, user, sandbox, 0)
@@ -102,7 +102,7 @@ def test_request_succeeds_after_the_lock_is_released(client: TestClient, databas
 
 @ALONE
 def test_locked_user_delays_no_other_user(
-    client: TestClient, database: Database, user: Person, other_user: Person
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     with locked_row(database, "user", user.id):
         rejected = client.post("/api/settings", json={"language": "en"}, headers=user.headers)

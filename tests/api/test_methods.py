@@ -10,7 +10,7 @@ from api.app import create_app
 from api.request.context import Context
 from shared.models import Conversation, Sandbox
 from tests.api.operations import all_operations
-from tests.factories import Person, session_key_of
+from tests.factories import ApiUser, session_key_of
 from tests.services.asgi import serving
 
 CHANGES = "/api/v1/changes"
@@ -25,7 +25,7 @@ def listening(context: Context) -> Iterator[httpx.Client]:
 
 
 def test_head_equals_get_without_a_body(
-    client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation
+    client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     operations = [one for one in all_operations(client) if one.method == "GET" and one.path != CHANGES]
     assert {"/alive", "/health", "/ready", "/login", "/metrics", "/api/v1/settings"} <= {one.path for one in operations}
@@ -39,7 +39,7 @@ def test_head_equals_get_without_a_body(
             assert (head, answers[1].content) == (get, b""), operation
 
 
-def test_head_leaves_its_connection_usable(listening: httpx.Client, user: Person) -> None:
+def test_head_leaves_its_connection_usable(listening: httpx.Client, user: ApiUser) -> None:
     for path in ("/alive", CHANGES, "/api/v1/app-conversations/search", "/nothing", "/alive"):
         head = listening.head(path, headers=user.headers)
         assert (head.status_code, head.content) == (404 if path == "/nothing" else 200, b""), path
@@ -47,7 +47,7 @@ def test_head_leaves_its_connection_usable(listening: httpx.Client, user: Person
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sandboxes/search", "/api/keys"])
-def test_head_with_a_body_succeeds(listening: httpx.Client, user: Person, path: str) -> None:
+def test_head_with_a_body_succeeds(listening: httpx.Client, user: ApiUser, path: str) -> None:
     assert listening.request("HEAD", path, json={}, headers=user.headers, timeout=10).status_code == 200
 
 
@@ -63,7 +63,7 @@ def test_head_with_a_body_succeeds(listening: httpx.Client, user: Person, path: 
     ],
 )
 def test_405_lists_all_methods_of_its_path(
-    client: TestClient, user: Person, method: str, path: str, allowed: str
+    client: TestClient, user: ApiUser, method: str, path: str, allowed: str
 ) -> None:
     answer = client.request(method, path, headers=user.headers)
     assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)

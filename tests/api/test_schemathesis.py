@@ -31,7 +31,7 @@ from shared.models import Conversation, Sandbox
 from shared.settings import Settings
 from tests import effort
 from tests.api.documented import CHANGING, EVERY, FOR_SANDBOXES
-from tests.factories import Person, make_start_task, session_key_of
+from tests.factories import ApiUser, make_start_task, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.fixtures.git_host import PROVIDERS, with_git_host
 
@@ -58,7 +58,7 @@ def sandbox(agent_sandbox: Sandbox) -> Sandbox:
 
 @pytest.fixture
 def ids(
-    database: Database, user: Person, sandbox: Sandbox, agent_conversation: Conversation, agent: ScriptedAgent
+    database: Database, user: ApiUser, sandbox: Sandbox, agent_conversation: Conversation, agent: ScriptedAgent
 ) -> dict[str, str]:
     """Existing values of path parameters; the agent server is scripted with valid responses."""
     responses: dict[str, Any] = {
@@ -89,7 +89,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def connected(user: Person, connect: Callable[..., None]) -> None:
+def connected(user: ApiUser, connect: Callable[..., None]) -> None:
     """Connect the user to a working host of each git provider."""
     for provider in PROVIDERS:
         connect(user, provider)
@@ -98,7 +98,7 @@ def connected(user: Person, connect: Callable[..., None]) -> None:
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.usefixtures("connected", "no_worker")
 def test_responses_to_generated_requests_are_described(
-    client: TestClient, user: Person, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
+    client: TestClient, user: ApiUser, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
 ) -> None:
     complaints: list[str] = []
     untried: set[str] = set()

@@ -14,7 +14,7 @@ from shared.db import postgresql
 from shared.db.database import Database
 from shared.db.postgresql import OPTIONS
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores
 
@@ -58,7 +58,7 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
         yield database
 
 
-def ask(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
+def ask(client: TestClient, owner: ApiUser, sandbox: Sandbox, number: int) -> Any:
     requests = (
         ("GET", "/api/v1/sandboxes/search", None),
         ("GET", f"/api/v1/sandboxes/{sandbox.id}", None),
@@ -70,7 +70,7 @@ def ask(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any
 
 
 def test_requests_are_a_503_and_succeed_after_the_stall(
-    client: TestClient, server: Postgres, database: Database, user: Person
+    client: TestClient, server: Postgres, database: Database, user: ApiUser
 ) -> None:
     sandbox = make_sandbox(database, user)
     assert {ask(client, user, sandbox, number).status_code for number in range(4)} == {200}

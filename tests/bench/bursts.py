@@ -114,7 +114,7 @@ async def _delete_all(site: Site, ids: Sequence[str]) -> None:
 
 def _client(site: Site) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=MANY, max_keepalive_connections=MANY)
-    headers = site.client.person.headers
+    headers = site.client.user.headers
     return httpx.AsyncClient(base_url=site.service.url, headers=headers, limits=limits, timeout=2 * LONG)
 
 

@@ -65,11 +65,11 @@ def _fill(service: Deployment, client: Client) -> None:
     with service.database.reading() as session:
         rows = session.exec(select(Sandbox)).all()
     for number in range(CONVERSATIONS):
-        make_conversation(service.database, client.person, rows[number % len(rows)], title=f"Number {number}")
+        make_conversation(service.database, client.user, rows[number % len(rows)], title=f"Number {number}")
 
 
 def _ask(service: Deployment, client: Client, runs: int) -> Runs:
-    request = make_request(LIST, client.person.headers)
+    request = make_request(LIST, client.user.headers)
     time_requests(service.url, [request] * SAMPLES)
     return [time_requests(service.url, [request] * SAMPLES) for _ in range(runs)]
 

@@ -21,7 +21,7 @@ from tests.bench.figures import Figure
 from tests.bench.load import load, make_request, time_requests
 from tests.bench.seeding import NEWEST, RARE, Seeded, seed
 from tests.bench.site import running_store
-from tests.factories import SECRET_KEY, Person
+from tests.factories import SECRET_KEY, ApiUser
 from tests.services import http
 from tests.services.directories import short_directory
 from tests.services.forks import Fork
@@ -101,14 +101,14 @@ def lists(
 def _cases(seeded: Seeded) -> Iterator[tuple[str, str, list[bytes]]]:
     step = max(len(seeded.average) // ASKERS, 1)
     for name, (path, query) in LISTS.items():
-        for who, people in (("average", seeded.average[::step]), ("heavy", [seeded.heavy])):
-            yield name, who, [_ask(path, query, person, seeded) for person in people]
+        for who, users in (("average", seeded.average[::step]), ("heavy", [seeded.heavy])):
+            yield name, who, [_ask(path, query, user, seeded) for user in users]
 
 
-def _ask(path: str, query: dict[str, str], person: Person, seeded: Seeded) -> bytes:
-    filled = {name: value.format(sandbox=seeded.sandboxes[person.id][0]) for name, value in query.items()}
+def _ask(path: str, query: dict[str, str], user: ApiUser, seeded: Seeded) -> bytes:
+    filled = {name: value.format(sandbox=seeded.sandboxes[user.id][0]) for name, value in query.items()}
     paged = filled if path == COUNT else filled | {"limit": "50"}
-    return make_request(f"{path}?{urlencode(paged)}", person.headers)
+    return make_request(f"{path}?{urlencode(paged)}", user.headers)
 
 
 def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:

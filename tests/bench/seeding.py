@@ -20,7 +20,7 @@ from shared.ids import new_id
 from shared.models import ApiKey, Conversation, ListVersion, Sandbox, SandboxSpec, User
 from shared.models.columns import Json, UtcDateTime
 from shared.states import Desired, PauseKind, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.waiting import eventually
 
 SPEC_ID = "agent-workspace/sandbox:bench"
@@ -66,11 +66,11 @@ class Seeded:
     """The users of the store with their keys. The first has more conversations than the others."""
 
     def __init__(self, size: int) -> None:
-        self.heavy, *self.average = (_person(number) for number in range(max(size // 100, 2)))
+        self.heavy, *self.average = (_api_user(number) for number in range(max(size // 100, 2)))
         self.sandboxes: dict[str, list[str]] = {}
 
     @property
-    def people(self) -> list[Person]:
+    def users(self) -> list[ApiUser]:
         """All users."""
         return [self.heavy, *self.average]
 
@@ -79,7 +79,7 @@ def seed(database: Database, vault: Vault, size: int) -> Seeded:
     """Fill a migrated, empty store, with the same rows for the same size except their ids."""
     chance = random.Random(size)
     seeded = seed_sandboxes(database, vault, size, chance)
-    _fill(database.engine, ApiKey, (_key(person, vault) for person in seeded.people))
+    _fill(database.engine, ApiKey, (_key(user, vault) for user in seeded.users))
     _fill(database.engine, Conversation, _conversations(seeded, size, chance))
     _fill_versions(database.engine, seeded)
     _analyze(database.engine)
@@ -89,35 +89,35 @@ def seed(database: Database, vault: Vault, size: int) -> Seeded:
 def seed_sandboxes(database: Database, vault: Vault, size: int, chance: random.Random) -> Seeded:
     """Add the users and sandboxes of a store of that size."""
     seeded = Seeded(size)
-    _fill(database.engine, User, (_user(person) for person in seeded.people))
+    _fill(database.engine, User, (_user(user) for user in seeded.users))
     _fill(database.engine, SandboxSpec, [{"id": SPEC_ID, "position": 0}])
     _fill(database.engine, Sandbox, _sandboxes(seeded, vault, size, chance))
     return seeded
 
 
-def _person(number: int) -> Person:
-    return Person(new_id(), f"user-{number}", new_api_key())
+def _api_user(number: int) -> ApiUser:
+    return ApiUser(new_id(), f"user-{number}", new_api_key())
 
 
-def _user(person: Person) -> dict[str, Any]:
-    return {"id": person.id, "name": person.name}
+def _user(user: ApiUser) -> dict[str, Any]:
+    return {"id": user.id, "name": user.name}
 
 
-def _key(person: Person, vault: Vault) -> dict[str, Any]:
-    return {"user_id": person.id, "name": "bench", "prefix": person.key[:11], "digest": vault.digest(person.key)}
+def _key(user: ApiUser, vault: Vault) -> dict[str, Any]:
+    return {"user_id": user.id, "name": "bench", "prefix": user.key[:11], "digest": vault.digest(user.key)}
 
 
-def _owners(seeded: Seeded, count: int, more: int) -> Iterator[Person]:
+def _owners(seeded: Seeded, count: int, more: int) -> Iterator[ApiUser]:
     """Each user in turn, then only the one with many conversations."""
-    yield from (seeded.people[number % len(seeded.people)] for number in range(count))
+    yield from (seeded.users[number % len(seeded.users)] for number in range(count))
     yield from (seeded.heavy for _ in range(more))
 
 
 def _sandboxes(seeded: Seeded, vault: Vault, size: int, chance: random.Random) -> Iterator[dict[str, Any]]:
-    for number, owner in enumerate(_owners(seeded, max(size // 10, len(seeded.people)), size // 200)):
+    for number, owner in enumerate(_owners(seeded, max(size // 10, len(seeded.users)), size // 200)):
         sandbox_id, key, at = new_id(), new_api_key(), _some_time(chance)
         seeded.sandboxes.setdefault(owner.id, []).append(sandbox_id)
-        runs = number // len(seeded.people) % 2 == 0
+        runs = number // len(seeded.users) % 2 == 0
         settled = (
             {"status": Status.RUNNING, "desired": Desired.RUNNING, "exposed_urls": URLS, "pause_kind": None}
             if runs
@@ -205,7 +205,7 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
 
 def _fill_versions(engine: Engine, seeded: Seeded) -> None:
     if engine.dialect.name == "postgresql":  # SQLite's triggers have written them
-        _fill(engine, ListVersion, ({"owner_id": person.id, "version": new_id()} for person in seeded.people))
+        _fill(engine, ListVersion, ({"owner_id": user.id, "version": new_id()} for user in seeded.users))
 
 
 def _stored(kind: Any) -> Callable[[Any], Any]:

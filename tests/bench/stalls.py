@@ -80,7 +80,7 @@ def _heavy_requests(site: Site) -> Iterator[tuple[str, HeavyRequest]]:
     json_type = {"Content-Type": "application/json"}
     for name, body in BODIES.items():
         yield f"{name}, without a key", HeavyRequest(SETTINGS, json_type, body)
-        yield name, HeavyRequest(SETTINGS, json_type | site.client.person.headers, body)
+        yield name, HeavyRequest(SETTINGS, json_type | site.client.user.headers, body)
     conversation, key = make_sender(site, 0)
     path, headers = f"/api/v1/webhooks/events/{conversation.id}", json_type | {"X-Session-API-Key": key}
     for name, event in EVENTS.items():
@@ -92,19 +92,19 @@ def _heavy_requests(site: Site) -> Iterator[tuple[str, HeavyRequest]]:
 
 def _reading(site: Site) -> Iterator[tuple[str, HeavyRequest]]:
     """Reads of large stored data."""
-    database, person = site.service.database, site.client.person
+    database, user = site.service.database, site.client.user
     conversation, _ = make_sender(site, 1)
     for number in range(12):
         make_event(database, conversation, id=f"e{number}", body=STORED_EVENTS[number % len(STORED_EVENTS)])
-        make_start_task(database, person, stage=Stage.ERROR, request=STORED_REQUEST)
+        make_start_task(database, user, stage=Stage.ERROR, request=STORED_REQUEST)
     tasks = "/api/v1/app-conversations/start-tasks/search"
-    yield "a page of large start tasks", HeavyRequest(tasks, person.headers)
+    yield "a page of large start tasks", HeavyRequest(tasks, user.headers)
     yield (
         "a page of large events",
-        HeavyRequest(f"/api/v1/conversation/{conversation.id}/events/search", person.headers),
+        HeavyRequest(f"/api/v1/conversation/{conversation.id}/events/search", user.headers),
     )
     archive = f"/api/v1/app-conversations/{conversation.id}/download"
-    yield "an archive of large events", HeavyRequest(archive, person.headers)
+    yield "an archive of large events", HeavyRequest(archive, user.headers)
 
 
 def _events(event: Mapping[str, Any]) -> bytes:

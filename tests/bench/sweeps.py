@@ -23,11 +23,11 @@ from tests.bench.site import running_store
 from tests.factories import (
     NODE_ID,
     VAULT,
-    Person,
+    ApiUser,
     make_conversation,
-    make_person,
     make_sandbox,
     make_start_task,
+    make_user,
 )
 from tests.fakes.engine import FakeEngine
 from tests.worker.contexts import make_context
@@ -46,7 +46,7 @@ def sweeps(kind: str, size: int, runs: int) -> Iterator[Figure]:
     """Measure a sweep with nothing due, and a change of settings with and without concurrent sweeps."""
     with ExitStack() as stack:
         database = stack.enter_context(closing(Database(stack.enter_context(running_store(kind)), idle_seconds=120)))
-        alice = make_person(database, "alice")
+        alice = make_user(database, "alice")
         _fill(database, alice, size)
         context = _make_parts(database)
         sweep(context)
@@ -60,7 +60,7 @@ def sweeps(kind: str, size: int, runs: int) -> Iterator[Figure]:
         yield _writes(context, alice, size, runs)
 
 
-def _writes(context: WorkerContext, alice: Person, size: int, runs: int) -> Figure:
+def _writes(context: WorkerContext, alice: ApiUser, size: int, runs: int) -> Figure:
     beside: Runs = []
     alone: Runs = []
     for _ in range(runs):
@@ -77,9 +77,9 @@ def _writes(context: WorkerContext, alice: Person, size: int, runs: int) -> Figu
     )
 
 
-def _change_settings(database: Database, person: Person) -> None:
+def _change_settings(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
-        settings_store.change(session, VAULT, person.id, {"language": new_id()})
+        settings_store.change(session, VAULT, user.id, {"language": new_id()})
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _time_once(act: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def _fill(database: Database, owner: Person, size: int) -> None:
+def _fill(database: Database, owner: ApiUser, size: int) -> None:
     for status, number in ((Status.DELETED, size - ALIVE), (Status.RUNNING, ALIVE)):
         sandbox = make_sandbox(database, owner, status=status)
         task = make_start_task(database, owner, sandbox, stage=Stage.READY)

@@ -97,12 +97,12 @@ def test_another_server_is_measured(service: Deployment, tmp_path: Path) -> None
     output = tmp_path / "peer.json"
     with service.user("alice") as alice:
         short = ["--runs", "1", "--seconds", "0.3"]
-        done = bench("--peer", service.url, *short, "--json", str(output), PEER_KEY=alice.person.key)
+        done = bench("--peer", service.url, *short, "--json", str(output), PEER_KEY=alice.user.key)
         assert done.returncode == 0, done.stdout + done.stderr
         samples = assert_kept(output, service.url, PEER, done.stdout)
         assert [len(samples[name][0]) for name in ("pause", "resume")] == [peer.PAUSES] * 2
         assert len(samples["list of sandboxes, now and then"][0]) == peer.LIST_REQUESTS
-        assert alice.person.key not in done.stdout + done.stderr + output.read_text()
+        assert alice.user.key not in done.stdout + done.stderr + output.read_text()
         assert alice.read("/api/v1/sandboxes/search")["items"] == []
     with docker_engine(service.installation) as engine:
         eventually(lambda: not engine.list_containers(service.installation))

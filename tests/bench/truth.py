@@ -19,7 +19,7 @@ from shared.db.database import Database
 from shared.db.migrations import migrate
 from shared.ids import new_id
 from shared.states import PauseKind, Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
 from tests.services.directories import short_directory
@@ -97,7 +97,7 @@ class Bench:
 def main(times: int = 20, others: int = 150) -> None:
     """Measure and print."""
     with started() as (service, engine, proxy), service.user("alice") as alice:
-        populate(service.database, engine, alice.person, others)
+        populate(service.database, engine, alice.user, others)
         service.start_worker()
         eventually(lambda: "following_events" in service.log())
         bench = Bench(engine, alice)
@@ -125,7 +125,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def populate(database: Database, engine: PrivateEngine, owner: Person, others: int) -> None:
+def populate(database: Database, engine: PrivateEngine, owner: ApiUser, others: int) -> None:
     """Create stopped sandboxes, each with a created container and a volume."""
     api = APIClient(engine.host, version="auto")
     for _ in range(others):

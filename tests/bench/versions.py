@@ -12,7 +12,7 @@ from shared.sandboxes.desired_state import set_desired_and_commit
 from shared.states import Desired
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
-from tests.factories import make_person, make_sandbox
+from tests.factories import make_sandbox, make_user
 
 SAMPLES = 300
 TRIGGERS = {
@@ -29,7 +29,7 @@ def list_versions(kind: str, runs: int) -> Figure:
     with ExitStack() as stack:
         stores = [stack.enter_context(closing(Database(stack.enter_context(running_store(kind))))) for _ in range(2)]
         _drop_triggers(stores[1])
-        sandboxes = [make_sandbox(store, make_person(store, "alice")) for store in stores]
+        sandboxes = [make_sandbox(store, make_user(store, "alice")) for store in stores]
         found: tuple[Runs, Runs] = ([], [])
         for _ in range(runs):
             for taken in found:

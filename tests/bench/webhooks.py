@@ -55,8 +55,8 @@ def make_sender(site: Site, number: int) -> tuple[Conversation, str]:
     columns = {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
     columns |= {"spec_id": TINY_IMAGE, "node_id": site.service.environment["AW_NODE"]}
     # The sandbox has no container, so its status is ERROR. The API accepts reports in any state.
-    sandbox = make_sandbox(site.service.database, site.client.person, status=Status.ERROR, **columns)
-    return make_conversation(site.service.database, site.client.person, sandbox), key
+    sandbox = make_sandbox(site.service.database, site.client.user, status=Status.ERROR, **columns)
+    return make_conversation(site.service.database, site.client.user, sandbox), key
 
 
 def _send_all(url: str, senders: list[tuple[Conversation, str]]) -> float:

@@ -13,7 +13,7 @@ from shared.models import Sandbox, SandboxTransition
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.users import roles
 from tests.browser.pictures import take_picture
-from tests.factories import Person, make_node, make_sandbox
+from tests.factories import ApiUser, make_node, make_sandbox
 from tests.services import processes
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -48,7 +48,7 @@ def service(installed: Deployment, tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_operator_sees_and_acts(service: Deployment, alice: Client, page: Page, blocked: list[str]) -> None:
-    fill(service, alice.person)
+    fill(service, alice.user)
     with service.user("olivia") as olivia:
         with service.database.transaction() as session:
             roles.grant_admin(session, "olivia")
@@ -71,7 +71,7 @@ def test_operator_sees_and_acts(service: Deployment, alice: Client, page: Page, 
 
 def sign_in(page: Page, service: Deployment, user: Client) -> None:
     page.goto(f"{service.url}/admin")
-    page.fill('[name="api_key"]', user.person.key)
+    page.fill('[name="api_key"]', user.user.key)
     page.click("button")
     page.wait_for_url(f"{service.url}/admin")
 
@@ -107,7 +107,7 @@ def cordon_the_node(page: Page, service: Deployment) -> None:
 
 def see_its_jobs_in_flower(page: Page, service: Deployment, alice: Client, sandbox_id: str) -> None:
     page.get_by_role("link", name="Jobs").click()
-    subject = page.get_by_text(f"{alice.person.name} · sandbox {sandbox_id[:8]}").first
+    subject = page.get_by_text(f"{alice.user.name} · sandbox {sandbox_id[:8]}").first
     expect(subject).to_be_visible(timeout=SOON)
     take_picture(page, "admin-flower")
     page.get_by_role("link", name="Workers").click()
@@ -125,7 +125,7 @@ def delete_it(page: Page, service: Deployment, sandbox_id: str) -> None:
         expect(page.get_by_role("cell", name=action, exact=True)).to_be_visible()
 
 
-def fill(service: Deployment, alice: Person) -> None:
+def fill(service: Deployment, alice: ApiUser) -> None:
     """Rows that no worker changes: settled sandboxes of another node."""
     make_node(
         service.database, "node-b", status=NodeStatus.CORDONED, capacity=8, heartbeat_at=now() - timedelta(minutes=9)

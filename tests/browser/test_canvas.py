@@ -57,7 +57,7 @@ def sign_in(page: Page, origin: str, alice: Client) -> None:
     page.goto(f"{origin}/settings/llm", wait_until="domcontentloaded")
     assert page.url == f"{origin}/login?returnTo=/settings/llm"
     take_picture(page, "01-login")
-    page.fill('[name="api_key"]', alice.person.key)
+    page.fill('[name="api_key"]', alice.user.key)
     page.click("button")
     page.wait_for_url(f"{origin}/settings/llm")
     # Leaving the page earlier would abort requests for modules, and the web UI would then reload its page.

@@ -26,8 +26,8 @@ def service(installed: Deployment) -> Deployment:
 @pytest.fixture
 def conversation(service: Deployment, alice: Client) -> Conversation:
     """A conversation that the web UI lists."""
-    sandbox = make_sandbox(service.database, alice.person)
-    return make_conversation(service.database, alice.person, sandbox)
+    sandbox = make_sandbox(service.database, alice.user)
+    return make_conversation(service.database, alice.user, sandbox)
 
 
 @DATABASE
@@ -55,7 +55,7 @@ def test_further_page_is_loaded_again_if_its_module_is_not_fetched(
 
 def sign_in(page: Page, service: Deployment, user: Client) -> None:
     page.goto(f"http://{HOST}:{service.port}/login?returnTo=/")
-    page.fill('[name="api_key"]', user.person.key)
+    page.fill('[name="api_key"]', user.user.key)
     page.click("button")
 
 

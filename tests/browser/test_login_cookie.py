@@ -42,7 +42,7 @@ def server(service: Deployment) -> Iterator[HostileServer]:
 def sandbox(service: Deployment, alice: Client, server: HostileServer) -> Sandbox:
     """A sandbox with that server."""
     urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
-    return make_sandbox(service.database, alice.person, exposed_urls=urls)
+    return make_sandbox(service.database, alice.user, exposed_urls=urls)
 
 
 def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
@@ -88,7 +88,7 @@ def test_service_s_own_pages_can_not_be_framed(service: Deployment, alice: Clien
 
 def sign_in(page: Page, service: Deployment, user: Client) -> None:
     page.goto(f"{service.url}/login")
-    page.fill('[name="api_key"]', user.person.key)
+    page.fill('[name="api_key"]', user.user.key)
     page.click("button")
     page.wait_for_url(f"{service.url}/")
 

@@ -31,7 +31,7 @@ def test_stopped_sandbox_stays_stopped(
         settings = {"llm_model": "openai/note-taker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
         assert alice.post("/api/settings", json=settings).status_code == 200
         page.goto(f"{origin}/login")
-        page.fill('[name="api_key"]', alice.person.key)
+        page.fill('[name="api_key"]', alice.user.key)
         page.click("button")
         page.goto(origin, wait_until="domcontentloaded")
         page.wait_for_selector(of("home-chat-launcher"))
@@ -103,7 +103,7 @@ def open_again(page: Page, alice: Client, url: str) -> None:
 
 
 def revoke_key(page: Page, alice: Client, origin: str) -> None:
-    [key] = [key for key in alice.read("/api/keys") if key["prefix"] and alice.person.key.startswith(key["prefix"])]
+    [key] = [key for key in alice.read("/api/keys") if key["prefix"] and alice.user.key.startswith(key["prefix"])]
     assert alice.delete(f"/api/keys/{key['id']}").status_code == 200
     page.reload(wait_until="domcontentloaded")
     page.wait_for_url(f"{origin}/login?returnTo=**", timeout=90_000)

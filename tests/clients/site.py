@@ -87,8 +87,8 @@ class Site:
         return json.loads(self.run(*command, program=(PROGRAMS / program).read_text()).splitlines()[-1])
 
     def _environment(self) -> list[str]:
-        person = self.alice.person
-        variables = {"URL": self.url, "KEY": person.key, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+        user = self.alice.user
+        variables = {"URL": self.url, "KEY": user.key, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
         return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
 
 

@@ -36,7 +36,7 @@ def approve(process: "subprocess.Popen[str]", site: Site) -> str:
         read += line
         if found := re.search(r"URL: (\S+)\?user_code=(\S+)", line):
             assert "Approve a device" in http.get(found[0].removeprefix("URL: ")).text
-            form = {"user_code": found[2], "api_key": site.alice.person.key, "decision": "approve"}
+            form = {"user_code": found[2], "api_key": site.alice.user.key, "decision": "approve"}
             http.post(found[1], data=form).raise_for_status()
             return read
     raise AssertionError(read)

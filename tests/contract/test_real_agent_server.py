@@ -13,7 +13,7 @@ from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from shared.users import settings_store
-from tests.factories import DOOR, VAULT, Person, make_conversation, make_sandbox
+from tests.factories import DOOR, VAULT, ApiUser, make_conversation, make_sandbox
 from tests.rows import as_stored
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
@@ -104,7 +104,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
+def sandbox(database: Database, user: ApiUser, sandbox_url: str) -> Sandbox:
     """The row of the real sandbox."""
     urls = [{"name": "AGENT_SERVER", "url": sandbox_url, "port": 8000}]
     key: dict[str, Any] = {"session_key": VAULT.encrypt(KEY), "session_key_digest": VAULT.digest(KEY)}
@@ -125,7 +125,7 @@ def server(place: Place) -> AgentServer:
 
 
 @pytest.fixture
-def ask(client: TestClient, user: Person) -> Ask:
+def ask(client: TestClient, user: ApiUser) -> Ask:
     """Return a function that calls the API and returns the document of a successful response."""
 
     def ask(method: str, path: str, body: Any = None, /, **params: Any) -> Any:
@@ -139,7 +139,7 @@ def ask(client: TestClient, user: Person) -> Ask:
 @pytest.fixture
 def conversation(
     database: Database,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     server: AgentServer,
     contract_model: Any,
@@ -153,7 +153,7 @@ def conversation(
 
 def test_all_settings_are_accepted(
     database: Database,
-    user: Person,
+    user: ApiUser,
     sandbox_url: str,
     contract_model: Any,
     ask: Ask,
@@ -188,7 +188,7 @@ def test_files_and_changes(server: AgentServer, conversation: Conversation, ask:
     assert (diff["original"].strip(), diff["modified"].strip()) == ("one", "two")
 
 
-def test_missing_file_is_not_found(client: TestClient, user: Person, conversation: Conversation) -> None:
+def test_missing_file_is_not_found(client: TestClient, user: ApiUser, conversation: Conversation) -> None:
     path = f"{PATH}/{conversation.id}/file"
     answer = client.get(path, params={"file_path": f"{FOLDER}/nothing"}, headers=user.headers)
     assert (answer.status_code, "nothing" in answer.json()["detail"]) == (404, True)
@@ -205,7 +205,7 @@ def test_missing_file_is_not_found(client: TestClient, user: Person, conversatio
     ],
 )
 def test_invalid_path_or_ref_is_a_400_with_the_reason(
-    client: TestClient, user: Person, server: AgentServer, conversation: Conversation, path: str, words: str
+    client: TestClient, user: ApiUser, server: AgentServer, conversation: Conversation, path: str, words: str
 ) -> None:
     folder = conversation.working_dir
     assert server.run_command(f"mkdir -p {folder} && git -C {folder} init --quiet").exit_code == 0
@@ -255,7 +255,7 @@ def test_message_and_profile_switch(
 
 
 def test_openhands_agent_can_not_switch_to_an_acp_model(
-    client: TestClient, database: Database, user: Person, server: AgentServer, conversation: Conversation
+    client: TestClient, database: Database, user: ApiUser, server: AgentServer, conversation: Conversation
 ) -> None:
     path = f"{PATH}/{conversation.id}/switch_acp_model"
     answer = client.post(path, json={"model": "opus"}, headers=user.headers)
@@ -267,7 +267,7 @@ def test_openhands_agent_can_not_switch_to_an_acp_model(
 
 
 def test_unknown_conversation_can_not_switch_to_another_model(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     unknown = make_conversation(database, user, sandbox)
     answer = client.post(f"{PATH}/{unknown.id}/switch_acp_model", json={"model": "opus"}, headers=user.headers)
@@ -277,7 +277,7 @@ def test_unknown_conversation_can_not_switch_to_another_model(
 def test_stop_in_the_web_ui_interrupts_each_run_and_pauses_without_one(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     server: AgentServer,
     contract_model: ScriptedModel,

@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from tests.contract.recordings import recording
 from tests.contract.recordings.recording import SCENARIOS, Body, Recording
-from tests.factories import DOOR, Person, make_conversation
+from tests.factories import DOOR, ApiUser, make_conversation
 from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
@@ -41,7 +41,7 @@ def order(request: pytest.FixtureRequest) -> Order:
 
 @pytest.fixture
 def reported(
-    recorded: Recording, order: Order, post: Report, database: Database, user: Person, sandbox: Sandbox
+    recorded: Recording, order: Order, post: Report, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> str:
     """The id of a conversation after all its webhooks."""
     make_conversation(database, user, sandbox, id=recorded.conversation_id)
@@ -51,7 +51,7 @@ def reported(
 
 
 def test_conversation_has_the_final_state_of_the_run(
-    client: TestClient, user: Person, reported: str, recorded: Recording
+    client: TestClient, user: ApiUser, reported: str, recorded: Recording
 ) -> None:
     [shown] = client.get("/api/v1/app-conversations", params={"ids": [reported]}, headers=user.headers).json()
     run = recorded.shown
@@ -65,7 +65,7 @@ def test_conversation_has_the_final_state_of_the_run(
 
 
 def test_events_are_stored_unchanged_without_duplicates(
-    client: TestClient, user: Person, reported: str, recorded: Recording
+    client: TestClient, user: ApiUser, reported: str, recorded: Recording
 ) -> None:
     path = f"/api/v1/conversation/{reported}/events/search"
     stored = client.get(path, params={"limit": 100}, headers=user.headers).json()["items"]

@@ -10,7 +10,7 @@ import httpx
 
 from shared.ids import new_id
 from tests.drills.requests import Entry, Outcome, Verb
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 
 SANDBOXES = "/api/v1/sandboxes"
@@ -64,9 +64,9 @@ class RecordingClient:
     """
 
     def __init__(
-        self, url: str, person: Person, history: History | None = None, *, tries: int = 1, timeout: float = 30
+        self, url: str, user: ApiUser, history: History | None = None, *, tries: int = 1, timeout: float = 30
     ) -> None:
-        self.person = person
+        self.user = user
         self.history = history or History()
         self._url = url
         self._tries = tries
@@ -150,7 +150,7 @@ class RecordingClient:
     def _send(
         self, method: str, path: str, headers: Mapping[str, str] = MappingProxyType({}), **content: Any
     ) -> httpx.Response | None:
-        sent = {**self.person.headers, **headers}
+        sent = {**self.user.headers, **headers}
         try:
             return http.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
         except httpx.TransportError:

@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.states import Reason, Status
 from tests.drills.bounds import Bounds
 from tests.drills.engine_listing import sandbox_name
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 ADDRESS = "198.18.161.2"
 
@@ -27,7 +27,7 @@ def bounds(name: str) -> Bounds:
 @pytest.mark.parametrize("reason", [None, Reason.ALREADY_USED])
 @pytest.mark.parametrize("known", [set(), {ADDRESS}])
 def test_rules_know_each_container_but_those_in_quarantine(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch, reason: Reason | None, known: Any
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch, reason: Reason | None, known: Any
 ) -> None:
     columns: dict[str, Any] = {"status": Status.DELETED, "reason": reason} if reason else {}
     sandbox = make_sandbox(database, user, **columns)

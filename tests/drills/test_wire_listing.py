@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from tests.drills.wire_listing import list_statuses
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 
-PEOPLE = [Person("a", "alice", "key-a"), Person("b", "bob", "key-b")]
+USERS = [ApiUser("a", "alice", "key-a"), ApiUser("b", "bob", "key-b")]
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, *pages: dict[str, Any], status: int = 200) -> list[tuple[str, Any]]:
@@ -32,7 +32,7 @@ def page(*ids: str, following: str | None = None, status: str = "RUNNING") -> di
 
 def test_all_pages_of_all_users_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = serve(monkeypatch, page("1", "2", following="p"), page("3"), page("4", status="PAUSED"))
-    assert list_statuses("http://api", PEOPLE) == {"1": "RUNNING", "2": "RUNNING", "3": "RUNNING", "4": "PAUSED"}
+    assert list_statuses("http://api", USERS) == {"1": "RUNNING", "2": "RUNNING", "3": "RUNNING", "4": "PAUSED"}
     assert asked == [("Bearer key-a", None), ("Bearer key-a", "p"), ("Bearer key-b", None)]
 
 
@@ -48,10 +48,10 @@ def test_all_pages_of_all_users_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sandbox_that_is_listed_twice_is_an_error(monkeypatch: pytest.MonkeyPatch, pages: list[dict[str, Any]]) -> None:
     serve(monkeypatch, *pages)
     with pytest.raises(AssertionError):
-        list_statuses("http://api", PEOPLE)
+        list_statuses("http://api", USERS)
 
 
 def test_response_that_is_not_a_success_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, {"detail": "away"}, status=503)
     with pytest.raises(AssertionError, match="away"):
-        list_statuses("http://api", PEOPLE)
+        list_statuses("http://api", USERS)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 
 LIMIT = 100
 
 
-def list_statuses(url: str, people: Iterable[Person], *, timeout: float = 30) -> dict[str, str]:
+def list_statuses(url: str, users: Iterable[ApiUser], *, timeout: float = 30) -> dict[str, str]:
     """The status of each sandbox that the API lists for these users, by id.
 
     Args:
@@ -19,12 +19,12 @@ def list_statuses(url: str, people: Iterable[Person], *, timeout: float = 30) ->
         AssertionError: the API responds with an error, or lists a sandbox twice.
     """
     found: dict[str, str] = {}
-    for person in people:
+    for user in users:
         page_id = None
         while page_id != "":
             parameters = {"limit": LIMIT} | ({"page_id": page_id} if page_id else {})
             answer = http.get(
-                f"{url}/api/v1/sandboxes/search", headers=person.headers, params=parameters, timeout=timeout
+                f"{url}/api/v1/sandboxes/search", headers=user.headers, params=parameters, timeout=timeout
             )
             assert answer.status_code == 200, answer.text
             page = answer.json()

@@ -49,7 +49,7 @@ def logged_in(
     def approve(_seconds: float) -> None:
         found = re.search(r"user_code=([A-Z-]+)", capsys.readouterr().err)
         assert found is not None
-        form = {"user_code": found[1], "decision": "approve", "api_key": alice.person.key}
+        form = {"user_code": found[1], "decision": "approve", "api_key": alice.user.key}
         assert alice.post("/oauth/device/verify", data=form).status_code == 200
 
     with monkeypatch.context() as patch:

@@ -62,7 +62,7 @@ def say(engine: PrivateEngine, sandbox_id: str, script: str) -> None:
 @pytest.fixture
 def cli(service: Deployment, alice: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command `sandboxes logs`, on the machine of the service and with the key of Alice."""
-    own = {"AGENT_WORKSPACE_URL": service.url, "AGENT_WORKSPACE_KEY": alice.person.key}
+    own = {"AGENT_WORKSPACE_URL": service.url, "AGENT_WORKSPACE_KEY": alice.user.key}
     for name, value in (service.environment | own).items():
         monkeypatch.setenv(name, value)
 

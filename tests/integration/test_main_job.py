@@ -122,7 +122,7 @@ def assert_no_secret_is_anywhere(
     """Check the logs, the queued messages and the engine's description of the container."""
     with service.database.reading() as session:
         sandbox = session.exec(select(Sandbox)).one()
-    secrets = [MODEL_KEY, SECRET, alice.person.key, service.vault.decrypt(sandbox.session_key)]
+    secrets = [MODEL_KEY, SECRET, alice.user.key, service.vault.decrypt(sandbox.session_key)]
     inspected = engine.docker("inspect", container)
     logged = service.log() + engine.docker("logs", container)
     with valkey.client() as client:

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from shared.db.database import Database
 from shared.db.migrations import migrate
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
@@ -56,7 +56,7 @@ class TestWithoutExtensionRight:
         with database.reading() as session:
             assert session.connection().execute(text(EXTENSIONS)).all() == []
         client: TestClient = request.getfixturevalue("client")
-        user: Person = request.getfixturevalue("user")
+        user: ApiUser = request.getfixturevalue("user")
         sandbox = make_sandbox(database, user)
         for title in ("A walk in the woods", "100% wool", "Wool and water"):
             make_conversation(database, user, sandbox, title=title)
@@ -69,7 +69,7 @@ class TestWithoutExtensionRight:
         }
 
 
-def titles(client: TestClient, user: Person, wanted: str) -> list[str]:
+def titles(client: TestClient, user: ApiUser, wanted: str) -> list[str]:
     answer = client.get("/api/v1/app-conversations/search", params={"title__contains": wanted}, headers=user.headers)
     assert answer.status_code == 200, answer.text
     return sorted(item["title"] for item in answer.json()["items"])

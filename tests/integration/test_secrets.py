@@ -69,7 +69,7 @@ def alice(service: Deployment, engine: PrivateEngine, planted: Planted) -> Itera
         "openai/rejecter": Script([Fail(401, "that key is not good")]),
     }
     with ScriptedModel(scripts, engine.gateway, api_key=planted["model key"]) as model, service.user("alice") as alice:
-        planted.by_name["API key"] = alice.person.key
+        planted.by_name["API key"] = alice.user.key
         alice.event_hooks["response"] = [lambda answer: record(planted, answer)]
         service.start_api()
         service.start_worker()
@@ -130,7 +130,7 @@ def store_secrets(alice: Client, planted: Planted, model_url: str) -> None:
 
 
 def sign_in(alice: Client, planted: Planted) -> None:
-    form = {"api_key": alice.person.key, "returnTo": "/"}
+    form = {"api_key": alice.user.key, "returnTo": "/"}
     with httpx.Client(base_url=alice.base_url, headers={"Origin": str(alice.base_url).rstrip("/")}) as browser:
         answer = browser.post("/login", data=form)
         assert answer.status_code == 303, answer.text

@@ -51,7 +51,7 @@ def test_concurrent_requests_cause_one_resume(installed: Deployment) -> None:
             pause(alice, sandbox_id, kind)
             before = statuses(alice, sandbox_id)
             assert ask({"X-Session-API-Key": "aw_wrong"}) == 401
-            assert set(pool.map(ask, [key, alice.person.headers] * (REQUESTS // 2))) == {200}
+            assert set(pool.map(ask, [key, alice.user.headers] * (REQUESTS // 2))) == {200}
             assert statuses(alice, sandbox_id) == before + woken
     log = installed.log()
     assert (log.count('"event": "waking"'), key["X-Session-API-Key"] in log) == (2, False)

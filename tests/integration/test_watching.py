@@ -18,7 +18,7 @@ SEARCH = "/api/conversations/{id}/events/search"
 
 def events_of(service: Deployment, alice: Client, path: str, conversation_id: str) -> ClientConnection:
     url = f"{service.url.replace('http', 'ws', 1)}{path}/sockets/events/{conversation_id}?resend_mode=all"
-    return connect(url, additional_headers=alice.person.headers, proxy=None, max_size=None)
+    return connect(url, additional_headers=alice.user.headers, proxy=None, max_size=None)
 
 
 @pytest.mark.nightly  # `test_main_job` checks the events for each change

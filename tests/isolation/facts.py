@@ -87,11 +87,11 @@ def store_work(service: Deployment, engine: PrivateEngine, alice: Client, bob: C
         secret = f"secret-of-{name}-{secrets.token_hex(8)}"
         answer = client.post("/api/v1/secrets", json={"name": f"{name.upper()}_SECRET", "value": secret})
         assert answer.is_success, answer.text
-        stored |= {f"{name}_secret": secret, f"{name}_key": client.person.key}
+        stored |= {f"{name}_secret": secret, f"{name}_key": client.user.key}
     for name, client in (("A", alice), ("B", bob), ("H", alice)):
         with service.database.reading() as session:
             row = session.get_one(Sandbox, facts[f"{name}_id"])
-        conversation = make_conversation(service.database, client.person, row)
+        conversation = make_conversation(service.database, client.user, row)
         make_event(service.database, conversation)
         stored |= {f"{name}_conversation": conversation.id, f"report_of_{name}": _report(conversation.id)}
     for name in ("A", "A2", "B"):
@@ -140,7 +140,7 @@ def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) ->
 
 def _sign_in(service: Deployment, alice: Client) -> str:
     """Log in as a browser does; return the cookie."""
-    answer = http.post(f"{service.url}/login", data={"api_key": alice.person.key}, headers={"Origin": service.url})
+    answer = http.post(f"{service.url}/login", data={"api_key": alice.user.key}, headers={"Origin": service.url})
     return answer.headers["Set-Cookie"].partition(";")[0]
 
 

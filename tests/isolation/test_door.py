@@ -48,7 +48,7 @@ def test_sandbox_reaches_nothing_else(
     assert ask(f"/api/v1/sandboxes/{other}/settings/secrets", f"X-Session-API-Key: {key}") == 403
     assert ask("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # the route accepts only POST
 
-    bearer = f"Authorization: Bearer {alice.person.key}"
+    bearer = f"Authorization: Bearer {alice.user.key}"
     refused = [
         "/",
         "/login",

@@ -112,7 +112,7 @@ class HostileSandboxes:
         self._alice.await_sandbox(sandbox_id, "RUNNING", deadline_seconds=120)
         with self._service.database.reading() as session:
             row = session.get_one(Sandbox, sandbox_id)
-        make_conversation(self._service.database, self._alice.person, row, id=sandbox_id)
+        make_conversation(self._service.database, self._alice.user, row, id=sandbox_id)
         return sandbox_id
 
     def replace_server(self, sandbox_id: str, mode: str) -> None:
@@ -249,8 +249,8 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(
     service: Deployment, engine: PrivateEngine, record_property: Callable[[str, object], None]
 ) -> None:
     with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
-        for person in (alice, bob):
-            assert person.post("/api/settings", json=MODEL).status_code == 200
+        for user in (alice, bob):
+            assert user.post("/api/settings", json=MODEL).status_code == 200
         hostile = HostileSandboxes(service, engine, alice)
         plans = (
             (hostile.converse, hostile.list_files),

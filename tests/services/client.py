@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 from tests.waiting import eventually
 
@@ -15,16 +15,16 @@ KEEP_ALL = httpx.Limits(max_connections=None, max_keepalive_connections=None, ke
 class Client(httpx.Client):
     """A user's client."""
 
-    def __init__(self, url: str, person: Person) -> None:
+    def __init__(self, url: str, user: ApiUser) -> None:
         super().__init__(
             base_url=url,
-            headers=person.headers,
+            headers=user.headers,
             timeout=90,
             verify=http.NO_CERTIFICATES,
             trust_env=False,
             limits=KEEP_ALL,
         )
-        self.person = person
+        self.user = user
 
     def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:
         """A sandbox as the batch get returns it."""

@@ -17,7 +17,7 @@ from shared.crypto import Vault, new_api_key
 from shared.db.database import Database
 from shared.models import Installation, SandboxSpec
 from shared.sandboxes import specs
-from tests.factories import SECRET_KEY, make_person
+from tests.factories import SECRET_KEY, make_user
 from tests.services import http
 from tests.services.client import Client
 from tests.services.deployment_settings import SHORTENED
@@ -133,7 +133,7 @@ class Deployment:
 
     def user(self, name: str) -> Client:
         """Create a user with a key; return the user's client."""
-        return Client(self.url, make_person(self.database, name))
+        return Client(self.url, make_user(self.database, name))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 

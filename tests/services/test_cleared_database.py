@@ -10,7 +10,7 @@ from sqlmodel import Session, select
 
 from shared.db.database import Database
 from shared.models import SandboxTransition, User
-from tests.factories import make_person, make_sandbox
+from tests.factories import make_sandbox, make_user
 from tests.services.postgres import Postgres
 from tests.services.stores import PostgresStores
 
@@ -49,7 +49,7 @@ def test_rows_and_sequences_are_those_of_a_migrated_database(stores: PostgresSto
 
 def first_transition(url: str) -> int | None:
     database = Database(url)
-    make_sandbox(database, make_person(database, "alice"))
+    make_sandbox(database, make_user(database, "alice"))
     with database.transaction() as session:
         session.add(SandboxTransition(sandbox_id=one_sandbox(session), to_status="RUNNING"))
     with database.reading() as session:

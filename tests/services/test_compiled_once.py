@@ -6,7 +6,7 @@ from sqlmodel import select
 
 from shared.db.database import Database
 from shared.models import User
-from tests.factories import make_person
+from tests.factories import make_user
 from tests.services.stores import SqliteStores
 
 
@@ -16,7 +16,7 @@ def test_databases_share_statements_and_keep_their_rows_apart(sqlite_stores: Sql
     for name in ("alice", "bob"):
         with sqlite_stores.cleared(tmp_path) as url:
             database = Database(url)
-            make_person(database, name)
+            make_user(database, name)
             with database.reading() as session:
                 names[name] = list(session.exec(select(User.name)).all())
             kept.append(len(database.engine._compiled_cache or ()))

@@ -7,13 +7,13 @@ import pytest
 
 from shared.db.database import Database
 from shared.models import SandboxSpec
-from tests.factories import VAULT, Person, make_node, make_person, make_sandbox, make_spec
+from tests.factories import VAULT, ApiUser, make_node, make_sandbox, make_spec, make_user
 
 
 @pytest.fixture
-def owner(database: Database) -> Person:
+def owner(database: Database) -> ApiUser:
     """A user without sandboxes or conversations."""
-    return make_person(database, "alice")
+    return make_user(database, "alice")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pooled(database: Database) -> SandboxSpec:
 
 
 @pytest.fixture
-def add(database: Database, owner: Person, pooled: SandboxSpec) -> Callable[..., str]:
+def add(database: Database, owner: ApiUser, pooled: SandboxSpec) -> Callable[..., str]:
     """Add a warm sandbox, ready unless the columns differ, and return its id."""
 
     def add(**columns: Any) -> str:

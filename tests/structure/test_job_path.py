@@ -11,7 +11,7 @@ from api.request.context import Context
 from shared.models import Sandbox
 from shared.queue.jobs import Job, StartConversation, StartSandbox
 from shared.states import Stage, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.structure.trace import traced
 from tests.worker import scenarios
 from worker.context import WorkerContext
@@ -24,7 +24,7 @@ MAX_FILES_FROM_REQUEST_TO_READY = 60
 MORE_ON_POSTGRESQL = 2
 
 
-def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: Person) -> None:
+def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: ApiUser) -> None:
     scenarios.running(context, user)
     sandbox_id = scenarios.start(context, user)
     files = files_of(context, StartSandbox(sandbox_id, NODE_ID))
@@ -32,7 +32,7 @@ def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: Perso
     assert_few(context, files, MAX_FILES_OF_SANDBOX_START)
 
 
-def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: Person) -> None:
+def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: ApiUser) -> None:
     scenarios.configure(context, user)
     sandbox_id = scenarios.running(context, user)
     files_of(context, StartConversation(scenarios.ask(context, user, sandbox_id), NODE_ID))
@@ -43,7 +43,7 @@ def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: 
 
 
 def test_a_conversation_from_request_to_ready_passes_few_files(
-    api_context: Context, context: WorkerContext, user: Person
+    api_context: Context, context: WorkerContext, user: ApiUser
 ) -> None:
     scenarios.configure(context, user)
     with traced() as passed:

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.request.context import Context
 from shared.models import Sandbox
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
@@ -27,7 +27,7 @@ pytestmark = [
 class TracedClient:
     """Sends requests of one user, and returns the files that each passes through until its jobs are published."""
 
-    def __init__(self, client: TestClient, user: Person, passed: dict[str, None]) -> None:
+    def __init__(self, client: TestClient, user: ApiUser, passed: dict[str, None]) -> None:
         self._client, self._user, self._passed = client, user, passed
 
     def request(self, method: str, path: str, body: object = None) -> list[str]:
@@ -38,7 +38,7 @@ class TracedClient:
 
 
 @pytest.fixture
-def client(api_context: Context, user: Person) -> Iterator[TracedClient]:
+def client(api_context: Context, user: ApiUser) -> Iterator[TracedClient]:
     with traced() as passed:
         # Not entered by `with`, so that the application's background tasks don't run.
         yield TracedClient(TestClient(create_app(api_context)), user, passed)

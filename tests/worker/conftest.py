@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.settings import Settings
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_node, make_spec
+from tests.factories import NODE_ID, ApiUser, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.contexts import make_context
@@ -72,7 +72,7 @@ def unused_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: ApiUser) -> str:
     """Id of a running sandbox of the user."""
     return running(context, user)
 

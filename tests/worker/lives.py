@@ -21,7 +21,7 @@ from shared.states import Desired, Stage
 from tests.doubles import ManualExecutor
 from tests.drills.checker import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
-from tests.factories import NODE_ID, SECRET_KEY, Person, make_node, make_person, make_spec, make_start_task
+from tests.factories import NODE_ID, SECRET_KEY, ApiUser, make_node, make_spec, make_start_task, make_user
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenarios
 from tests.worker.contexts import make_context
@@ -82,7 +82,7 @@ class Life:
     scheduler: Scheduler
     context: WorkerContext
     engine: FakeEngine
-    user: Person
+    user: ApiUser
     sandbox_id: str
     task_id: str | None = None
     # Desired states by generation.
@@ -192,7 +192,7 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         WorkerSettings(node=NODE_ID, health_timeout=1),
         owner="worker-0",
     )
-    user = make_person(database, f"user-{seed}")
+    user = make_user(database, f"user-{seed}")
     life = Life(scheduler, context, engine, user, scenarios.start(context, user))
     if scheduler.dice.random() < 0.6:
         reconcile(context, life.sandbox_id)

@@ -18,7 +18,7 @@ from shared.states import Desired, Reason, Stage, Status
 from shared.users import secrets, settings_store
 from shared.warm_pool import start as sandbox_start
 from tests.doubles import ManualExecutor, RecordingPublisher
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from worker.context import Lane, WorkerContext
@@ -51,7 +51,7 @@ SETTINGS = {
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 
 
-def configure(context: WorkerContext, user: Person) -> None:
+def configure(context: WorkerContext, user: ApiUser) -> None:
     """Store settings, a token and a secret of the user."""
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, SETTINGS)
@@ -59,13 +59,13 @@ def configure(context: WorkerContext, user: Person) -> None:
         secrets.put_custom_secrets(session, context.vault, user.id, {"STORED": {"secret": STORED}})
 
 
-def store_settings(context: WorkerContext, user: Person, **settings: Any) -> None:
+def store_settings(context: WorkerContext, user: ApiUser, **settings: Any) -> None:
     """Change settings of the user."""
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, settings)
 
 
-def ask(context: WorkerContext, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
+def ask(context: WorkerContext, user: ApiUser, sandbox_id: str | None = None, **request: Any) -> str:
     """Request a conversation like the API does, without publishing the jobs, and return the start task's id."""
     body = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
     with context.database.transaction() as session:
@@ -73,7 +73,7 @@ def ask(context: WorkerContext, user: Person, sandbox_id: str | None = None, **r
         return create_start_task(session, context.vault, command).task.id
 
 
-def start(context: WorkerContext, user: Person) -> str:
+def start(context: WorkerContext, user: ApiUser) -> str:
     """Create a sandbox row like the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
@@ -89,7 +89,7 @@ def warm(context: WorkerContext, seconds: float = 0) -> str:
         return sandbox.id
 
 
-def claim(context: WorkerContext, owner: Person) -> str:
+def claim(context: WorkerContext, owner: ApiUser) -> str:
     """Start a sandbox for its owner, from the warm pool if a warm one is ready."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
@@ -97,7 +97,7 @@ def claim(context: WorkerContext, owner: Person) -> str:
         return sandbox_start.start(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).sandbox.id
 
 
-def running(context: WorkerContext, user: Person) -> str:
+def running(context: WorkerContext, user: ApiUser) -> str:
     """Create a sandbox that runs."""
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)

@@ -11,7 +11,7 @@ from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
-from tests.factories import DOOR, NODE_ID, Person
+from tests.factories import DOOR, NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
     ask,
@@ -51,7 +51,7 @@ def shut(context: WorkerContext) -> WorkerContext:
 
 
 def test_running_sandboxes_keep_running(
-    context: WorkerContext, shut: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, shut: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)
     settings = shut.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
@@ -64,7 +64,7 @@ def test_running_sandboxes_keep_running(
 
 
 def test_sandbox_is_probed_again_once_the_door_is_back(
-    context: WorkerContext, shut: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, shut: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     running(context, user)
@@ -80,7 +80,7 @@ def test_sandbox_is_probed_again_once_the_door_is_back(
 
 
 def test_sandboxes_are_reached_at_their_door_s_new_address_after_the_next_probe(
-    context: WorkerContext, user: Person
+    context: WorkerContext, user: ApiUser
 ) -> None:
     sandbox_id = running(context, user)
     settings = context.settings.model_copy(update={"door_url": "http://192.168.1.2:4001"})
@@ -100,7 +100,7 @@ def at_door(context: WorkerContext, sandbox_id: str) -> bool:
     return bool(urls) and all(url.startswith(f"{context.settings.door_url}/") for url in urls)
 
 
-def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
     sandbox_id = start(context, user)
     for _ in range(TIMES):
         reconcile(shut, sandbox_id)
@@ -113,7 +113,7 @@ def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: Work
     assert (found.status, found.reason, found.detail) == (Status.RUNNING, None, None)
 
 
-def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
     assert claim(context, user) == sandbox_id
@@ -126,7 +126,7 @@ def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: Worker
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
 def test_pauses_and_deletes_need_no_door(
-    context: WorkerContext, shut: WorkerContext, user: Person, desired: Desired, status: Status
+    context: WorkerContext, shut: WorkerContext, user: ApiUser, desired: Desired, status: Status
 ) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, desired)
@@ -134,7 +134,7 @@ def test_pauses_and_deletes_need_no_door(
     assert row(context, Sandbox, sandbox_id).status == status
 
 
-def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: Person) -> None:
+def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
     task_id = ask(context, user, running(context, user))
     for _ in range(TIMES):
@@ -148,7 +148,7 @@ def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut
 
 
 def test_start_of_a_conversation_that_waits_for_the_door_is_retried_seldom_and_shows_no_changes(
-    context: WorkerContext, shut: WorkerContext, user: Person
+    context: WorkerContext, shut: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
     task_id = ask(context, user, running(context, user))
@@ -165,7 +165,7 @@ def test_start_of_a_conversation_that_waits_for_the_door_is_retried_seldom_and_s
     assert last_change(context, user) == before
 
 
-def last_change(context: WorkerContext, user: Person) -> int:
+def last_change(context: WorkerContext, user: ApiUser) -> int:
     """The number of the newest entry in the user's change feed."""
     with context.database.reading() as session:
         return change_feed.last(session, [user.id])[user.id]

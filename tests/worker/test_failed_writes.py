@@ -13,7 +13,7 @@ from shared.leasing import waiters
 from shared.models import Sandbox, StartTask
 from shared.nodes import placement
 from shared.states import Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.worker.scenarios import ask, assert_at_rest, assert_failed, change, configure, row, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
@@ -29,7 +29,7 @@ def failing(error: Exception) -> Callable[..., NoReturn]:
 
 
 def test_last_write_that_the_store_fails_is_retried_without_a_wait_for_the_lease(
-    context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)
     with monkeypatch.context() as patch:
@@ -46,7 +46,7 @@ def test_last_write_that_the_store_fails_is_retried_without_a_wait_for_the_lease
 
 
 def test_sandbox_whose_last_write_always_fails_becomes_an_error(
-    context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)
     monkeypatch.setattr(placement, "record_result", failing(ValueError()))
@@ -60,7 +60,7 @@ def test_sandbox_whose_last_write_always_fails_becomes_an_error(
 
 @pytest.mark.usefixtures("server")
 def test_start_whose_last_write_always_fails_becomes_an_error(
-    context: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(context, user)
     task_id = ask(context, user, sandbox_id)

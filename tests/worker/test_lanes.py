@@ -11,7 +11,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.queue.jobs import RefreshConversation, StartConversation
 from shared.states import Desired, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation, make_person
+from tests.factories import ApiUser, make_conversation, make_user
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
@@ -39,26 +39,26 @@ def occupy(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[F
 
 
 @pytest.fixture
-def other_owner(context: WorkerContext, user: Person) -> Person:
+def other_owner(context: WorkerContext, user: ApiUser) -> ApiUser:
     """Another user; both users have configured an LLM."""
-    other = make_person(context.database, "other-owner")
+    other = make_user(context.database, "other-owner")
     for one in (user, other):
         configure(context, one)
     return other
 
 
 @pytest.fixture
-def others(context: WorkerContext, user: Person) -> dict[Desired, str]:
+def others(context: WorkerContext, user: ApiUser) -> dict[Desired, str]:
     """A sandbox to pause, one to stop and one to delete, by desired state."""
     return {desired: running(context, user) for desired in (Desired.PAUSED, Desired.STOPPED, Desired.DELETED)}
 
 
 def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
     threads: JobThreads,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     sandbox_id: str,
-    other_owner: Person,
+    other_owner: ApiUser,
     others: dict[Desired, str],
 ) -> None:
     context, server = threads.context, server_of(engine, sandbox_id)
@@ -78,7 +78,7 @@ def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
 
 
 def test_many_unresponsive_sandboxes_leave_threads_for_others(
-    threads: JobThreads, user: Person, engine: FakeEngine, other_owner: Person, others: dict[Desired, str]
+    threads: JobThreads, user: ApiUser, engine: FakeEngine, other_owner: ApiUser, others: dict[Desired, str]
 ) -> None:
     context = threads.context
     sandboxes = [row(context, Sandbox, running(context, user)) for _ in range(threads.number // 4)]
@@ -152,7 +152,7 @@ class TestShares:
 
 
 def test_waiting_job_is_enqueued_when_a_place_is_free(
-    threads: JobThreads, user: Person, engine: FakeEngine, sandbox_id: str
+    threads: JobThreads, user: ApiUser, engine: FakeEngine, sandbox_id: str
 ) -> None:
     context = threads.context
     configure(context, user)

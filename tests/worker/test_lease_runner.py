@@ -15,7 +15,7 @@ from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.models import StartTask
 from shared.observability import metrics
-from tests.factories import Person, make_start_task
+from tests.factories import ApiUser, make_start_task
 from tests.worker.scenarios import another, assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
@@ -23,7 +23,7 @@ from worker.lease_runner import MAX_BACKOFF_SECONDS, UNAVAILABLE_SECONDS, Retry,
 
 
 @pytest.fixture
-def task_id(context: WorkerContext, user: Person) -> str:
+def task_id(context: WorkerContext, user: ApiUser) -> str:
     return make_start_task(context.database, user).id
 
 

@@ -14,7 +14,7 @@ from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Reason
-from tests.factories import DOOR, Person, make_conversation
+from tests.factories import DOOR, ApiUser, make_conversation
 from tests.services.hostile_server import HostileServer, answering, dripping, hostile
 from tests.waiting import eventually
 from tests.worker.scenarios import ask, assert_failed, change, configure, row, set_desired
@@ -66,7 +66,7 @@ def assert_renewed(context: WorkerContext, table: Any, row_id: str, monkeypatch:
 
 
 def test_start_keeps_its_lease(
-    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(asking, user)
     task_id = ask(asking, user, sandbox_id)
@@ -77,7 +77,7 @@ def test_start_keeps_its_lease(
 
 
 def test_refresh_keeps_its_lease(
-    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = make_conversation(asking.database, user, row(asking, Sandbox, sandbox_id), due_at=now())
     with during_a_request(asking, sandbox_id, lambda: refresh_conversation(asking, talk.id)) as server:

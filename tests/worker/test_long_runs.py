@@ -14,7 +14,7 @@ from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation, make_person
+from tests.factories import ApiUser, make_conversation, make_user
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.job_threads import JobThreads, assert_others_are_served, job_threads
@@ -42,27 +42,27 @@ def threads(context: WorkerContext, engine: FakeEngine) -> Iterator[JobThreads]:
 
 
 @pytest.fixture
-def other(context: WorkerContext) -> Person:
-    return make_person(context.database, "other-owner")
+def other(context: WorkerContext) -> ApiUser:
+    return make_user(context.database, "other-owner")
 
 
 @pytest.fixture
-def others(context: WorkerContext, other: Person) -> dict[Desired, str]:
+def others(context: WorkerContext, other: ApiUser) -> dict[Desired, str]:
     """Another user's sandboxes: one to pause, one to stop and one to delete, by desired state."""
     return {desired: running(context, other) for desired in (Desired.PAUSED, Desired.STOPPED, Desired.DELETED)}
 
 
-def silent_boots(context: WorkerContext, user: Person, engine: FakeEngine) -> list[str]:
+def silent_boots(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> list[str]:
     """Sandboxes to start, whose agent servers will not respond."""
     return silent(engine, [start(context, user) for _ in range(context.settings.concurrency)])
 
 
-def silent_resumes(context: WorkerContext, user: Person, engine: FakeEngine) -> list[str]:
+def silent_resumes(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> list[str]:
     """Sandboxes to resume, whose agent servers do not respond any more."""
     return silent(engine, [requested(context, user, Desired.PAUSED, Desired.RUNNING) for _ in range(32)])
 
 
-def silent_checks(context: WorkerContext, user: Person, engine: FakeEngine) -> list[str]:
+def silent_checks(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> list[str]:
     """Running sandboxes to check, whose agent servers do not respond any more."""
     found = [running(context, user) for _ in range(context.settings.concurrency)]
     for sandbox_id in found:
@@ -71,7 +71,7 @@ def silent_checks(context: WorkerContext, user: Person, engine: FakeEngine) -> l
     return silent(engine, found)
 
 
-def requested(context: WorkerContext, user: Person, *states: Desired) -> str:
+def requested(context: WorkerContext, user: ApiUser, *states: Desired) -> str:
     """A sandbox that has reached all of these desired states except the last one."""
     sandbox_id = running(context, user)
     for desired in states[:-1]:
@@ -90,11 +90,11 @@ def silent(engine: FakeEngine, sandbox_ids: list[str]) -> list[str]:
 def test_silent_servers_delay_no_other_sandbox(
     context: WorkerContext,
     threads: JobThreads,
-    user: Person,
-    other: Person,
+    user: ApiUser,
+    other: ApiUser,
     engine: FakeEngine,
     others: dict[Desired, str],
-    make_hostile: Callable[[WorkerContext, Person, FakeEngine], list[str]],
+    make_hostile: Callable[[WorkerContext, ApiUser, FakeEngine], list[str]],
 ) -> None:
     hostile = make_hostile(context, user, engine)
     engine.calls.clear()
@@ -108,7 +108,7 @@ def test_silent_servers_delay_no_other_sandbox(
 
 
 def test_pauses_that_servers_hold_up_delay_no_other_sandbox(
-    context: WorkerContext, threads: JobThreads, user: Person, engine: FakeEngine, others: dict[Desired, str]
+    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
 ) -> None:
     """Each pause waits until the sandbox's agents are interrupted."""
     for _ in range(threads.number):
@@ -121,7 +121,7 @@ def test_pauses_that_servers_hold_up_delay_no_other_sandbox(
 
 
 def test_starts_of_an_image_wait_for_one_pull(
-    threads: JobThreads, user: Person, engine: FakeEngine, others: dict[Desired, str]
+    threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
 ) -> None:
     context = threads.context
     engine.images, engine.pullable, engine.before = set(), {IMAGE}, {"pull": threads.wait}
@@ -140,7 +140,7 @@ def test_starts_of_an_image_wait_for_one_pull(
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
 def test_pause_that_creates_the_container_takes_no_place(
-    context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch, desired: Desired
+    context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch, desired: Desired
 ) -> None:
     """Its owner may pause a sandbox whose start waits for a place."""
     sandbox_id = start(context, user)
@@ -153,7 +153,7 @@ def test_pause_that_creates_the_container_takes_no_place(
 
 
 def test_owner_boots_few_sandboxes_at_a_time(
-    threads: JobThreads, user: Person, other: Person, engine: FakeEngine
+    threads: JobThreads, user: ApiUser, other: ApiUser, engine: FakeEngine
 ) -> None:
     """Each further sandbox is enqueued when another one has booted; other owners need not wait for these boots."""
     context = replace(threads.context, boots=Lane(4))
@@ -178,7 +178,7 @@ def test_owner_boots_few_sandboxes_at_a_time(
 
 
 def test_checks_that_servers_hold_up_delay_no_other_check(
-    context: WorkerContext, threads: JobThreads, user: Person, engine: FakeEngine, others: dict[Desired, str]
+    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
 ) -> None:
     checking = replace(threads.context, status_checks=open_threads(), waiting_checks=set())
     hostile, changed = [running(context, user) for _ in range(threads.number)], others[Desired.PAUSED]

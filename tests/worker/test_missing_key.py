@@ -8,7 +8,7 @@ from shared.crypto import Vault, new_secret_key
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import ask, change, configure, row, running, set_desired, start
 from worker.context import WorkerContext
@@ -31,7 +31,7 @@ def rekey(complete: WorkerContext, sandbox_id: str) -> None:
     change(complete, Sandbox, sandbox_id, session_key=sealed)
 
 
-def test_start_waits_for_the_key_and_says_so(context: WorkerContext, complete: WorkerContext, user: Person) -> None:
+def test_start_waits_for_the_key_and_says_so(context: WorkerContext, complete: WorkerContext, user: ApiUser) -> None:
     sandbox_id = start(context, user)
     rekey(complete, sandbox_id)
     for _ in range(TIMES):
@@ -46,7 +46,7 @@ def test_start_waits_for_the_key_and_says_so(context: WorkerContext, complete: W
 
 
 def test_start_of_a_conversation_waits_for_the_key(
-    context: WorkerContext, complete: WorkerContext, user: Person
+    context: WorkerContext, complete: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
     task_id = ask(complete, user, running(context, user))
@@ -62,7 +62,7 @@ def test_start_of_a_conversation_waits_for_the_key(
 def test_running_sandbox_keeps_running_until_it_is_ended(
     context: WorkerContext,
     complete: WorkerContext,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     desired: Desired,
     status: Status,

@@ -17,7 +17,7 @@ from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Reason, Status
-from tests.factories import DOOR, Person, make_conversation
+from tests.factories import DOOR, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
@@ -71,14 +71,14 @@ def expire(context: WorkerContext, table: Any, row_id: str, monkeypatch: pytest.
     change(context, table, row_id, lease_until=after(-1))
 
 
-def delete_conversation(context: WorkerContext, user: Person) -> None:
+def delete_conversation(context: WorkerContext, user: ApiUser) -> None:
     """Delete the conversation like the API does."""
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(session, CONVERSATION, user.id, due_at=now())
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer) -> Conversation:
     server.add(CONVERSATION)
     return make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION, due_at=now())
 
@@ -89,7 +89,7 @@ def test_lease_without_progress_ends_soon(context: WorkerContext) -> None:
 
 @pytest.mark.usefixtures("conversation")
 def test_conversation_is_deleted_by_another_worker(
-    context: WorkerContext, user: Person, server: FakeAgentServer, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, server: FakeAgentServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.before = stall = Stall()
     with stalling(stall, lambda: refresh_conversation(context, CONVERSATION)) as stalled:
@@ -178,7 +178,7 @@ def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypa
 
 
 def test_start_that_uses_up_its_time_fails(
-    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each response comes in time, but all of them together exceed the timeout of the run."""
     monkeypatch.setattr("worker.conversations.start.RUN_SECONDS", 0.5)
@@ -194,7 +194,7 @@ def test_start_that_uses_up_its_time_fails(
 
 
 @pytest.mark.usefixtures("conversation")
-def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     """The next run begins immediately, and deletes the conversation at the agent server."""
     with hostile(dripping) as dripper, ThreadPoolExecutor(1) as pool:
         move(asking, sandbox_id, dripper.url)

@@ -6,7 +6,7 @@ import pytest
 from shared.models import Sandbox
 from shared.queue.jobs import Job, StartSandbox
 from shared.states import Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.rows import all_rows
 from tests.worker.scenarios import row, start
 from worker import tasks
@@ -43,7 +43,7 @@ def test_each_task_does_its_own_work(
 
 @pytest.mark.parametrize("text", ["", "an id", "0" * 31, f"{ROW_ID}\n", "\ud800", "\0" * 32, "../" * 10])
 def test_job_without_a_row_s_id_is_dropped(
-    context: WorkerContext, user: Person, app: celery.Celery, caplog: pytest.LogCaptureFixture, text: str
+    context: WorkerContext, user: ApiUser, app: celery.Celery, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     tasks.register_tasks(app, context)
     start(context, user)
@@ -56,7 +56,7 @@ def test_job_without_a_row_s_id_is_dropped(
     assert all_rows(context.database) == before
 
 
-def test_task_reconciles_its_sandbox(context: WorkerContext, user: Person, app: celery.Celery) -> None:
+def test_task_reconciles_its_sandbox(context: WorkerContext, user: ApiUser, app: celery.Celery) -> None:
     tasks.register_tasks(app, context)
     sandbox_id = start(context, user)
     app.tasks[StartSandbox.task](sandbox_id)

@@ -21,7 +21,7 @@ from shared.observability.correlation import PUBLISHED_AT, REQUEST_ID, request_i
 from shared.observability.traces import OpenTelemetryTracer
 from shared.queue.broker import Publisher
 from shared.queue.jobs import StartSandbox
-from tests.factories import Person
+from tests.factories import ApiUser
 from worker import tasks
 from worker.agent_server.transport import CancellableTransport
 from worker.context import WorkerContext
@@ -68,7 +68,7 @@ def run(context: WorkerContext, message: dict[str, Any], work: Any) -> None:
 def test_request_job_engine_and_agent_server_are_one_trace(
     api_context: Context,
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     exporter: InMemorySpanExporter,
     sent: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.models import Conversation
 from shared.states import Status
 from tests.api.agent_server.requests import ask
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
 
@@ -23,7 +23,7 @@ def script(agent: ScriptedAgent, path: str, document: Any, status: int = 200) ->
 
 
 def test_skills_of_the_project_are_listed(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     skill = {"name": "s", "type": "knowledge", "content": "text", "triggers": ["t"], "source": None}
     script(agent, "/api/skills", {"skills": [skill], "sources": {"project": 1}})
@@ -35,7 +35,7 @@ def test_skills_of_the_project_are_listed(
 
 
 def test_disabled_skills_are_not_listed(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     skills: list[dict[str, Any]] = [
         {"name": name, "type": "knowledge", "content": "text", "triggers": []} for name in ("docker", "house")
@@ -46,7 +46,7 @@ def test_disabled_skills_are_not_listed(
 
 
 def test_hooks_of_the_project_are_listed(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     matcher = {"matcher": "terminal", "hooks": [{"type": "command", "command": "lint", "async": True}]}
     script(agent, "/api/hooks", {"hook_config": {"pre_tool_use": [matcher], "stop": []}})
@@ -62,7 +62,7 @@ def test_hooks_of_the_project_are_listed(
 
 @pytest.mark.parametrize("what", ["skills", "hooks"])
 def test_paused_sandbox_has_an_empty_list_and_others_an_error(
-    client: TestClient, database: Database, user: Person, what: str
+    client: TestClient, database: Database, user: ApiUser, what: str
 ) -> None:
     for status, expected in ((Status.PAUSED, 200), (Status.STARTING, 409), (Status.DELETED, 404)):
         conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
@@ -76,27 +76,27 @@ def test_paused_sandbox_has_an_empty_list_and_others_an_error(
     "response", [None, [], {}, {"skills": 1, "hook_config": 1}, {"skills": [1], "hook_config": [1]}]
 )
 def test_invalid_response_is_a_502(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, what: str, response: Any
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, what: str, response: Any
 ) -> None:
     script(agent, f"/api/{what}", response)
     assert ask(client, user, conversation, "GET", what).status_code == 502
 
 
 @pytest.fixture
-def saved(client: TestClient, user: Person) -> None:
+def saved(client: TestClient, user: ApiUser) -> None:
     for name, llm in (("fast", FAST), ("keyless", {"model": "openai/o3"})):
         body = {"llm": llm}
         path = f"/api/v1/settings/profiles/{name}"
         assert client.post(path, json=body, headers=user.headers).status_code == 201
 
 
-def switch(client: TestClient, user: Person, conversation: Conversation, name: str) -> Any:
+def switch(client: TestClient, user: ApiUser, conversation: Conversation, name: str) -> Any:
     return ask(client, user, conversation, "POST", "switch_profile", {"profile_name": name})
 
 
 @pytest.mark.usefixtures("saved")
 def test_profile_switch_sends_its_llm(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, database: Database
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
     script(agent, path, {"success": True})
@@ -117,7 +117,7 @@ def test_profile_switch_sends_its_llm(
 
 @pytest.mark.usefixtures("saved")
 def test_profile_without_a_key_uses_the_users_current_key(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     client.post("/api/v1/settings", json={"llm_api_key": "own-plain"}, headers=user.headers)
     script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
@@ -126,7 +126,7 @@ def test_profile_without_a_key_uses_the_users_current_key(
 
 
 def test_key_is_sent_to_no_other_server(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
     sent = []
@@ -147,8 +147,8 @@ def test_key_is_sent_to_no_other_server(
 def test_impossible_switch_is_rejected(
     client: TestClient,
     database: Database,
-    user: Person,
-    other_user: Person,
+    user: ApiUser,
+    other_user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
 ) -> None:
@@ -179,7 +179,7 @@ def test_impossible_switch_is_rejected(
 )
 def test_acp_agent_switches_its_model(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     database: Database,
@@ -198,7 +198,7 @@ def test_acp_agent_switches_its_model(
 
 
 def test_model_switch_without_a_running_agent_is_rejected(
-    client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     body = {"model": "opus"}
     assert ask(client, other_user, conversation, "POST", "switch_acp_model", body).status_code == 404

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from shared.models import Conversation
 from tests.api.agent_server.requests import ask
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.scripted_agent import ScriptedAgent
 
 BASH = "POST /api/bash/execute_bash_command"
@@ -33,7 +33,7 @@ def script(agent: ScriptedAgent, conversation: Conversation, upstream: str, stat
 @pytest.mark.parametrize(("upstream_status", "status"), [(400, 400), (409, 409), (413, 413), (422, 400), (429, 429)])
 def test_client_error_of_the_agent_server_is_passed_on(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     method: str,
@@ -51,7 +51,7 @@ def test_client_error_of_the_agent_server_is_passed_on(
 
 @pytest.mark.parametrize("response", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])
 def test_client_error_without_a_readable_reason_has_its_status(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, response: Any
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
     script(agent, conversation, DOWNLOAD, 409, response)
     answer = ask(client, user, conversation, "GET", FILE)
@@ -61,7 +61,7 @@ def test_client_error_without_a_readable_reason_has_its_status(
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
 def test_404_of_the_agent_server_is_a_404(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     method: str,
@@ -77,7 +77,7 @@ def test_404_of_the_agent_server_is_a_404(
 @pytest.mark.parametrize("status", [401, 403, 418, 500, 503, 302])
 def test_failure_of_the_agent_server_is_a_502(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     method: str,
@@ -93,7 +93,7 @@ def test_failure_of_the_agent_server_is_a_502(
 
 @pytest.mark.parametrize("response", [[], {}, {"detail": [{"msg": "x", "input": "plain"}]}, {"detail": ""}, None])
 def test_client_error_without_a_reason_describes_its_status(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, response: Any
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
     script(agent, conversation, "GET /api/git/diff", 400, response)
     answer = ask(client, user, conversation, "GET", "git/diff?path=/a")
@@ -103,7 +103,7 @@ def test_client_error_without_a_reason_describes_its_status(
 @pytest.mark.parametrize(("exit_code", "status"), [(1, 400), (0, 502), (None, 502)])
 def test_file_unreadable_for_the_sandbox_user_is_a_400(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     exit_code: int | None,
@@ -119,7 +119,7 @@ def test_file_unreadable_for_the_sandbox_user_is_a_400(
 
 @pytest.mark.parametrize("content", [b'[{"a": NaN}]', b'["\\ud800"]', b"[" * 101 + b"]" * 101])
 def test_response_that_a_json_response_can_not_contain_is_a_502(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
     agent.answers["GET /api/git/changes"] = (200, content)
     assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502

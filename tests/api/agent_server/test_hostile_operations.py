@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from tests import effort
-from tests.factories import DOOR, VAULT, Person, make_conversation, make_sandbox
+from tests.factories import DOOR, VAULT, ApiUser, make_conversation, make_sandbox
 from tests.services.hostile_server import MODES, HostileServer, hostile
 
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
@@ -66,7 +66,7 @@ def expected(operation: str, mode: str) -> int:
 
 
 @pytest.fixture
-def conversation(client: TestClient, database: Database, user: Person) -> Iterator[tuple[Conversation, HostileServer]]:
+def conversation(client: TestClient, database: Database, user: ApiUser) -> Iterator[tuple[Conversation, HostileServer]]:
     """A conversation in a sandbox with a hostile agent server, and its owner's profile `fast`."""
     saved = client.post("/api/v1/settings/profiles/fast", json={"llm": {"model": "m"}}, headers=user.headers)
     assert saved.status_code == 201
@@ -78,7 +78,7 @@ def conversation(client: TestClient, database: Database, user: Person) -> Iterat
 @pytest.mark.parametrize("mode", MODES)
 def test_operation_ends_in_time_with_the_right_status(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: tuple[Conversation, HostileServer],
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
@@ -105,7 +105,7 @@ def test_operation_ends_in_time_with_the_right_status(
 def test_stop_ends_in_time(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     conversation: tuple[Conversation, HostileServer],
     monkeypatch: pytest.MonkeyPatch,
     mode: str,

@@ -14,7 +14,7 @@ from shared.db.database import Database
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired
 from tests.api.agent_server.test_hostile_answers import ask, make_hostile
-from tests.factories import DOOR, Person
+from tests.factories import DOOR, ApiUser
 from tests.services.hostile_responses import RESPONSES, sending
 from tests.services.hostile_server import hostile
 
@@ -36,14 +36,14 @@ def test_request_ends_with_an_error_of_the_api(response: str) -> None:
 
 
 @pytest.mark.parametrize("response", MOVED)
-def test_redirect_is_a_502(client: TestClient, database: Database, user: Person, response: str) -> None:
+def test_redirect_is_a_502(client: TestClient, database: Database, user: ApiUser, response: str) -> None:
     with hostile(sending(response)) as server:
         assert ask(client, user, make_hostile(database, user, server)) == 502
 
 
 @pytest.mark.parametrize("response", MOVED)
 def test_stop_of_the_web_ui_pauses_a_sandbox_whose_server_redirects(
-    client: TestClient, database: Database, user: Person, response: str
+    client: TestClient, database: Database, user: ApiUser, response: str
 ) -> None:
     client.headers["Origin"] = "http://testserver"
     assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303

@@ -11,14 +11,14 @@ from api.routes.v1 import sandbox_interrupt
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 
 SEARCH = "/api/conversations/search"
 
 
 @pytest.fixture
-def browser(client: TestClient, user: Person) -> TestClient:
+def browser(client: TestClient, user: ApiUser) -> TestClient:
     client.headers["Origin"] = "http://testserver"
     assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303
     return client
@@ -31,9 +31,9 @@ def script_running(agent: ScriptedAgent, *ids: str) -> None:
     )
 
 
-def stop(client: TestClient, sandbox: Sandbox, person: Person | None = None, kind: str | None = None) -> int:
+def stop(client: TestClient, sandbox: Sandbox, user: ApiUser | None = None, kind: str | None = None) -> int:
     query = f"?kind={kind}" if kind else ""
-    headers = person.headers if person else None
+    headers = user.headers if user else None
     return int(client.post(f"/api/v1/sandboxes/{sandbox.id}/pause{query}", headers=headers).status_code)
 
 
@@ -66,7 +66,7 @@ def test_stop_without_a_running_agent_is_a_pause(
 
 
 def test_stop_with_a_key_is_a_pause(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox, agent: ScriptedAgent
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
     script_running(agent, "x")
     assert stop(client, sandbox, user) == 200
@@ -101,7 +101,7 @@ def test_sandbox_with_uninterruptible_agents_is_paused(
 
 
 def test_sandbox_with_an_unreachable_agent_server_is_paused(
-    browser: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    browser: TestClient, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox_interrupt, "SECONDS", 0.2)
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
@@ -112,14 +112,14 @@ def test_sandbox_with_an_unreachable_agent_server_is_paused(
 
 @pytest.mark.parametrize(("status", "answer"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
 def test_sandbox_that_is_not_running_gets_no_request(
-    browser: TestClient, database: Database, user: Person, agent: ScriptedAgent, status: Status, answer: int
+    browser: TestClient, database: Database, user: ApiUser, agent: ScriptedAgent, status: Status, answer: int
 ) -> None:
     assert stop(browser, make_sandbox(database, user, status=status)) == answer
     assert agent.got == []
 
 
 def test_sandbox_of_another_user_is_a_404(
-    browser: TestClient, database: Database, other_user: Person, agent: ScriptedAgent
+    browser: TestClient, database: Database, other_user: ApiUser, agent: ScriptedAgent
 ) -> None:
     assert stop(browser, make_sandbox(database, other_user)) == 404
     assert agent.got == []

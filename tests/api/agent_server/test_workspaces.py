@@ -18,7 +18,7 @@ from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 from tests.api.agent_server.requests import PATH, ask
-from tests.factories import Person, make_conversation, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_conversation, make_sandbox, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 
 BASH = "/api/bash/execute_bash_command"
@@ -41,7 +41,7 @@ REQUESTS = (
 )
 def test_git_response_is_passed_on(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
     agent: ScriptedAgent,
@@ -59,7 +59,7 @@ def test_git_response_is_passed_on(
 
 
 def test_defect_38_file_is_returned_or_its_error(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     for content, status in (("héllo\n".encode(), 200), (b"", 200), (b"\xff\xfe", 400)):
         agent.answers["GET /api/file/download"] = (200, content)
@@ -72,7 +72,7 @@ def test_defect_38_file_is_returned_or_its_error(
 
 
 def test_large_file_is_streamed(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     text = "\x01é🦊\n" * 100_000
     agent.answers["GET /api/file/download"] = (200, text.encode())
@@ -87,7 +87,7 @@ def script_listing(agent: ScriptedAgent, **result: object) -> None:
 
 @pytest.mark.parametrize(("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app")])
 def test_files_are_relative_paths(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
 ) -> None:
     agent.answers[f"POST {BASH}"] = (
         200,
@@ -114,7 +114,7 @@ def test_files_are_relative_paths(
     [("src/a b", "/workspace/project/app/src/a b"), ("-x", "/workspace/project/app/-x"), ("/etc/x", "/etc/x")],
 )
 def test_relative_paths_are_resolved_against_the_project_folder(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
 ) -> None:
     v0 = f"/api/conversations/{conversation.id}"
     for asked in (
@@ -145,7 +145,7 @@ def test_list_command_omits_generated_files(tmp_path: Path) -> None:
 def test_defect_38_default_file_is_the_plan(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     agent: ScriptedAgent,
     provider: str | None,
@@ -158,7 +158,7 @@ def test_defect_38_default_file_is_the_plan(
 
 
 def test_message_is_passed_on(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/events"
     agent.answers[f"POST {path}"] = (200, b'{"success": true}')
@@ -176,7 +176,7 @@ def test_message_is_passed_on(
 
 @pytest.mark.parametrize("body", [{}, {"content": []}, {"content": "x"}, MESSAGE | {"role": "system"}, []])
 def test_invalid_message_is_rejected(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, body: Any
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, body: Any
 ) -> None:
     assert ask(client, user, conversation, "POST", "send-message", body).status_code == 422
     assert agent.got == []
@@ -186,7 +186,7 @@ def test_invalid_message_is_rejected(
 def test_failing_agent_server_is_a_502(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     method: str,
@@ -206,7 +206,7 @@ def test_failing_agent_server_is_a_502(
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_sandbox_that_is_not_running_gets_no_request(
-    client: TestClient, database: Database, user: Person, method: str, path: str, body: Any
+    client: TestClient, database: Database, user: ApiUser, method: str, path: str, body: Any
 ) -> None:
     sent = path == "send-message"
     for status, expected in (
@@ -225,8 +225,8 @@ def test_sandbox_that_is_not_running_gets_no_request(
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_another_user_s_conversation_is_a_404(
     client: TestClient,
-    user: Person,
-    other_user: Person,
+    user: ApiUser,
+    other_user: ApiUser,
     conversation: Conversation,
     agent: ScriptedAgent,
     method: str,
@@ -241,7 +241,7 @@ def test_another_user_s_conversation_is_a_404(
 
 
 def test_endless_response_is_a_413(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_server_client, "MAX_DOWNLOAD_BYTES", 10)
     agent.answers["GET /api/file/download"] = (200, b"x" * 11)
@@ -250,7 +250,7 @@ def test_endless_response_is_a_413(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 20_000])
 def test_response_that_is_not_json_is_a_502(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
     agent.answers["GET /api/git/changes"] = (200, content)
     assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.settings import Settings
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fixtures.git_host import with_git_host
 from tests.services.http import NO_CERTIFICATES
 
@@ -28,8 +28,8 @@ def settings(settings: Settings, git_url: str) -> Settings:
 def ask(client: TestClient) -> Callable[..., Any]:
     """Send a search; return the response."""
 
-    def ask(person: Person, what: str, **params: Any) -> Any:
-        return client.get(f"/api/v1/git/{what}/search", params=params, headers=person.headers)
+    def ask(user: ApiUser, what: str, **params: Any) -> Any:
+        return client.get(f"/api/v1/git/{what}/search", params=params, headers=user.headers)
 
     return ask
 
@@ -38,11 +38,11 @@ def ask(client: TestClient) -> Callable[..., Any]:
 def walk(ask: Callable[..., Any]) -> Callable[..., list[Any]]:
     """Read all items of a search, page by page."""
 
-    def walk(person: Person, what: str, **params: Any) -> list[Any]:
+    def walk(user: ApiUser, what: str, **params: Any) -> list[Any]:
         items: list[Any] = []
         page_id: str | None = None
         for _ in range(20):
-            answer = ask(person, what, **params, **({"page_id": page_id} if page_id else {}))
+            answer = ask(user, what, **params, **({"page_id": page_id} if page_id else {}))
             assert answer.status_code == 200, answer.text
             assert len(answer.json()["items"]) <= int(params["limit"])
             items += answer.json()["items"]

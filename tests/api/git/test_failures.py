@@ -12,7 +12,7 @@ import pytest
 from api.git import http_client as git_client
 from api.git.guarded_transport import GuardedBackend
 from shared.addresses import is_public
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.git_host import FakeGitHost
 from tests.fakes.git_requests import TOKEN
 from tests.fixtures.git_host import PROVIDERS
@@ -22,7 +22,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def search(ask: Ask, connect: Ask, user: Person) -> Ask:
+def search(ask: Ask, connect: Ask, user: ApiUser) -> Ask:
     """Search the user's repositories at GitHub."""
     connect(user, "github")
     return lambda: ask(user, "repositories", provider="github")
@@ -30,7 +30,7 @@ def search(ask: Ask, connect: Ask, user: Person) -> Ask:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_rejected_token_is_a_403(
-    connect: Ask, ask: Ask, user: Person, provider: str, capfd: pytest.CaptureFixture[str]
+    connect: Ask, ask: Ask, user: ApiUser, provider: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     connect(user, provider, token="other-in-clear")
     for what, params in (("repositories", {}), ("branches", {"repository": "acme/app", "query": ""})):
@@ -84,7 +84,7 @@ def test_unreadable_retry_after_is_a_minute(search: Ask, git_host: FakeGitHost, 
 
 
 def test_host_s_session_of_one_user_is_not_sent_for_another(
-    search: Ask, connect: Ask, ask: Ask, git_host: FakeGitHost, other_user: Person
+    search: Ask, connect: Ask, ask: Ask, git_host: FakeGitHost, other_user: ApiUser
 ) -> None:
     git_host.instead = (200, {"Set-Cookie": "session=alice; Path=/"}, [])
     search()
@@ -104,7 +104,7 @@ def test_encoded_response_is_not_decoded(search: Ask, git_host: FakeGitHost, tim
     assert (answer.status_code, "is encoded" in answer.json()["detail"]) == (502, True)
 
 
-def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
+def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: ApiUser) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")
         assert ask(user, "repositories", provider=provider).status_code == 403
@@ -122,7 +122,7 @@ def test_large_response_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch
     assert search().status_code == 502
 
 
-def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise socket.gaierror("no such name")
 
@@ -134,7 +134,7 @@ def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: Person, monkey
         assert (answer.status_code, "can't be reached" in answer.json()["detail"]) == (502, True)
 
 
-def test_user_without_a_token_gets_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
+def test_user_without_a_token_gets_a_403(ask: Ask, connect: Ask, user: ApiUser, other_user: ApiUser) -> None:
     connect(other_user, "github")
     for what, params in (
         ("installations", {"provider": "github"}),
@@ -201,7 +201,7 @@ INSIDE = [
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_hosts_on_the_machine_and_its_networks_get_no_request(
-    connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
+    connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
 ) -> None:
     for host in INSIDE:
         connect(user, provider, host=f"{host}/acme")
@@ -215,7 +215,7 @@ SHAPES: list[Any] = [{}, 3, "x", None, [[]], [3], {"values": 3}, {"values": [3]}
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_response_of_another_shape_is_a_502(
-    connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
+    connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
 ) -> None:
     connect(user, provider)
     for shape in SHAPES:
@@ -236,7 +236,7 @@ def test_response_of_another_shape_is_a_502(
 def test_name_that_resolves_to_a_private_address_gets_no_request(
     connect: Ask,
     ask: Ask,
-    user: Person,
+    user: ApiUser,
     git_host: FakeGitHost,
     addresses: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +249,7 @@ def test_name_that_resolves_to_a_private_address_gets_no_request(
 
 
 def test_connection_is_made_to_a_checked_address_and_not_to_the_name(
-    connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch
+    connect: Ask, ask: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name could resolve to a private address the next time."""
     dialled: list[str] = []
@@ -265,7 +265,7 @@ def test_connection_is_made_to_a_checked_address_and_not_to_the_name(
     assert dialled == ["140.82.121.4", "2606:4700::1111"]
 
 
-def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, ask: Ask, user: Person) -> None:
+def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, ask: Ask, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         connect(user, "github", host=f"http://127.0.0.1:{other.getsockname()[1]}")
         assert ask(user, "repositories", provider="github").status_code == 403

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.git_host import FakeGitHost
 from tests.fakes.git_requests import BRANCHES, NAMES, PERSONAL_TOKEN, PLACES
 from tests.fixtures.git_host import PROVIDERS
@@ -15,7 +15,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     for limit in (1, 2, 3, 100):
         found = walk(user, "repositories", provider=provider, limit=limit)
@@ -30,7 +30,7 @@ def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_repository_has_v1_s_shape(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_repository_has_v1_s_shape(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     found = ask(user, "repositories", provider=provider, limit=2).json()["items"][1]
     assert found.keys() == {
@@ -51,7 +51,7 @@ def test_repository_has_v1_s_shape(connect: Ask, ask: Ask, user: Person, provide
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+def test_repositories_are_searched(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     for order in ("stars-desc", "forks-asc", "updated-desc"):
         found = walk(user, "repositories", provider=provider, query="app5", sort_order=order, limit=2)
@@ -59,21 +59,21 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
     assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
 
 
-def test_search_at_github_names_its_owners(connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost) -> None:
+def test_search_at_github_names_its_owners(connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost) -> None:
     connect(user, "github")
     for query, owners in (("app", "user:@me org:acme org:umbrella"), ("other/app", "user:other")):
         assert ask(user, "repositories", provider="github", query=query).status_code == 200
         assert git_host.got[-1].query["q"] == f"app in:name fork:true {owners}"
 
 
-def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: Ask, user: Person) -> None:
+def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: Ask, user: ApiUser) -> None:
     connect(user, "azure_devops")
     found = walk(user, "branches", provider="azure_devops", repository="acme/My Team/My app", query="", limit=100)
     assert [item["name"] for item in found] == BRANCHES
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     for query in ("API version", "two\nlines", "%25N%09", 'a "quoted" word', "acme/", "\U000bcb2c"):
         for path, more in (("repositories", {}), ("branches", {"repository": "acme/app"})):
@@ -81,7 +81,7 @@ def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: Person, provide
 
 
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
-def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+def test_installations_are_listed(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     installations = ["0", "1", "2"] if provider == "github" else PLACES
     for limit in (1, 2, 100):
@@ -92,7 +92,7 @@ def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provide
 
 
 def test_a_personal_token_of_github_has_one_installation_with_all_repositories(
-    connect: Ask, ask: Ask, walk: Ask, user: Person, git_host: FakeGitHost
+    connect: Ask, ask: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost
 ) -> None:
     connect(user, "github", token=PERSONAL_TOKEN)
     [installation] = walk(user, "installations", provider="github", limit=1)
@@ -103,14 +103,14 @@ def test_a_personal_token_of_github_has_one_installation_with_all_repositories(
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
-def test_providers_without_installations_list_none(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_providers_without_installations_list_none(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     answer = ask(user, "installations", provider=provider)
     assert (answer.status_code, provider in answer.json()["detail"]) == (400, True)
 
 
 def test_suggested_tasks_come_from_all_providers(
-    connect: Ask, ask: Ask, walk: Ask, user: Person, git_host: FakeGitHost, other_user: Person
+    connect: Ask, ask: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost, other_user: ApiUser
 ) -> None:
     for provider in PROVIDERS:
         connect(user, provider)
@@ -135,7 +135,7 @@ def test_suggested_tasks_come_from_all_providers(
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_page_id_belongs_to_one_list_and_one_limit(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_page_id_belongs_to_one_list_and_one_limit(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     page_id = ask(user, "repositories", provider=provider, limit=2).json()["next_page_id"]
     known = {"provider": provider, "page_id": page_id}
@@ -150,7 +150,7 @@ STARTS = ["-1", "0", "1e3", '"x"', "[]", "{}", "true", "[1]", '[0, "x"]', "[-1, 
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_foreign_page_ids_are_refused(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_foreign_page_ids_are_refused(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     asked: tuple[tuple[str, dict[str, str]], ...] = (
         ("repositories", {}),
@@ -177,7 +177,7 @@ def status_at(provider: str, what: str, start: str, *, searched: bool) -> int:
     return 400
 
 
-def test_wrong_parameters_are_refused(connect: Ask, ask: Ask, user: Person) -> None:
+def test_wrong_parameters_are_refused(connect: Ask, ask: Ask, user: ApiUser) -> None:
     connect(user, "github")
     for what, params, status in (
         ("repositories", {}, 422),

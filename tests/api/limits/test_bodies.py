@@ -17,7 +17,7 @@ from api.request.context import Context
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.services.asgi import serving
 from tests.waiting import eventually
 
@@ -60,7 +60,7 @@ def unfinished_post(url: str, path: str, key: str, length: str) -> Iterator[None
 
 @pytest.mark.parametrize("length", [f"Content-Length: {MAX_BYTES}", "Transfer-Encoding: chunked"])
 def test_sandbox_that_sends_much_gets_a_429_and_others_do_not(
-    url: str, user: Person, database: Database, length: str
+    url: str, user: ApiUser, database: Database, length: str
 ) -> None:
     hostile, other = (make_sandbox(database, user) for _ in range(2))
     with unfinished(url, hostile, length):
@@ -72,7 +72,7 @@ def test_sandbox_that_sends_much_gets_a_429_and_others_do_not(
     eventually(lambda: send(url, hostile, LARGE).status_code == 200)
 
 
-def test_sandboxes_of_a_user_share_a_limit(url: str, user: Person, other_user: Person, database: Database) -> None:
+def test_sandboxes_of_a_user_share_a_limit(url: str, user: ApiUser, other_user: ApiUser, database: Database) -> None:
     *hostile, idle = (make_sandbox(database, user) for _ in range(WEBHOOKS_OF_OWNER + 1))
     with ExitStack() as sent:
         for sandbox in hostile:
@@ -84,10 +84,10 @@ def test_sandboxes_of_a_user_share_a_limit(url: str, user: Person, other_user: P
     eventually(lambda: send(url, idle, LARGE).status_code == 200)
 
 
-def test_bodies_of_a_user_share_a_limit(url: str, user: Person, other_user: Person) -> None:
-    def save(person: Person, size: int) -> int:
+def test_bodies_of_a_user_share_a_limit(url: str, user: ApiUser, other_user: ApiUser) -> None:
+    def save(owner: ApiUser, size: int) -> int:
         secret = {"name": f"LARGE_{new_id()}", "value": "x" * size}
-        return httpx.post(f"{url}{path}", json=secret, headers=person.headers, trust_env=False).status_code
+        return httpx.post(f"{url}{path}", json=secret, headers=owner.headers, trust_env=False).status_code
 
     path = "/api/v1/secrets"
     with ExitStack() as sent:

@@ -10,7 +10,7 @@ from api.limits.process import ProcessLimits
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 
 def test_limit_applies_to_each_user_separately_and_to_the_process() -> None:
@@ -28,7 +28,7 @@ def test_limit_applies_to_each_user_separately_and_to_the_process() -> None:
         pass
 
 
-def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, other_user: Person) -> None:
+def test_stream_over_the_limit_is_refused(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
     limits.streams = ConcurrencyLimit("streams", of_user=1, of_process=9)
     with limits.streams.hold(user.id):
@@ -40,7 +40,7 @@ def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, othe
 
 
 def test_command_that_would_wait_over_the_limit_is_not_executed(
-    client: TestClient, user: Person, database: Database
+    client: TestClient, user: ApiUser, database: Database
 ) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
     limits.waiting = ConcurrencyLimit("requests that wait", of_user=1, of_process=9)

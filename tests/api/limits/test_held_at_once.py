@@ -13,7 +13,7 @@ from api.realtime.completion_waiter import AwaitedRow, CompletionWaiter
 from api.request.context import Context
 from shared.models import Sandbox
 from tests.api.asgi_requests import AsgiRequest
-from tests.factories import Person
+from tests.factories import ApiUser
 
 REQUESTS, LIMIT = 30, 3
 
@@ -74,7 +74,7 @@ async def until(is_true: Any) -> None:
 
 
 def test_requests_at_the_same_time_do_not_exceed_the_limit_of_waits(
-    context: Context, user: Person, sandbox: Sandbox
+    context: Context, user: ApiUser, sandbox: Sandbox
 ) -> None:
     waiter = CountingWaiter(context.database)
     own = replace(context, waiter=waiter)
@@ -97,7 +97,7 @@ def test_requests_at_the_same_time_do_not_exceed_the_limit_of_waits(
     ("method", "path"), [("GET", "/api/v1/changes"), ("POST", "/api/v1/app-conversations/stream-start")]
 )
 def test_requests_at_the_same_time_do_not_exceed_the_limit_of_streams(
-    context: Context, user: Person, method: str, path: str
+    context: Context, user: ApiUser, method: str, path: str
 ) -> None:
     own = replace(context, streams=Streams(context.database))
     own.limits.streams = limit = ConcurrencyLimit("streams", of_user=LIMIT, of_process=REQUESTS)

@@ -12,14 +12,14 @@ from api.request.context import Context
 from shared.models import Conversation
 from tests.api.asgi_requests import AsgiRequest, body_of
 from tests.api.limits.test_held_at_once import until
-from tests.factories import Person
+from tests.factories import ApiUser
 
 LIMIT = 3
 DOWNLOAD = "/api/v1/app-conversations/{}/download"
 
 
 def test_download_over_the_limit_is_refused_until_one_ends(
-    context: Context, user: Person, conversation: Conversation
+    context: Context, user: ApiUser, conversation: Conversation
 ) -> None:
     context.limits.downloads = limit = ConcurrencyLimit("downloads", of_user=LIMIT, of_process=LIMIT + 1)
 
@@ -54,7 +54,7 @@ def test_download_over_the_limit_is_refused_until_one_ends(
     ],
 )
 def test_archives_and_files_count_together(
-    client: TestClient, user: Person, other_user: Person, conversation: Conversation, path: str
+    client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, path: str
 ) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
     limits.downloads = ConcurrencyLimit("downloads", of_user=1, of_process=2)

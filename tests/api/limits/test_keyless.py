@@ -13,7 +13,7 @@ from api.app import create_app
 from api.request.context import Context
 from shared.db.database import Database
 from shared.ids import new_id
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.services.asgi import serving
 
 START = "/oauth/device/authorize"
@@ -45,7 +45,7 @@ def make(context: Context) -> Iterator[Make]:
     ],
 )
 def test_request_over_the_limit_is_a_429_with_standard_headers(
-    make: Make, user: Person, setting: str, method: str, path: str, name: str
+    make: Make, user: ApiUser, setting: str, method: str, path: str, name: str
 ) -> None:
     client = make(**{setting: 2})
     answers = [client.request(method, path) for _ in range(3)]
@@ -63,7 +63,7 @@ def test_request_over_the_limit_is_a_429_with_standard_headers(
 
 
 def test_wrong_keys_are_429s_in_the_end_and_the_right_one_still_passes(
-    make: Make, user: Person, database: Database
+    make: Make, user: ApiUser, database: Database
 ) -> None:
     client, sandbox = make(rate_wrong_keys=3), make_sandbox(database, user)
     wrong = {"Authorization": "Bearer wrong"}
@@ -77,7 +77,7 @@ def test_wrong_keys_are_429s_in_the_end_and_the_right_one_still_passes(
     assert client.get(paths[0], headers=user.headers).status_code == 200
 
 
-def test_webhooks_are_limited_for_each_sandbox(make: Make, user: Person, database: Database) -> None:
+def test_webhooks_are_limited_for_each_sandbox(make: Make, user: ApiUser, database: Database) -> None:
     client = make(rate_webhooks=2)
     one, other = (make_sandbox(database, user) for _ in range(2))
 

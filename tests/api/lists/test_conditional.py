@@ -13,7 +13,7 @@ from api.request.context import Context
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.operations import all_operations
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 
 CONVERSATIONS, SANDBOXES = "/api/v1/app-conversations", "/api/v1/sandboxes"
 LISTS = [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"]
@@ -21,13 +21,13 @@ STRONG = re.compile(r'"[0-9a-f]{32}"')
 EMPTY = f"{SANDBOXES}/search"
 
 
-def get(client: TestClient, user: Person, path: str, *known: str, method: str = "GET") -> Any:
+def get(client: TestClient, user: ApiUser, path: str, *known: str, method: str = "GET") -> Any:
     """Request a list; each text is an `If-None-Match` line."""
     lines = [*user.headers.items(), *(("If-None-Match", tags) for tags in known)]
     return client.request(method, path, headers=lines)
 
 
-def read_tag(client: TestClient, user: Person, path: str) -> str:
+def read_tag(client: TestClient, user: ApiUser, path: str) -> str:
     answer = get(client, user, path)
     assert answer.status_code == 200, answer.text
     tag: str = answer.headers["ETag"]
@@ -38,7 +38,7 @@ def read_tag(client: TestClient, user: Person, path: str) -> str:
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", [*LISTS, f"{EMPTY}?limit=5", f"{EMPTY}?x={'x' * MAX_QUERY_BYTES}"])
-def test_known_list_is_a_304(client: TestClient, user: Person, path: str, method: str) -> None:
+def test_known_list_is_a_304(client: TestClient, user: ApiUser, path: str, method: str) -> None:
     tag = read_tag(client, user, path)
     answer = get(client, user, path, tag, method=method)
     assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", tag)
@@ -47,14 +47,14 @@ def test_known_list_is_a_304(client: TestClient, user: Person, path: str, method
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_head_has_the_tag_of_the_list(client: TestClient, user: Person, path: str) -> None:
+def test_head_has_the_tag_of_the_list(client: TestClient, user: ApiUser, path: str) -> None:
     answer = get(client, user, path, method="HEAD")
     assert (answer.status_code, answer.headers["ETag"]) == (200, read_tag(client, user, path))
 
 
 @pytest.mark.parametrize("path", LISTS)
 def test_changed_list_is_sent_with_another_tag(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox, path: str
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, path: str
 ) -> None:
     tag = read_tag(client, user, path)
     make_conversation(database, user, sandbox)
@@ -86,25 +86,25 @@ def test_changed_list_is_sent_with_another_tag(
 )
 @pytest.mark.parametrize("cached", [True, False])
 def test_tags_are_compared_weakly(
-    client: TestClient, context: Context, user: Person, known: list[str], status: int, *, cached: bool
+    client: TestClient, context: Context, user: ApiUser, known: list[str], status: int, *, cached: bool
 ) -> None:
     tag = read_tag(client, user, EMPTY)
     asked = client if cached else TestClient(create_app(context))
     assert get(asked, user, EMPTY, *(tags.replace("{}", tag) for tags in known)).status_code == status
 
 
-def test_tag_needs_its_quotes(client: TestClient, user: Person) -> None:
+def test_tag_needs_its_quotes(client: TestClient, user: ApiUser) -> None:
     assert get(client, user, EMPTY, read_tag(client, user, EMPTY).strip('"')).status_code == 200
 
 
-def test_tag_is_of_one_user(client: TestClient, user: Person, other_user: Person) -> None:
-    tags = {read_tag(client, person, EMPTY) for person in (user, other_user)}
+def test_tag_is_of_one_user(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+    tags = {read_tag(client, owner, EMPTY) for owner in (user, other_user)}
     assert len(tags) == 2  # though the lists are the same
     assert get(client, other_user, EMPTY, read_tag(client, user, EMPTY)).status_code == 200
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_tag_is_of_the_content(client: TestClient, context: Context, user: Person) -> None:
+def test_tag_is_of_the_content(client: TestClient, context: Context, user: ApiUser) -> None:
     tag = read_tag(client, user, EMPTY)
     assert read_tag(TestClient(create_app(context)), user, EMPTY) == tag
     assert read_tag(client, user, f"{EMPTY}?limit=9") == tag
@@ -114,7 +114,7 @@ def test_tag_is_of_the_content(client: TestClient, context: Context, user: Perso
 @pytest.mark.parametrize("known", ["*", None])
 @pytest.mark.parametrize(("change", "status"), [({"headers": {}}, 401), ({"params": {"limit": "0"}}, 422)])
 def test_rejected_request_is_no_304(
-    client: TestClient, user: Person, known: str | None, change: dict[str, Any], status: int
+    client: TestClient, user: ApiUser, known: str | None, change: dict[str, Any], status: int
 ) -> None:
     tags = {"If-None-Match": known or read_tag(client, user, EMPTY)}
     options = {"headers": user.headers} | change
@@ -139,7 +139,7 @@ def test_exactly_the_cached_lists_are_described_as_conditional(client: TestClien
         assert [one["in"] for one in operation["parameters"] if one["name"] == "If-None-Match"] == ["header"]
 
 
-def test_no_other_operation_has_tags(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_no_other_operation_has_tags(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     for operation in all_operations(client):
         if operation.method == "GET" and operation.path not in {*LISTS, "/api/v1/changes"}:
             url = operation.url(any=sandbox.id, sandbox_id=sandbox.id)

@@ -16,7 +16,7 @@ from shared.conversations import lists as conversation_lists
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from tests.factories import Person, make_conversation, make_sandbox, make_spec
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_spec
 
 CONVERSATIONS, SANDBOXES = "/api/v1/app-conversations", "/api/v1/sandboxes"
 TIME = datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=UTC)
@@ -56,7 +56,7 @@ SANDBOX_CHANGES: list[dict[str, Any]] = [
 ]
 
 
-def read(client: TestClient, user: Person, path: str) -> bytes:
+def read(client: TestClient, user: ApiUser, path: str) -> bytes:
     answer = client.get(path, headers=user.headers)
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Type"] == "application/json"
@@ -76,7 +76,7 @@ def change(database: Database, row: Conversation | Sandbox, columns: dict[str, A
 
 @pytest.mark.parametrize("columns", CONVERSATION_CHANGES, ids="-".join)
 def test_changed_conversation_equals_its_list_item(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox, columns: dict[str, Any]
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, columns: dict[str, Any]
 ) -> None:
     row = make_conversation(database, user, sandbox)
     before = read(client, user, f"{CONVERSATIONS}/search")
@@ -89,7 +89,7 @@ def test_changed_conversation_equals_its_list_item(
 
 @pytest.mark.parametrize("columns", SANDBOX_CHANGES, ids="-".join)
 def test_changed_sandbox_equals_its_list_item(
-    client: TestClient, user: Person, database: Database, columns: dict[str, Any]
+    client: TestClient, user: ApiUser, database: Database, columns: dict[str, Any]
 ) -> None:
     make_spec(database, freeze_after_seconds=60, delete_after_seconds=3600)
     row = make_sandbox(database, user)
@@ -107,7 +107,7 @@ def test_changed_sandbox_equals_its_list_item(
 @pytest.mark.parametrize("path", [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"])
 def test_unchanged_list_is_not_queried(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     database: Database,
     sandbox: Sandbox,
     count_queries: Callable[[], AbstractContextManager[list[str]]],
@@ -125,7 +125,7 @@ def test_unchanged_list_is_not_queried(
 
 @pytest.mark.usefixtures("sandbox")  # a user who never had a sandbox has no list version
 def test_unchanged_list_is_served_before_other_middleware(
-    client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{SANDBOXES}/search"
     first = read(client, user, path)
@@ -141,8 +141,8 @@ def test_unchanged_list_is_served_before_other_middleware(
 @pytest.mark.parametrize("path", [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"])
 def test_known_query_is_not_parsed_again(
     client: TestClient,
-    user: Person,
-    other_user: Person,
+    user: ApiUser,
+    other_user: ApiUser,
     database: Database,
     sandbox: Sandbox,
     monkeypatch: pytest.MonkeyPatch,
@@ -160,7 +160,7 @@ def test_known_query_is_not_parsed_again(
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_body_is_checked_with_a_known_query(client: TestClient, user: Person) -> None:
+def test_body_is_checked_with_a_known_query(client: TestClient, user: ApiUser) -> None:
     path = f"{SANDBOXES}/search"
     read(client, user, path)
     assert client.request("GET", path, content=b"\0", headers=user.headers).status_code == 422
@@ -168,7 +168,7 @@ def test_body_is_checked_with_a_known_query(client: TestClient, user: Person) ->
 
 def test_very_long_query_is_not_cached(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     count_queries: Callable[[], AbstractContextManager[list[str]]],
 ) -> None:
     path = f"{SANDBOXES}/search?more={'x' * MAX_QUERY_BYTES}"
@@ -179,7 +179,7 @@ def test_very_long_query_is_not_cached(
 
 
 def test_change_between_version_and_page_is_shown(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = make_conversation(database, user, sandbox)
     search = conversation_lists.search
@@ -197,7 +197,7 @@ def test_change_between_version_and_page_is_shown(
 
 
 def test_slow_response_does_not_replace_a_newer_one(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = make_conversation(database, user, sandbox)
     search = conversation_lists.search
@@ -214,7 +214,7 @@ def test_slow_response_does_not_replace_a_newer_one(
     assert b'"newer"' in read(client, user, f"{CONVERSATIONS}/search")
 
 
-def test_added_and_removed_children_are_shown(client: TestClient, user: Person, database: Database) -> None:
+def test_added_and_removed_children_are_shown(client: TestClient, user: ApiUser, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     parent = make_conversation(database, user, sandbox)
     children = [make_conversation(database, user, sandbox, parent_id=parent.id) for _ in range(3)]
@@ -226,7 +226,7 @@ def test_added_and_removed_children_are_shown(client: TestClient, user: Person, 
 
 
 def test_same_query_shows_each_user_their_own_rows(
-    client: TestClient, user: Person, other_user: Person, database: Database, sandbox: Sandbox
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database, sandbox: Sandbox
 ) -> None:
     own = make_conversation(database, user, sandbox)
     for _ in range(2):
@@ -235,7 +235,7 @@ def test_same_query_shows_each_user_their_own_rows(
 
 
 def test_page_has_the_id_of_the_next_page(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
 ) -> None:
     rows = [make_conversation(database, user, sandbox, title=TEXT) for _ in range(3)]
     for order in ("CREATED_AT", "UPDATED_AT_DESC", "TITLE"):
@@ -260,7 +260,7 @@ def test_page_has_the_id_of_the_next_page(
     ids=["no key", "wrong key", "wrong query", "POST"],
 )
 def test_invalid_requests_are_rejected_with_a_cached_list(
-    client: TestClient, user: Person, method: str, options: dict[str, Any], status: int
+    client: TestClient, user: ApiUser, method: str, options: dict[str, Any], status: int
 ) -> None:
     path = f"{SANDBOXES}/search"
     read(client, user, path)
@@ -270,7 +270,7 @@ def test_invalid_requests_are_rejected_with_a_cached_list(
 
 @pytest.mark.usefixtures("sandbox")
 def test_unreachable_store_is_a_503_with_a_cached_list(
-    client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{SANDBOXES}/search"
     read(client, user, path)

@@ -11,7 +11,7 @@ from api.app import create_app
 from api.request.context import Context
 from shared.ids import new_id
 from shared.settings import Settings
-from tests.factories import Person
+from tests.factories import ApiUser
 
 PAGE, OTHER = "https://page.example", "https://evil.example"
 REQUESTED_HEADERS = "authorization,content-type,x-org-id,x-session-api-key,x-openhands-client"
@@ -48,7 +48,7 @@ def test_preflight_needs_no_key(listing: TestClient, path: str, method: str) -> 
     assert "Origin" in answer.headers["Vary"]
 
 
-def test_cached_list_has_the_headers_of_its_own_request(listing: TestClient, user: Person) -> None:
+def test_cached_list_has_the_headers_of_its_own_request(listing: TestClient, user: ApiUser) -> None:
     """All requests for a cached list get the same response object."""
     for origin in (PAGE, "http://localhost:3001", PAGE, OTHER):
         answer = listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin})
@@ -58,7 +58,7 @@ def test_cached_list_has_the_headers_of_its_own_request(listing: TestClient, use
         assert answer.headers["Vary"] == "Origin"
 
 
-def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient, user: Person) -> None:
+def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient, user: ApiUser) -> None:
     for path, headers, status in (
         ("/api/v1/sandboxes/search", user.headers, 200),
         ("/api/v1/sandboxes/search", {}, 401),
@@ -74,7 +74,7 @@ def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient
 @pytest.mark.parametrize(
     "origin", [OTHER, "null", "https://page.example.evil", "http://page.example", PAGE.upper(), "*"]
 )
-def test_unlisted_origins_are_not_allowed(listing: TestClient, user: Person, origin: str) -> None:
+def test_unlisted_origins_are_not_allowed(listing: TestClient, user: ApiUser, origin: str) -> None:
     answers = (
         listing.options("/api/v1/sandboxes", headers=preflight_headers(origin)),
         listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin}),
@@ -88,7 +88,7 @@ def test_all_origins_at_once_cannot_be_listed() -> None:
         Settings(cors_origins="https://page.example, *")
 
 
-def test_defect_47_no_origin_is_allowed_by_default(client: TestClient, user: Person) -> None:
+def test_defect_47_no_origin_is_allowed_by_default(client: TestClient, user: ApiUser) -> None:
     for answer in (
         client.options("/api/v1/sandboxes", headers=preflight_headers(OTHER)),
         client.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": OTHER}),
@@ -97,6 +97,6 @@ def test_defect_47_no_origin_is_allowed_by_default(client: TestClient, user: Per
         assert [name for name in answer.headers if name.startswith("access-control")] == []
 
 
-def test_defect_47_requests_are_not_limited_by_client_address(client: TestClient, user: Person) -> None:
+def test_defect_47_requests_are_not_limited_by_client_address(client: TestClient, user: ApiUser) -> None:
     # Behind a proxy all clients share one address. V1 delays requests above 10 a second, and rejects them above 20.
     assert {client.get("/api/v1/users/me", headers=user.headers).status_code for _ in range(50)} == {200}

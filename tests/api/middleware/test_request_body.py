@@ -16,7 +16,7 @@ from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import JSON
 from tests.api.asgi_requests import AsgiRequest, Receive, body_of, measure_max_stall, never
 from tests.api.operations import operations_with_a_body
-from tests.factories import Person, session_key_of
+from tests.factories import ApiUser, session_key_of
 
 CHUNKED = {"Transfer-Encoding": "chunked"} | JSON
 SETTINGS = "/api/settings"
@@ -46,7 +46,7 @@ class TestOrder:
             request = ask(client, operation.method, operation.url(any="0" * 32), CHUNKED | key, never)
             assert (request.status, request.reads) == (401, 0), operation
 
-    def test_cross_site_request_is_rejected_before_its_body_is_read(self, client: TestClient, user: Person) -> None:
+    def test_cross_site_request_is_rejected_before_its_body_is_read(self, client: TestClient, user: ApiUser) -> None:
         client.post("/login", data={"api_key": user.key}, headers={"Origin": "http://testserver"})
         cookie = "; ".join(f"{one.name}={one.value}" for one in client.cookies.jar)
         elsewhere = {"Cookie": cookie, "Origin": "https://elsewhere.example", "Host": "testserver"}
@@ -71,7 +71,7 @@ class TestLimits:
         assert (request.status, request.reads) in [(413, 1), (200, 0), (303, 0)]
 
     def test_body_larger_than_its_setting_is_a_413(
-        self, context: Context, user: Person, sandbox: Sandbox, conversation: Conversation
+        self, context: Context, user: ApiUser, sandbox: Sandbox, conversation: Conversation
     ) -> None:
         limits = {"max_body_bytes": 2_000, "max_webhook_bytes": 3_000}
         events = f"/api/v1/webhooks/events/{conversation.id}"
@@ -87,7 +87,7 @@ class TestLimits:
                     detail = f"the body is larger than {limit} bytes"
                     assert (refused.status_code, refused.json()["detail"]) == (413, detail)
 
-    def test_body_that_times_out_is_a_408(self, context: Context, user: Person) -> None:
+    def test_body_that_times_out_is_a_408(self, context: Context, user: ApiUser) -> None:
         hasty = replace(context, settings=context.settings.model_copy(update={"body_seconds": 0.01}))
         with TestClient(create_app(hasty)) as client:
             request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, never)
@@ -95,7 +95,7 @@ class TestLimits:
         assert "was not received" in json.loads(request.body)["detail"]
 
     def test_disconnect_within_a_body_is_no_internal_error(
-        self, client: TestClient, user: Person, caplog: pytest.LogCaptureFixture
+        self, client: TestClient, user: ApiUser, caplog: pytest.LogCaptureFixture
     ) -> None:
         messages: list[dict[str, Any]] = [{"type": "http.request", "body": b"{", "more_body": True}]
 
@@ -106,17 +106,17 @@ class TestLimits:
         assert request.status == 400
         assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
-    def test_body_with_too_many_values_is_a_422(self, client: TestClient, user: Person) -> None:
+    def test_body_with_too_many_values_is_a_422(self, client: TestClient, user: ApiUser) -> None:
         content = b'{"llm_model": [' + b"1," * 30_000 + b"1]}"
         answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
         assert answer.status_code == 422
         assert "20000 values" in answer.json()["detail"][0]["msg"]
 
-    def test_commas_within_texts_are_not_values(self, client: TestClient, user: Person) -> None:
+    def test_commas_within_texts_are_not_values(self, client: TestClient, user: ApiUser) -> None:
         content = json.dumps({"llm_model": "a", "unknown": '["quoted\\", and\\\\",]' * 30_000})
         assert client.post(SETTINGS, content=content, headers=user.headers | JSON).status_code == 200
 
-    def test_number_with_too_many_digits_is_a_422(self, client: TestClient, user: Person) -> None:
+    def test_number_with_too_many_digits_is_a_422(self, client: TestClient, user: ApiUser) -> None:
         for digits, status in ((400, 200), (401, 422)):
             content = b'{"llm_model": "%b", "unknown": [%b]}' % (b"1" * 401, b"1" * digits)
             answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
@@ -129,7 +129,7 @@ class TestLimits:
         ("text", "status"), [("a\\u0000b", 422), ("a\\\\\\u0000b", 422), ("a\\\\u0000b", 200), ("a\\\\\\\\u0000b", 200)]
     )
     def test_escaped_nul_is_rejected_but_not_an_escaped_backslash(
-        self, client: TestClient, user: Person, text: str, status: int
+        self, client: TestClient, user: ApiUser, text: str, status: int
     ) -> None:
         answer = client.post(SETTINGS, content=f'{{"llm_model": "{text}"}}', headers=user.headers | JSON)
         assert answer.status_code == status
@@ -160,7 +160,7 @@ class TestStalls:
     )
     @pytest.mark.parametrize("has_key", [False, True])
     def test_request_does_not_block_others(
-        self, client: TestClient, user: Person, content: bytes, has_key: bool
+        self, client: TestClient, user: ApiUser, content: bytes, has_key: bool
     ) -> None:
         max_stall, request = measure_stall(client, SETTINGS, user.headers if has_key else {}, content)
         assert 400 <= request.status < 500

@@ -16,7 +16,7 @@ from shared.observability import correlation, metrics
 from shared.queue.broker import Publisher
 from shared.queue.jobs import PauseSandbox
 from tests.api.operations import all_operations
-from tests.factories import Person, session_key_of
+from tests.factories import ApiUser, session_key_of
 
 SANDBOXES, CHANGES = "/api/v1/sandboxes", "/api/v1/changes"
 HEX = 32
@@ -40,7 +40,7 @@ class TestId:
         answer = client.get("/health", headers={"X-Request-ID": given.encode("latin-1")})
         assert len(answer.headers["X-Request-ID"]) == HEX
 
-    def test_each_error_names_it(self, client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_each_error_names_it(self, client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
         json_type, bad_id = {"Content-Type": "application/json"}, f"{SANDBOXES}/not-an-id"
         for status, method, path, content, headers in (
             (400, "GET", bad_id, None, user.headers),
@@ -67,7 +67,7 @@ class TestId:
         assert [event["request_id"] for event in events if event["event"] == "internal_error"] == ["edge-1"]
 
     def test_jobs_carry_it(
-        self, api_context: ApiContext, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+        self, api_context: ApiContext, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent: list[dict[str, Any]] = []
         app = Celery("tests", set_as_current=False)
@@ -123,7 +123,7 @@ class TestCounts:
         ],
     )
     def test_label_is_the_routes_template(
-        self, client: TestClient, user: Person, sandbox: Sandbox, method: str, path: str, label: tuple[str, str]
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, method: str, path: str, label: tuple[str, str]
     ) -> None:
         before = responses()
         for _ in range(2):  # the second response of a list is cached
@@ -140,7 +140,7 @@ class TestCounts:
         assert (responses()[key], failed_requests()) == (before + 1, failed + 1)
 
     def test_sandbox_that_does_not_respond_is_no_internal_error(
-        self, client: TestClient, user: Person, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox
     ) -> None:
         failed = failed_requests()
         assert client.get(f"/sandbox/{sandbox.id}/alive", headers=user.headers).status_code >= 500
@@ -157,7 +157,7 @@ class TestCounts:
 
 
 def test_response_of_every_operation_is_not_cacheable(
-    client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation
+    client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     for operation in all_operations(client):
         if operation.path == CHANGES:
@@ -175,14 +175,14 @@ def test_error_response_is_not_cacheable(client: TestClient, method: str, path: 
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_response_from_the_response_cache_is_not_cacheable(client: TestClient, user: Person) -> None:
+def test_response_from_the_response_cache_is_not_cacheable(client: TestClient, user: ApiUser) -> None:
     for _ in range(2):
         answer = client.get("/api/v1/sandboxes/search", headers=user.headers)
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
 
 
 def test_internal_error_is_not_cacheable(
-    client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "transaction", None)
     answer = client.post("/api/v1/sandboxes", headers=user.headers)

@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_redirect_has_no_host(client: TestClient, method: str, path: str, locati
     assert (answer.status_code, answer.headers["Location"]) == (307, location)
 
 
-def test_redirect_preserves_method_and_body(client: TestClient, user: Person) -> None:
+def test_redirect_preserves_method_and_body(client: TestClient, user: ApiUser) -> None:
     answer = client.post("/api/settings/", json={"language": "de"}, headers=user.headers)
     assert answer.status_code == 200
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"

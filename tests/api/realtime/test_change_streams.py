@@ -17,7 +17,7 @@ from api.request.context import Context
 from shared.changes import change_feed, recorder
 from shared.changes.recorder import Change, Kind
 from shared.db.database import Database
-from tests.factories import Person
+from tests.factories import ApiUser
 
 Result = TypeVar("Result")
 NEVER = PollIntervals(connected=1000, disconnected=1000)
@@ -25,12 +25,12 @@ OFTEN = PollIntervals(connected=0.02, disconnected=0.02)
 CHANGES = "/api/v1/changes"
 
 
-def append(database: Database, owner: Person, *row_ids: str) -> None:
+def append(database: Database, owner: ApiUser, *row_ids: str) -> None:
     with database.transaction() as session:
         recorder.append(session, [Change(owner.id, Kind.SANDBOX, row_id, "RUNNING") for row_id in row_ids])
 
 
-def follow(streams: Streams, owner: Person, after: int | None, act: Callable[["Reader"], Awaitable[Result]]) -> Result:
+def follow(streams: Streams, owner: ApiUser, after: int | None, act: Callable[["Reader"], Awaitable[Result]]) -> Result:
     """Run `act` with a reader, on the event loop of the streams."""
 
     async def run() -> Result:
@@ -76,7 +76,7 @@ class Reader:
             await asyncio.sleep(0.001)
 
 
-def test_stream_starts_at_the_end_of_the_feed(database: Database, user: Person) -> None:
+def test_stream_starts_at_the_end_of_the_feed(database: Database, user: ApiUser) -> None:
     append(database, user, "old")
 
     async def read(reader: Reader) -> list[object]:
@@ -87,7 +87,7 @@ def test_stream_starts_at_the_end_of_the_feed(database: Database, user: Person) 
     assert follow(Streams(database, NEVER), user, None, read) == [1, ["new"]]
 
 
-def test_stream_continues_after_an_id(database: Database, user: Person, other_user: Person) -> None:
+def test_stream_continues_after_an_id(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     append(database, user, "one")
     append(database, other_user, "theirs")
     append(database, user, "two", "three")
@@ -95,7 +95,7 @@ def test_stream_continues_after_an_id(database: Database, user: Person, other_us
 
 
 @pytest.mark.parametrize("after", [0, 9])
-def test_stream_resets_after_an_unknown_id(database: Database, user: Person, after: int) -> None:
+def test_stream_resets_after_an_unknown_id(database: Database, user: ApiUser, after: int) -> None:
     append(database, user, "one", "two")
     with database.transaction() as session:
         [first, _] = change_feed.read(session, user.id, 0) or ()
@@ -103,7 +103,7 @@ def test_stream_resets_after_an_unknown_id(database: Database, user: Person, aft
     assert follow(Streams(database, NEVER), user, after, lambda reader: reader.read()) == 2
 
 
-def test_notification_wakes_the_reader(database: Database, user: Person, other_user: Person) -> None:
+def test_notification_wakes_the_reader(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> object:
@@ -116,7 +116,7 @@ def test_notification_wakes_the_reader(database: Database, user: Person, other_u
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_commit_between_read_and_wait_is_not_missed(database: Database, user: Person) -> None:
+def test_commit_between_read_and_wait_is_not_missed(database: Database, user: ApiUser) -> None:
     class Racing(Streams):
         raced = False
         loop: asyncio.AbstractEventLoop
@@ -138,7 +138,7 @@ def test_commit_between_read_and_wait_is_not_missed(database: Database, user: Pe
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_lost_notification_only_delays_the_change(database: Database, user: Person) -> None:
+def test_lost_notification_only_delays_the_change(database: Database, user: ApiUser) -> None:
     followed = Observed(database, OFTEN)
 
     async def read(reader: Reader) -> object:
@@ -149,7 +149,7 @@ def test_lost_notification_only_delays_the_change(database: Database, user: Pers
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_new_subscription_wakes_the_reader(database: Database, user: Person) -> None:
+def test_new_subscription_wakes_the_reader(database: Database, user: ApiUser) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> object:
@@ -161,7 +161,7 @@ def test_new_subscription_wakes_the_reader(database: Database, user: Person) -> 
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_shutdown_ends_the_stream(database: Database, user: Person) -> None:
+def test_shutdown_ends_the_stream(database: Database, user: ApiUser) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> bool:
@@ -176,7 +176,7 @@ def test_shutdown_ends_the_stream(database: Database, user: Person) -> None:
     assert followed._subscribers == {}
 
 
-def test_disconnected_subscriber_is_removed(database: Database, user: Person) -> None:
+def test_disconnected_subscriber_is_removed(database: Database, user: ApiUser) -> None:
     followed = Observed(database, NEVER)
 
     async def leave(reader: Reader) -> None:
@@ -192,7 +192,7 @@ def test_disconnected_subscriber_is_removed(database: Database, user: Person) ->
 
 
 def test_stream_sends_heartbeats_while_nothing_changes(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
     assert follow(Streams(database, NEVER), user, 0, lambda reader: reader.read()) is None
@@ -206,7 +206,7 @@ class TestOverHttp:
         monkeypatch.setattr(change_streams, "MAX_SECONDS", 0.2)
         return TestClient(create_app(replace(context, streams=Streams(database, NEVER))))
 
-    def test_stream_begins_with_a_reset(self, client: TestClient, database: Database, user: Person) -> None:
+    def test_stream_begins_with_a_reset(self, client: TestClient, database: Database, user: ApiUser) -> None:
         append(database, user, "one")
         answer = client.get(CHANGES, headers=user.headers)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -218,7 +218,7 @@ class TestOverHttp:
         [({"Last-Event-ID": "1"}, {}), ({}, {"last_event_id": 1}), ({"Last-Event-ID": "1"}, {"last_event_id": 0})],
     )
     def test_stream_resumes_after_the_last_event_id(
-        self, client: TestClient, database: Database, user: Person, header: dict[str, str], query: dict[str, int]
+        self, client: TestClient, database: Database, user: ApiUser, header: dict[str, str], query: dict[str, int]
     ) -> None:
         append(database, user, "one", "two", "three")
         answer = client.get(CHANGES, headers=user.headers | header, params=query)
@@ -229,7 +229,7 @@ class TestOverHttp:
         assert answer.text.startswith(expected + ": nothing new")
 
     @pytest.mark.parametrize("wrong", ["-1", "x", str(2**63), "1.5"])
-    def test_stream_rejects_an_invalid_last_event_id(self, client: TestClient, user: Person, wrong: str) -> None:
+    def test_stream_rejects_an_invalid_last_event_id(self, client: TestClient, user: ApiUser, wrong: str) -> None:
         for answer, where in (
             (client.get(CHANGES, headers=user.headers | {"Last-Event-ID": wrong}), ["header", "Last-Event-ID"]),
             (client.get(CHANGES, headers=user.headers, params={"last_event_id": wrong}), ["query", "last_event_id"]),

@@ -14,7 +14,7 @@ from api.realtime.completion_waiter import AwaitedRow, CompletionWaiter, PollInt
 from shared.db.database import Database
 from shared.models import Sandbox, StartTask
 from shared.states import Stage, Status
-from tests.factories import Person, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_sandbox, make_start_task
 
 Result = TypeVar("Result")
 # A poll would come far too late to make a test pass.
@@ -24,7 +24,7 @@ LONG = 60.0
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person) -> Sandbox:
+def sandbox(database: Database, user: ApiUser) -> Sandbox:
     """A sandbox whose generation has not been observed yet."""
     return make_sandbox(database, user, status=Status.STARTING)
 
@@ -214,7 +214,7 @@ def test_cancelled_waits_are_deregistered(database: Database, awaited_row: Await
 
 @pytest.mark.parametrize(("stage", "completed"), [(Stage.READY, True), (Stage.ERROR, True), (Stage.WORKING, False)])
 def test_start_task_completes_when_it_is_final(
-    database: Database, user: Person, *, stage: Stage, completed: bool
+    database: Database, user: ApiUser, *, stage: Stage, completed: bool
 ) -> None:
     task = make_start_task(database, user, stage=stage)
     waiter = CompletionWaiter(database, NEVER)

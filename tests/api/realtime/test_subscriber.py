@@ -13,7 +13,7 @@ from shared.changes.notifier import MAX_WAITING, ChangeNotifier, server_url
 from shared.changes.recorder import Change, Kind
 from shared.db.database import Database
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -73,7 +73,7 @@ def test_notification_has_owner_and_row(subscriber: RecordingListener, notifier:
     assert set(subscriber.received) == {"owner", "row", "other"}
 
 
-def test_commit_publishes_and_rollback_does_not(database_url: str, user: Person, database: Database) -> None:
+def test_commit_publishes_and_rollback_does_not(database_url: str, user: ApiUser, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     published: list[Change] = []
     store = Database(database_url, publish=published.extend)

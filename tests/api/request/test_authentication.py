@@ -16,7 +16,7 @@ from tests.api.agent_reports import event_report
 from tests.api.documented import FOR_SANDBOXES, FOR_USERS, KEYLESS
 from tests.api.operations import all_operations, operations_with_a_body
 from tests.factories import (
-    Person,
+    ApiUser,
     make_conversation,
     make_event,
     make_sandbox,
@@ -37,7 +37,7 @@ def test_operations_without_a_users_key_are_the_documented_ones(client: TestClie
     assert {str(one) for one in operations if one.is_webhook} == FOR_SANDBOXES
 
 
-def test_every_operation_requires_a_users_key(client: TestClient, user: Person, database: Database) -> None:
+def test_every_operation_requires_a_users_key(client: TestClient, user: ApiUser, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     key = session_key_of(sandbox)
     invalid = {
@@ -70,7 +70,7 @@ def test_unauthenticated_request_with_an_invalid_body_is_a_401(client: TestClien
             assert answer.status_code == 401, operation
 
 
-def test_unauthenticated_request_with_an_invalid_query_is_a_401(client: TestClient, user: Person) -> None:
+def test_unauthenticated_request_with_an_invalid_query_is_a_401(client: TestClient, user: ApiUser) -> None:
     for path in (LIST, "/api/v1/app-conversations/search", "/api/v1/app-conversations/count"):
         wrong = f"{path}?limit=0&created_at__gte=never"
         assert client.get(wrong).status_code == 401
@@ -83,7 +83,7 @@ def test_health_is_open(client: TestClient) -> None:
         assert client.get(path).status_code == 200
 
 
-def test_key_is_accepted_in_either_header(client: TestClient, user: Person) -> None:
+def test_key_is_accepted_in_either_header(client: TestClient, user: ApiUser) -> None:
     for headers in (_bearer(user.key), {"Authorization": f"bearer  {user.key} "}, {"X-Session-API-Key": user.key}):
         assert client.get(LIST, headers=headers).status_code == 200
 
@@ -96,7 +96,7 @@ def test_401_describes_how_to_authenticate(client: TestClient) -> None:
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
 def test_key_that_is_revoked_or_expired_is_a_401(
-    client: TestClient, user: Person, database: Database, column: str
+    client: TestClient, user: ApiUser, database: Database, column: str
 ) -> None:
     assert client.get(LIST, headers=user.headers).status_code == 200
     with database.transaction() as session:
@@ -104,7 +104,7 @@ def test_key_that_is_revoked_or_expired_is_a_401(
     assert client.get(LIST, headers=user.headers).status_code == 401
 
 
-def test_last_use_of_a_key_is_recorded(client: TestClient, user: Person, database: Database) -> None:
+def test_last_use_of_a_key_is_recorded(client: TestClient, user: ApiUser, database: Database) -> None:
     before = now()
     assert client.get(LIST, headers=user.headers).status_code == 200
     with database.reading() as session:
@@ -114,7 +114,7 @@ def test_last_use_of_a_key_is_recorded(client: TestClient, user: Person, databas
 
 
 def test_writes_of_a_sandbox_take_the_slots_of_its_owner(
-    client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversation = make_conversation(database, user, sandbox := make_sandbox(database, user))
     callers: set[str | None] = set()
@@ -131,7 +131,7 @@ def test_writes_of_a_sandbox_take_the_slots_of_its_owner(
 
 
 def test_resources_of_other_users_are_a_404(
-    client: TestClient, user: Person, other_user: Person, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     sandbox = make_sandbox(database, other_user)
     conversation = make_conversation(database, other_user, sandbox)

@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.errors import Unauthenticated
 from shared.users import api_keys
 from shared.users.api_keys import AuthenticatedKey
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 Callers = BatchedKeyLookup[str, AuthenticatedKey]
 
@@ -68,7 +68,7 @@ def names(found: list[Any]) -> list[str | None]:
 
 
 def test_few_queries_find_the_user_of_each_key(
-    callers: Callers, fetches: Fetches, user: Person, other_user: Person
+    callers: Callers, fetches: Fetches, user: ApiUser, other_user: ApiUser
 ) -> None:
     keys = [user.key, "aw_wrong", other_user.key, ""] * 20
     found = asyncio.run(ask(callers, *keys))
@@ -78,7 +78,7 @@ def test_few_queries_find_the_user_of_each_key(
 
 
 def test_key_that_arrives_during_a_query_is_in_the_next_query(
-    callers: Callers, fetches: Fetches, user: Person, other_user: Person
+    callers: Callers, fetches: Fetches, user: ApiUser, other_user: ApiUser
 ) -> None:
     later = [user.key, other_user.key]
     found = asyncio.run(during_first_query(fetches, callers.find(user.key), lambda: ask(callers, *later)))
@@ -86,7 +86,7 @@ def test_key_that_arrives_during_a_query_is_in_the_next_query(
     assert fetches.count == 2
 
 
-def test_failed_query_fails_its_requests_and_no_later_ones(callers: Callers, fetches: Fetches, user: Person) -> None:
+def test_failed_query_fails_its_requests_and_no_later_ones(callers: Callers, fetches: Fetches, user: ApiUser) -> None:
     async def fail_and_recover() -> tuple[list[Any], list[Any]]:
         fetches.error = OSError("gone")
         failed = await ask(callers, user.key, user.key)
@@ -99,7 +99,7 @@ def test_failed_query_fails_its_requests_and_no_later_ones(callers: Callers, fet
 
 
 def test_cancelled_request_does_not_cancel_the_query_of_others(
-    callers: Callers, fetches: Fetches, user: Person, other_user: Person
+    callers: Callers, fetches: Fetches, user: ApiUser, other_user: ApiUser
 ) -> None:
     async def cancel_one() -> Any:
         cancelled = asyncio.ensure_future(callers.find(user.key))
@@ -113,6 +113,6 @@ def test_cancelled_request_does_not_cancel_the_query_of_others(
     assert names([second]) == [other_user.name]
 
 
-def test_lookup_works_on_each_event_loop(callers: Callers, user: Person) -> None:
+def test_lookup_works_on_each_event_loop(callers: Callers, user: ApiUser) -> None:
     for _ in range(2):
         assert names(asyncio.run(ask(callers, user.key))) == [user.name]

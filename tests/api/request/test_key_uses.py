@@ -11,7 +11,7 @@ from api.request.context import KeyUseRecorder
 from shared.db.database import Database, StoreError
 from shared.models import ApiKey
 from shared.users import api_keys
-from tests.factories import Person
+from tests.factories import ApiUser
 
 CONCURRENT = 100
 
@@ -41,7 +41,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
     return writes
 
 
-def key_of(database: Database, user: Person) -> ApiKey:
+def key_of(database: Database, user: ApiUser) -> ApiKey:
     with database.reading() as session:
         return session.exec(select(ApiKey).where(ApiKey.user_id == user.id)).one()
 
@@ -57,14 +57,14 @@ async def use_concurrently(recorder: KeyUseRecorder, writes: Writes, key_id: str
     await first
 
 
-def test_concurrent_requests_write_the_use_of_a_key_one_time(database: Database, user: Person, writes: Writes) -> None:
+def test_concurrent_requests_write_the_use_of_a_key_one_time(database: Database, user: ApiUser, writes: Writes) -> None:
     key = key_of(database, user)
     asyncio.run(use_concurrently(KeyUseRecorder(database), writes, key.id))
     assert writes.keys == [key.id]
     assert key_of(database, user).last_used_at is not None
 
 
-def test_use_of_each_key_is_written(database: Database, user: Person, other_user: Person, writes: Writes) -> None:
+def test_use_of_each_key_is_written(database: Database, user: ApiUser, other_user: ApiUser, writes: Writes) -> None:
     async def both() -> None:
         await use_concurrently(recorder, writes, ids[0])
         await recorder.note(ids[1])
@@ -74,7 +74,7 @@ def test_use_of_each_key_is_written(database: Database, user: Person, other_user
     assert writes.keys == ids
 
 
-def test_failed_write_is_repeated_by_the_next_request(database: Database, user: Person, writes: Writes) -> None:
+def test_failed_write_is_repeated_by_the_next_request(database: Database, user: ApiUser, writes: Writes) -> None:
     async def fail_and_repeat() -> None:
         await use_concurrently(recorder, writes, key.id)
         writes.error = None
@@ -88,7 +88,7 @@ def test_failed_write_is_repeated_by_the_next_request(database: Database, user: 
 
 
 def test_reads_go_on_while_nothing_can_be_written(
-    client: TestClient, database: Database, user: Person, writes: Writes
+    client: TestClient, database: Database, user: ApiUser, writes: Writes
 ) -> None:
     writes.error = StoreError("database or disk is full")
     writes.go.set()

@@ -12,7 +12,7 @@ from api.request.session_cookie import COOKIE
 from shared.crypto import Vault, new_secret_key
 from shared.db.database import Database
 from tests.api.routes.account.test_login import ME, OURS, sign_in
-from tests.factories import SECRET_KEY, Person, make_sandbox, session_key_of
+from tests.factories import SECRET_KEY, ApiUser, make_sandbox, session_key_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def rotated(api_context: Context) -> Iterator[TestClient]:
         yield client
 
 
-def test_keys_of_users_and_sandboxes_are_accepted(rotated: TestClient, database: Database, user: Person) -> None:
+def test_keys_of_users_and_sandboxes_are_accepted(rotated: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     session_key = {"X-Session-API-Key": session_key_of(sandbox)}
     assert rotated.get(ME, headers=user.headers).json()["user_id"] == user.id
@@ -32,7 +32,7 @@ def test_keys_of_users_and_sandboxes_are_accepted(rotated: TestClient, database:
     assert rotated.post(f"/api/v1/webhooks/events/{'0' * 32}", json=[], headers=session_key).status_code == 200
 
 
-def test_login_is_accepted_and_ends_with_signing_out(rotated: TestClient, client: TestClient, user: Person) -> None:
+def test_login_is_accepted_and_ends_with_signing_out(rotated: TestClient, client: TestClient, user: ApiUser) -> None:
     sign_in(client, user.key)
     cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     assert rotated.get(ME, headers=cookie).json()["user_id"] == user.id

@@ -16,7 +16,7 @@ from shared.errors import NotFound, Unauthenticated
 from shared.models import Sandbox
 from shared.sandboxes.access import SandboxAccess
 from shared.states import Status
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def access(
 
 
 def test_webhooks_with_wrong_keys_share_queries(
-    context: Context, database: Database, user: Person, other_user: Person, queries: list[str]
+    context: Context, database: Database, user: ApiUser, other_user: ApiUser, queries: list[str]
 ) -> None:
     first, second, deleted = (
         make_sandbox(database, user),
@@ -75,7 +75,7 @@ def test_webhooks_with_wrong_keys_share_queries(
 
 
 def test_requests_to_sandboxes_with_wrong_keys_share_queries(
-    context: Context, database: Database, user: Person, other_user: Person, queries: list[str]
+    context: Context, database: Database, user: ApiUser, other_user: ApiUser, queries: list[str]
 ) -> None:
     own, others = make_sandbox(database, user), make_sandbox(database, other_user)
     deleted, key = make_sandbox(database, user, status=Status.DELETED), session_key_of(own)
@@ -98,7 +98,7 @@ def test_requests_to_sandboxes_with_wrong_keys_share_queries(
     assert len(queries) <= 4
 
 
-def test_owner_of_several_sandboxes_reaches_each(context: Context, database: Database, user: Person) -> None:
+def test_owner_of_several_sandboxes_reaches_each(context: Context, database: Database, user: ApiUser) -> None:
     sandboxes = [make_sandbox(database, user) for _ in range(5)]
     found = ask(*(access(context, each.id, api_key=user.key) for each in sandboxes))
     assert [each.id for each in found] == [each.id for each in sandboxes]

@@ -22,7 +22,7 @@ from shared.sandboxes import desired_state
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_node, make_sandbox, make_spec
+from tests.factories import ApiUser, make_node, make_sandbox, make_spec
 from tests.fakes.worker import settle
 from tests.waiting import eventually
 
@@ -70,13 +70,13 @@ def worker_writes(database: Database, publisher: RecordingPublisher) -> Iterator
         thread.join()
 
 
-def post(client: TestClient, user: Person, path: str, **options: Any) -> Any:
+def post(client: TestClient, user: ApiUser, path: str, **options: Any) -> Any:
     headers = user.headers | options.pop("headers", {})
     return client.request(options.pop("method", "POST"), path, headers=headers, **options)
 
 
 class TestAnswers:
-    def test_start_answers_running(self, client: TestClient, user: Person, worker_writes: Writes) -> None:
+    def test_start_answers_running(self, client: TestClient, user: ApiUser, worker_writes: Writes) -> None:
         worker_writes(RUNNING)
         answer = post(client, user, SANDBOXES, params=LONG_WAIT)
         shown = answer.json()
@@ -84,13 +84,13 @@ class TestAnswers:
         assert (shown["status"], len(shown["exposed_urls"]), bool(shown["session_api_key"])) == ("RUNNING", 1, True)
         assert shown == client.get(f"{SANDBOXES}/{shown['id']}", headers=user.headers).json()
 
-    def test_failed_start_is_shown_in_error(self, client: TestClient, user: Person, worker_writes: Writes) -> None:
+    def test_failed_start_is_shown_in_error(self, client: TestClient, user: ApiUser, worker_writes: Writes) -> None:
         worker_writes(ObservedState(Status.ERROR, detail="no such image"))
         answer = post(client, user, SANDBOXES, params=LONG_WAIT)
         assert (answer.json()["status"], answer.json()["detail"]) == ("ERROR", "no such image")
 
     def test_pause_is_complete_before_the_answer(
-        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(PAUSED)
@@ -99,7 +99,7 @@ class TestAnswers:
         assert client.get(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).json()["status"] == "PAUSED"
 
     def test_delete_answers_when_the_sandbox_is_deleted(
-        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED))
@@ -108,12 +108,12 @@ class TestAnswers:
         with database.reading() as session:
             assert session.get_one(Sandbox, sandbox.id).status == Status.DELETED
 
-    def test_timeout_answers_with_the_current_state(self, client: TestClient, user: Person) -> None:
+    def test_timeout_answers_with_the_current_state(self, client: TestClient, user: ApiUser) -> None:
         answer = post(client, user, SANDBOXES, params={"wait": 0.01})
         assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
         assert answer.json()["session_api_key"] is None
 
-    def test_wait_does_not_include_a_stalled_broker(self, context: Context, database: Database, user: Person) -> None:
+    def test_wait_does_not_include_a_stalled_broker(self, context: Context, database: Database, user: ApiUser) -> None:
         make_spec(database)
         publisher = StalledPublisher()
         waiter = ReleasingWaiter(database, publisher.released)
@@ -122,7 +122,7 @@ class TestAnswers:
         assert publisher.was_released
 
     def test_request_without_wait_is_answered_immediately(
-        self, client: TestClient, user: Person, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, publisher: RecordingPublisher
     ) -> None:
         for options in ({}, {"params": {"wait": 0}, "headers": {"Prefer": "wait=1"}}, {"headers": {"Prefer": "a=b"}}):
             answer = post(client, user, SANDBOXES, **options)
@@ -130,7 +130,7 @@ class TestAnswers:
         assert len(publisher.jobs) == 3
 
     def test_sandbox_deleted_during_the_wait_is_shown_as_of_the_commit(
-        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED), desired=Desired.DELETED)
         answer = post(client, user, SANDBOXES, params=LONG_WAIT)
@@ -139,7 +139,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("path", ["pause", "pause?kind=stopped", "resume"])
     def test_wait_reports_another_command_as_superseding(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, path: str
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, path: str
     ) -> None:
         sandbox = make_sandbox(database, user)
         other = Desired.PAUSED if path == "resume" else Desired.RUNNING
@@ -155,7 +155,7 @@ class TestAnswers:
         assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "superseded")
 
     def test_wait_completes_when_its_command_is_only_repeated(
-        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(PAUSED, desired=Desired.PAUSED)
@@ -190,7 +190,7 @@ class ReleasingWaiter(CompletionWaiter):
 
 class TestConversations:
     def test_start_answers_when_it_is_final(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         store_model(client, user)
         thread = threading.Thread(target=lambda: fail_start(database, publisher))
@@ -200,11 +200,11 @@ class TestConversations:
         assert (answer.json()["status"], answer.json()["reason"]) == ("ERROR", "clone_failed")
         assert answer.headers["Operation-Settled"] == "true"
 
-    def test_failed_start_task_is_answered_immediately(self, client: TestClient, user: Person) -> None:
+    def test_failed_start_task_is_answered_immediately(self, client: TestClient, user: ApiUser) -> None:
         answer = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
         assert (answer.json()["reason"], answer.headers["Operation-Settled"]) == ("llm_key_missing", "true")
 
-    def test_replay_shows_the_current_state_of_the_same_task(self, client: TestClient, user: Person) -> None:
+    def test_replay_shows_the_current_state_of_the_same_task(self, client: TestClient, user: ApiUser) -> None:
         store_model(client, user)
         key = {"Idempotency-Key": "one"}
         first = post(client, user, CONVERSATIONS, json={}, headers=key).json()
@@ -212,7 +212,7 @@ class TestConversations:
         assert (replay.json(), replay.headers["Operation-Settled"]) == (first, "false")
 
 
-def store_model(client: TestClient, user: Person) -> None:
+def store_model(client: TestClient, user: ApiUser) -> None:
     stored = post(client, user, "/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     assert stored.status_code == 200
 
@@ -227,7 +227,7 @@ def fail_start(database: Database, publisher: RecordingPublisher) -> None:
 
 class TestIdempotencyKeys:
     def test_replay_waits_too_and_shows_the_same_sandbox(
-        self, client: TestClient, user: Person, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, worker_writes: Writes
     ) -> None:
         key = {"Idempotency-Key": "one"}
         first = post(client, user, SANDBOXES, headers=key).json()
@@ -237,14 +237,14 @@ class TestIdempotencyKeys:
         assert replay.headers["Operation-Settled"] == "true"
         assert post(client, user, SANDBOXES, headers=key).json() == first
 
-    def test_replay_reports_a_timeout(self, client: TestClient, user: Person) -> None:
+    def test_replay_reports_a_timeout(self, client: TestClient, user: ApiUser) -> None:
         key = {"Idempotency-Key": "one", "Prefer": "wait=1"}
         first = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01}).json()
         replay = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01})
         assert (replay.json(), replay.headers["Operation-Settled"]) == (first, "false")
 
     def test_stored_response_holds_no_session_key(
-        self, client: TestClient, user: Person, worker_writes: Writes
+        self, client: TestClient, user: ApiUser, worker_writes: Writes
     ) -> None:
         worker_writes(RUNNING)
         key = {"Idempotency-Key": "one"}
@@ -253,7 +253,7 @@ class TestIdempotencyKeys:
         assert (replay["status"], replay["session_api_key"]) == ("STARTING", None)
 
     def test_replay_of_a_deleted_sandbox_is_the_stored_response(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         key = {"Idempotency-Key": "one"}
         first = post(client, user, SANDBOXES, headers=key).json()
@@ -265,7 +265,7 @@ class TestIdempotencyKeys:
 class TestInvalidWaits:
     @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", ""])
     def test_wrong_wait_in_the_query_is_refused(
-        self, client: TestClient, user: Person, database: Database, wait: str
+        self, client: TestClient, user: ApiUser, database: Database, wait: str
     ) -> None:
         refused = post(client, user, SANDBOXES, params={"wait": wait})
         assert refused.status_code == 422
@@ -278,7 +278,7 @@ class TestInvalidWaits:
         ids=lambda value: value[:10],
     )
     def test_wrong_wait_in_the_header_is_refused(
-        self, client: TestClient, user: Person, database: Database, value: str
+        self, client: TestClient, user: ApiUser, database: Database, value: str
     ) -> None:
         refused = post(client, user, SANDBOXES, headers={"Prefer": value.encode()})
         assert refused.status_code == 422, refused.text
@@ -286,12 +286,12 @@ class TestInvalidWaits:
         assert (entry["loc"], "0 to 60" in entry["msg"]) == (["header", "Prefer"], True)
         assert count(database) == 0
 
-    def test_unknown_sandbox_is_answered_immediately(self, client: TestClient, user: Person) -> None:
+    def test_unknown_sandbox_is_answered_immediately(self, client: TestClient, user: ApiUser) -> None:
         assert post(client, user, f"{SANDBOXES}/{'0' * 32}/pause", params=LONG_WAIT).status_code == 404
 
 
 @pytest.mark.parametrize("value", ['Wait="0"', "wait = 0 ; x=y", "handling=lenient,WAIT=0, wait=7"])
-def test_preferences_are_read_in_all_their_spellings(client: TestClient, user: Person, value: str) -> None:
+def test_preferences_are_read_in_all_their_spellings(client: TestClient, user: ApiUser, value: str) -> None:
     assert post(client, user, SANDBOXES, headers={"Prefer": value}).headers["Preference-Applied"] == "wait=0"
 
 

@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.fakes.traffic import TrafficServer
 from tests.fakes.worker import settle
 from tests.services import http
@@ -94,18 +94,18 @@ def api(serve: Serve) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def running(database: Database, user: Person, agent: Agent) -> Sandbox:
+def running(database: Database, user: ApiUser, agent: Agent) -> Sandbox:
     """A running sandbox."""
     return _make(database, user, agent, status=Status.RUNNING, exposed_urls=agent.urls)
 
 
 @pytest.fixture
-def asleep(database: Database, user: Person, agent: Agent) -> Sandbox:
+def asleep(database: Database, user: ApiUser, agent: Agent) -> Sandbox:
     """A paused sandbox."""
     return _make(database, user, agent, status=Status.PAUSED)
 
 
-def _make(database: Database, user: Person, agent: Agent, **columns: Any) -> Sandbox:
+def _make(database: Database, user: ApiUser, agent: Agent, **columns: Any) -> Sandbox:
     sandbox = make_sandbox(database, user, **columns)
     agent.server.key = session_key_of(sandbox)
     return sandbox

@@ -12,12 +12,12 @@ from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task, session_key_of
 
 LIST = "/api/v1/app-conversations/search"
 
 
-def sign_in(api: httpx.Client, user: Person) -> str:
+def sign_in(api: httpx.Client, user: ApiUser) -> str:
     """Sign the client in as a browser; return this service's origin."""
     origin = str(api.base_url).rstrip("/")
     api.headers["Origin"] = origin
@@ -26,7 +26,7 @@ def sign_in(api: httpx.Client, user: Person) -> str:
 
 
 @pytest.fixture
-def conversation(database: Database, user: Person, running: Sandbox) -> Conversation:
+def conversation(database: Database, user: ApiUser, running: Sandbox) -> Conversation:
     return make_conversation(database, user, running)
 
 
@@ -52,7 +52,7 @@ def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] 
 
 
 def test_browser_gets_the_sandbox_path_and_other_clients_the_client_port(
-    serve: Serve, database: Database, user: Person, running: Sandbox, conversation: Conversation
+    serve: Serve, database: Database, user: ApiUser, running: Sandbox, conversation: Conversation
 ) -> None:
     make_start_task(database, user, running, stage=Stage.READY)
     with serve(client_port=3002) as api:
@@ -74,14 +74,14 @@ def test_browser_gets_the_sandbox_path_and_other_clients_the_client_port(
     ],
 )
 def test_url_for_clients_with_a_key(
-    serve: Serve, user: Person, running: Sandbox, chosen: dict[str, Any], shown: str
+    serve: Serve, user: ApiUser, running: Sandbox, chosen: dict[str, Any], shown: str
 ) -> None:
     with serve(**chosen) as api:
         [url] = api.get(f"/api/v1/sandboxes/{running.id}", headers=user.headers).json()["exposed_urls"]
     assert url["url"] == shown.format(id=running.id)
 
 
-def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database, user: Person, agent: Agent) -> None:
+def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database, user: ApiUser, agent: Agent) -> None:
     other = {"name": "WORKER_1", "url": "http://127.0.0.1:8011", "port": 8011}
     sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, other])
     with serve(client_port=3002) as api:
@@ -93,7 +93,7 @@ def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database
                 assert found["exposed_urls"][1]["url"] == f"{origin}/sandbox/{sandbox.id}-8011"
 
 
-def test_origin_is_the_configured_one(serve: Serve, user: Person, conversation: Conversation) -> None:
+def test_origin_is_the_configured_one(serve: Serve, user: ApiUser, conversation: Conversation) -> None:
     with serve(web_url="https://agents.example/") as api:
         api.headers["Origin"] = "https://agents.example"
         answer = api.post("/login", data={"api_key": user.key})
@@ -108,7 +108,7 @@ def test_origin_is_the_configured_one(serve: Serve, user: Person, conversation: 
     "host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1", pytest.param("a" * 254, id="long")]
 )
 def test_malformed_host_is_not_part_of_the_origin(
-    api: httpx.Client, user: Person, conversation: Conversation, host: str
+    api: httpx.Client, user: ApiUser, conversation: Conversation, host: str
 ) -> None:
     sign_in(api, user)
     shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers={"Host": host})
@@ -116,7 +116,7 @@ def test_malformed_host_is_not_part_of_the_origin(
 
 
 def test_agent_server_gets_requests_without_the_login(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox
+    api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox
 ) -> None:
     origin = sign_in(api, user)
     answer = api.get(f"{origin}/sandbox/{running.id}/api/conversations", headers=key_of(running))
@@ -130,14 +130,14 @@ def test_agent_server_gets_requests_without_the_login(
     assert not {"set-cookie", "clear-site-data", "expires", "access-control-allow-origin"} & set(answer.headers)
 
 
-def test_login_is_not_a_key_of_a_sandbox(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_login_is_not_a_key_of_a_sandbox(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:
     sign_in(api, user)
     assert api.get(f"/sandbox/{running.id}/api/conversations").status_code == 401
     assert agent.server.got == []
 
 
 def test_websocket_reaches_the_agent_server_with_the_key_in_the_first_frame(
-    api: httpx.Client, user: Person, running: Sandbox
+    api: httpx.Client, user: ApiUser, running: Sandbox
 ) -> None:
     origin = sign_in(api, user)
     url = f"{origin.replace('http', 'ws', 1)}/sandbox/{running.id}/sockets/events/1?resend_mode=all"

@@ -16,7 +16,7 @@ from shared.agent_server.limits import MIN_CHUNK_BYTES
 from shared.db.database import Database
 from tests.api.sandbox_proxy.doubles import key_of
 from tests.api.sandbox_proxy.test_hostile_servers import hostile
-from tests.factories import Person
+from tests.factories import ApiUser
 
 CHUNKS = 5000
 FLOOD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * CHUNKS + b"0\r\n\r\n"
@@ -36,7 +36,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_flood_of_tiny_chunks_waits_and_is_complete(
-    api: httpx.Client, database: Database, user: Person, pauses: list[float]
+    api: httpx.Client, database: Database, user: ApiUser, pauses: list[float]
 ) -> None:
     with hostile(database, user, FLOOD) as sandbox:
         answer = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))

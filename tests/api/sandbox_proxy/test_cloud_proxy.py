@@ -13,17 +13,17 @@ from shared.models import Sandbox
 from shared.states import Status
 from tests.api.agent_reports import JSON
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 HOST = "http://any.example:1/sandbox/{}"
 
 
-def ask(api: httpx.Client, person: Person, sandbox: Sandbox, **fields: Any) -> httpx.Response:
+def ask(api: httpx.Client, user: ApiUser, sandbox: Sandbox, **fields: Any) -> httpx.Response:
     envelope = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
-    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | fields, headers=person.headers)
+    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | fields, headers=user.headers)
 
 
-def test_response_is_the_agent_server_s(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_response_is_the_agent_server_s(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:
     answer = ask(api, user, running, path="/api/git/commits?path=%2Fworkspace&limit=5")
     assert (answer.status_code, answer.json()["target"]) == (200, "/api/git/commits?path=%2Fworkspace&limit=5")
     assert answer.headers["X-Own"] == "kept"
@@ -43,7 +43,7 @@ def test_response_is_the_agent_server_s(api: httpx.Client, user: Person, agent: 
 )
 def test_body_is_passed_on(
     api: httpx.Client,
-    user: Person,
+    user: ApiUser,
     agent: Agent,
     running: Sandbox,
     body: Any,
@@ -56,13 +56,13 @@ def test_body_is_passed_on(
     assert agent.server.got[0].header("content-type") == content_type
 
 
-def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, user: ApiUser, running: Sandbox) -> None:
     answer = ask(api, user, running, path="/moved")
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
 
 def test_url_of_the_client_port_is_accepted(
-    serve: Serve, user: Person, other_user: Person, agent: Agent, running: Sandbox
+    serve: Serve, user: ApiUser, other_user: ApiUser, agent: Agent, running: Sandbox
 ) -> None:
     with serve(client_port=3002, client_url="http://clients.example/") as api:
         for host in ("http://clients.example", "http://clients.example/"):
@@ -74,13 +74,13 @@ def test_url_of_the_client_port_is_accepted(
     assert len(agent.server.got) == 2
 
 
-def test_paused_sandbox_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:
+def test_paused_sandbox_is_woken(api: httpx.Client, user: ApiUser, asleep: Sandbox, worker: Worker) -> None:
     assert ask(api, user, asleep).status_code == 200
     assert worker.resumed == [asleep.id]
 
 
 def test_proxy_reaches_only_the_caller_s_sandboxes(
-    api: httpx.Client, database: Database, user: Person, other_user: Person, agent: Agent, running: Sandbox
+    api: httpx.Client, database: Database, user: ApiUser, other_user: ApiUser, agent: Agent, running: Sandbox
 ) -> None:
     theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
     assert ask(api, other_user, running).status_code == 404
@@ -108,7 +108,7 @@ def test_proxy_reaches_only_the_caller_s_sandboxes(
     ],
 )
 def test_proxy_reaches_no_other_host(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, host: str
+    api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, host: str
 ) -> None:
     assert ask(api, user, running, host=host).status_code == 404
     assert agent.server.got == []
@@ -128,7 +128,7 @@ def test_proxy_reaches_no_other_host(
     ],
 )
 def test_malformed_envelope_is_refused(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, wrong: dict[str, Any]
+    api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, wrong: dict[str, Any]
 ) -> None:
     assert ask(api, user, running, **wrong).status_code == 422
     assert agent.server.got == []
@@ -144,7 +144,7 @@ def test_malformed_envelope_is_refused(
     ids=("deep and large", "deep", "NaN"),
 )
 def test_body_that_is_nested_too_deep_or_is_no_json_is_refused(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, body: str, why: str
+    api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, body: str, why: str
 ) -> None:
     envelope = json.dumps({"host": HOST.format(running.id), "method": "POST", "path": "/x", "headers": key_of(running)})
     content = f'{envelope[:-1]}, "body": {body}}}'
@@ -154,12 +154,12 @@ def test_body_that_is_nested_too_deep_or_is_no_json_is_refused(
     assert (entry["loc"], why in entry["msg"]) == (["body", "body"], True)
 
 
-def test_unreachable_agent_server_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_unreachable_agent_server_is_a_502(api: httpx.Client, database: Database, user: ApiUser) -> None:
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
     assert ask(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
 
 
-def test_page_of_this_service_is_allowed(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_page_of_this_service_is_allowed(api: httpx.Client, user: ApiUser, running: Sandbox) -> None:
     origin = str(api.base_url).rstrip("/")
     api.post("/login", data={"api_key": user.key}, headers={"Origin": origin})
     envelope = {"host": f"{origin}/sandbox/{running.id}", "path": "/api/x", "headers": key_of(running)}
@@ -178,7 +178,7 @@ def test_page_of_this_service_is_allowed(api: httpx.Client, user: Person, runnin
     ],
 )
 def test_defect_51_requests_of_canvas_by_way_of_its_server_are_passed_on(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, method: str, path: str, body: Any
+    api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, method: str, path: str, body: Any
 ) -> None:
     assert ask(api, user, running, method=method, path=path, body=body).status_code == 200
     [got] = agent.server.got

@@ -18,7 +18,7 @@ from shared.models import Sandbox
 from tests.api.agent_reports import JSON
 from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.waiting import eventually
 
 CONVERSATION = "0" * 8 + "-0000-4000-8000-" + "0" * 12
@@ -67,7 +67,7 @@ def test_events_of_the_next_action_are_replayed_once(api: httpx.Client, running:
     assert "timestamp__gte=2026-01-02T03%3A04%3A01" in searches[-1]
 
 
-def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:
+def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: ApiUser) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, ALL, **user.headers) as connection:
         assert json.loads(connection.recv(timeout=20)) == EVENTS[0]
@@ -154,7 +154,7 @@ def test_search_that_hangs_delays_no_frames(
 
 
 def test_replays_of_one_owner_keep_no_other_user_waiting(
-    api: httpx.Client, running: Sandbox, agent: Agent, other_user: Person, monkeypatch: pytest.MonkeyPatch
+    api: httpx.Client, running: Sandbox, agent: Agent, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each websocket's page is too large to be read on the event loop, and another user sends a document as large."""
     begun, released = [], threading.Event()

@@ -15,7 +15,7 @@ from api.sandbox_proxy.headers import DROPPED_FROM_RESPONSES, HOP_BY_HOP
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import key_of
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.services import hostile_server
 
 # Headers of a response that affect the whole origin in a browser, or make it or a proxy send requests elsewhere.
@@ -93,7 +93,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 
 @contextmanager
-def hostile(database: Database, user: Person, answer: bytes) -> Iterator[Sandbox]:
+def hostile(database: Database, user: ApiUser, answer: bytes) -> Iterator[Sandbox]:
     """A sandbox of the user, whose agent server sends this to each client."""
     with answering(answer) as (url, _):
         yield make_sandbox(database, user, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
@@ -103,7 +103,7 @@ def moved(location: str, status: int = 307) -> bytes:
     return f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-def test_websocket_follows_no_redirect(api: httpx.Client, database: Database, user: Person) -> None:
+def test_websocket_follows_no_redirect(api: httpx.Client, database: Database, user: ApiUser) -> None:
     with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as (inside, got):
         location = inside.replace("http", "ws", 1) + "/of/another"
         for status in (300, 301, 302, 303, 307, 308):
@@ -147,7 +147,7 @@ REDIRECTS = {
 
 @pytest.mark.parametrize("status", [201, 307])
 def test_redirect_stays_on_the_path_of_its_sandbox(
-    api: httpx.Client, database: Database, user: Person, status: int
+    api: httpx.Client, database: Database, user: ApiUser, status: int
 ) -> None:
     base = str(api.base_url).rstrip("/")
     for location, expected in REDIRECTS.items():
@@ -163,7 +163,7 @@ def test_redirect_stays_on_the_path_of_its_sandbox(
 
 @pytest.mark.parametrize("target", ["//[x", "//x]/y?z"])
 def test_redirect_of_a_target_that_is_no_url_is_dropped(
-    api: httpx.Client, database: Database, user: Person, target: str
+    api: httpx.Client, database: Database, user: ApiUser, target: str
 ) -> None:
     with hostile(database, user, moved("/elsewhere", 302)) as sandbox:
         extensions = {"target": f"/sandbox/{sandbox.id}{target}".encode()}
@@ -171,7 +171,9 @@ def test_redirect_of_a_target_that_is_no_url_is_dropped(
     assert (answer.status_code, "Location" in answer.headers) == (302, False)
 
 
-def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
+def test_server_s_headers_for_the_whole_origin_are_dropped(
+    api: httpx.Client, database: Database, user: ApiUser
+) -> None:
     sent, page = ORIGIN_HEADERS | OWN_HEADERS, b"<script>alert(1)</script>"
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n"
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
@@ -192,7 +194,7 @@ def test_each_dropped_header_is_tested() -> None:
     assert DROPPED_FROM_RESPONSES - HOP_BY_HOP - tested == frozenset()
 
 
-def test_interim_responses_without_end_are_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_interim_responses_without_end_are_a_502(api: httpx.Client, database: Database, user: ApiUser) -> None:
     with hostile_server.hostile(hostile_server.promising) as server:
         urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
         sandbox = make_sandbox(database, user, exposed_urls=urls)
@@ -213,7 +215,7 @@ INVALID_RESPONSES = [
 ]
 
 
-def test_server_that_sends_no_valid_http_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_server_that_sends_no_valid_http_is_a_502(api: httpx.Client, database: Database, user: ApiUser) -> None:
     for answer in INVALID_RESPONSES:
         with hostile(database, user, answer) as sandbox:
             got = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))

@@ -18,7 +18,7 @@ from shared.db.database import Database
 from shared.models import ApiKey, Sandbox
 from shared.states import Desired, Status
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
-from tests.factories import VAULT, Person, make_sandbox, session_key_of
+from tests.factories import VAULT, ApiUser, make_sandbox, session_key_of
 from tests.rows import as_stored
 from tests.waiting import eventually
 
@@ -34,7 +34,7 @@ class TestKeys:
         assert [got.target for got in agent.server.got] == ["/api/x", "/api/x?a=1&b=%20"]
 
     def test_owner_s_key_is_not_passed_on(
-        self, api: httpx.Client, running: Sandbox, agent: Agent, user: Person
+        self, api: httpx.Client, running: Sandbox, agent: Agent, user: ApiUser
     ) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
         [got] = agent.server.got
@@ -43,7 +43,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.STARTING, Status.ERROR])
     def test_callers_without_access_get_no_information_and_wake_no_sandbox(
-        self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
+        self, api: httpx.Client, database: Database, user: ApiUser, other_user: ApiUser, worker: Worker, status: Status
     ) -> None:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
         strangers: list[tuple[dict[str, str], int]] = [
@@ -71,7 +71,7 @@ class TestKeys:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
 
     def test_deleted_sandbox_is_a_404(
-        self, api: httpx.Client, database: Database, user: Person, running: Sandbox
+        self, api: httpx.Client, database: Database, user: ApiUser, running: Sandbox
     ) -> None:
         with database.transaction() as session:
             session.get_one(Sandbox, running.id).desired = Desired.DELETED
@@ -79,7 +79,7 @@ class TestKeys:
             assert api.get(f"/sandbox/{running.id}/api/x", headers=headers).status_code == 404
 
     def test_use_of_a_key_is_recorded_again(
-        self, api: httpx.Client, database: Database, user: Person, running: Sandbox
+        self, api: httpx.Client, database: Database, user: ApiUser, running: Sandbox
     ) -> None:
         with database.transaction() as session:
             key = session.exec(select(ApiKey).where(ApiKey.user_id == user.id)).one()
@@ -88,7 +88,7 @@ class TestKeys:
         with database.reading() as session:
             assert session.exec(select(ApiKey).where(col(ApiKey.last_used_at) > before)).all()
 
-    def test_expired_key_is_a_401(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
+    def test_expired_key_is_a_401(self, api: httpx.Client, database: Database, user: ApiUser, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
         with database.transaction() as session:
             key = session.exec(select(ApiKey).where(ApiKey.digest == VAULT.digest(user.key))).one()
@@ -156,7 +156,7 @@ class TestRequest:
         api: httpx.Client,
         serve: Serve,
         running: Sandbox,
-        user: Person,
+        user: ApiUser,
         statements: Callable[[], AbstractContextManager[list[str]]],
     ) -> None:
         for headers in (key_of(running), user.headers):
@@ -218,7 +218,7 @@ class TestAnswer:
             api.get(f"/sandbox/{running.id}/broken", headers=key_of(running))
 
     def test_safe_request_is_retried_after_a_closed_connection(
-        self, api: httpx.Client, database: Database, user: Person
+        self, api: httpx.Client, database: Database, user: ApiUser
     ) -> None:
         statuses, requests = [], []
         for method, disconnects in (("GET", 1), ("GET", 2), ("POST", 1), ("DELETE", 1)):
@@ -254,7 +254,7 @@ def disconnecting(times: int) -> Iterator[tuple[str, list[bytes]]]:
 
 class TestActivity:
     def test_traffic_is_activity_but_not_each_request_is_a_write(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+        self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent
     ) -> None:
         long_ago = now() - timedelta(hours=1)
         sandbox = make_sandbox(
@@ -271,7 +271,7 @@ class TestActivity:
         assert as_stored(database, sandbox).last_active_at == recorded
 
     def test_long_request_is_activity_until_it_ends(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+        self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent
     ) -> None:
         sandbox = make_sandbox(
             database,

@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.api.sandbox_proxy.test_websocket import socket
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.fakes.traffic import Receive, Send, TrafficServer
 from tests.services.asgi import serving
 
@@ -51,7 +51,7 @@ def test_key_tells_the_sandbox(clients: httpx.Client, agent: Agent, running: San
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/docs", "/openapi.json", "/api/v1/users/me", "/metrics", "/ready"])
-def test_no_other_route_of_the_service_is_available(clients: httpx.Client, user: Person, path: str) -> None:
+def test_no_other_route_of_the_service_is_available(clients: httpx.Client, user: ApiUser, path: str) -> None:
     for headers in ({}, user.headers, {"X-Session-API-Key": user.key}):
         assert clients.get(path, headers=headers).status_code == 401
 
@@ -95,7 +95,7 @@ class TestExposedPorts:
     """`/sandbox/{id}-{port}`."""
 
     def test_port_gets_requests_without_the_key(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+        self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent
     ) -> None:
         with serving(server := TrafficServer(key="")) as url:
             other = {"name": "WORKER_1", "url": url, "port": 8011}
@@ -108,7 +108,7 @@ class TestExposedPorts:
         assert agent.server.got == []
 
     def test_port_gets_websockets_without_the_key(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent, monkeypatch: pytest.MonkeyPatch
+        self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Neither an auth frame nor a search for events, which has the key too, reaches the user's program."""
         # A search would precede the first frame.
@@ -124,7 +124,7 @@ class TestExposedPorts:
             assert session_key_of(sandbox) not in str(server.handshake)
             assert server.got == []
 
-    def test_unknown_port_and_missing_key_are_refused(self, api: httpx.Client, user: Person, running: Sandbox) -> None:
+    def test_unknown_port_and_missing_key_are_refused(self, api: httpx.Client, user: ApiUser, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}-8012/x", headers=key_of(running)).status_code == 404
         assert api.get(f"/sandbox/{running.id}-8000/x").status_code == 401
         assert api.get(f"/sandbox/{running.id}-0/x", headers=user.headers).status_code == 404

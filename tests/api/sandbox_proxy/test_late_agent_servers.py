@@ -17,7 +17,7 @@ from shared.agent_server.limits import CONNECT_SECONDS
 from shared.db.database import Database
 from tests.api.sandbox_proxy.doubles import key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 # An agent server that was just resumed, on a busy machine, may need as long.
 MIN_HANDSHAKE_SECONDS = 20.0
@@ -31,7 +31,7 @@ def greet(connection: ServerConnection) -> None:
 
 @contextmanager
 def opened(
-    api: httpx.Client, database: Database, user: Person, may_accept: threading.Event
+    api: httpx.Client, database: Database, user: ApiUser, may_accept: threading.Event
 ) -> Iterator[ClientConnection]:
     """A client's websocket to a sandbox whose agent server accepts it only after the event."""
 
@@ -50,7 +50,7 @@ def opened(
 
 
 def test_websocket_waits_longer_for_its_acceptance_than_for_a_connection(
-    api: httpx.Client, database: Database, user: Person
+    api: httpx.Client, database: Database, user: ApiUser
 ) -> None:
     assert websocket.HANDSHAKE_SECONDS >= MIN_HANDSHAKE_SECONDS > CONNECT_SECONDS
     may_accept = threading.Event()
@@ -62,7 +62,7 @@ def test_websocket_waits_longer_for_its_acceptance_than_for_a_connection(
 
 
 def test_websocket_that_is_never_accepted_is_closed(
-    api: httpx.Client, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    api: httpx.Client, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_SECONDS", 0.1)
     with opened(api, database, user, threading.Event()) as connection:

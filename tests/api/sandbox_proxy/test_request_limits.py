@@ -12,7 +12,7 @@ import pytest
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.waiting import eventually
 
 LIMIT = 3
@@ -38,7 +38,7 @@ class Silent:
 
 
 @pytest.fixture
-def silent(database: Database, user: Person) -> Iterator[Silent]:
+def silent(database: Database, user: ApiUser) -> Iterator[Silent]:
     """A silent sandbox of the user."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -53,20 +53,20 @@ def urls_of(port: int) -> list[dict[str, Any]]:
     return [{"name": "AGENT_SERVER", "url": f"http://127.0.0.1:{port}", "port": 8000}]
 
 
-def ask(api: httpx.Client, sandbox: Sandbox, person: Person, way: str = WAYS[0]) -> int:
+def ask(api: httpx.Client, sandbox: Sandbox, user: ApiUser, way: str = WAYS[0]) -> int:
     """Send a request with the sandbox's key, its owner's, or both; return the status."""
     if way == "cloud-proxy":
         envelope = {"host": f"http://any/sandbox/{sandbox.id}", "path": "/api/x", "headers": key_of(sandbox)}
-        return api.post("/api/cloud-proxy", json=envelope, headers=person.headers).status_code
-    headers = key_of(sandbox) if way == "session key" else person.headers
+        return api.post("/api/cloud-proxy", json=envelope, headers=user.headers).status_code
+    headers = key_of(sandbox) if way == "session key" else user.headers
     return api.get(f"/sandbox/{sandbox.id}/api/x", headers=headers).status_code
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_open_requests_of_one_user_have_a_limit(
-    serve: Serve, database: Database, user: Person, other_user: Person, agent: Agent, silent: Silent, way: str
+    serve: Serve, database: Database, user: ApiUser, other_user: ApiUser, agent: Agent, silent: Silent, way: str
 ) -> None:
-    own, theirs = (make_sandbox(database, person, exposed_urls=agent.urls) for person in (user, other_user))
+    own, theirs = (make_sandbox(database, owner, exposed_urls=agent.urls) for owner in (user, other_user))
     with serve(user_proxied=LIMIT) as api:
         with ExitStack() as clients:
             silent.begin(clients, api, LIMIT)
@@ -77,7 +77,7 @@ def test_open_requests_of_one_user_have_a_limit(
 
 
 def test_open_requests_of_all_users_have_a_limit(
-    serve: Serve, database: Database, other_user: Person, agent: Agent, silent: Silent
+    serve: Serve, database: Database, other_user: ApiUser, agent: Agent, silent: Silent
 ) -> None:
     theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
     with serve(max_proxied=1) as api:
@@ -95,7 +95,7 @@ def test_request_at_the_client_port_counts_for_the_sandbox_s_owner(
         assert api.get("/api/x", headers=key_of(running)).status_code == 429
 
 
-def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, user: Person, running: Sandbox) -> None:
+def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, user: ApiUser, running: Sandbox) -> None:
     unreachable, without_server = (make_sandbox(database, user, exposed_urls=urls) for urls in (urls_of(9), []))
     ends = [(running, "api/x"), (running, "broken"), (running, "moved"), (unreachable, "x"), (without_server, "x")]
     with serve(user_proxied=1) as api:
@@ -105,7 +105,7 @@ def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, u
             assert eventually(lambda: ask(api, running, user) == 200)
 
 
-def test_response_counts_until_its_reader_leaves(serve: Serve, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_response_counts_until_its_reader_leaves(serve: Serve, user: ApiUser, agent: Agent, running: Sandbox) -> None:
     agent.server.pieces = 1
     with serve(user_proxied=1) as api:
         with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as response:

@@ -7,7 +7,7 @@ from shared.db.database import Database, StoreError
 from shared.models import Sandbox
 from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, key_of
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.waiting import eventually
 
 
@@ -17,7 +17,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stream_ends_with_its_key(
-    api: httpx.Client, database: Database, user: Person, running: Sandbox, agent: Agent
+    api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
 ) -> None:
     with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as answer:
         pieces = answer.iter_text()
@@ -30,7 +30,7 @@ def test_stream_ends_with_its_key(
 
 
 def test_stream_goes_on_while_the_store_does_not_respond(
-    api: httpx.Client, user: Person, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch
+    api: httpx.Client, user: ApiUser, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[str] = []
 
@@ -49,7 +49,7 @@ def test_stream_goes_on_while_the_store_does_not_respond(
 
 
 def test_stream_of_the_sandbox_s_own_key_goes_on(
-    api: httpx.Client, database: Database, user: Person, running: Sandbox, agent: Agent
+    api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
 ) -> None:
     with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running), timeout=10) as answer:
         pieces = answer.iter_text()
@@ -59,6 +59,6 @@ def test_stream_of_the_sandbox_s_own_key_goes_on(
             assert next(pieces) == f"data: {number}\n\n"
 
 
-def revoke(database: Database, user: Person) -> None:
+def revoke(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         assert api_keys.revoke_key(session, user.key) == 1

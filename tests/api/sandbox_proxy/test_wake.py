@@ -19,7 +19,7 @@ from shared.sandboxes.status import ObservedState
 from shared.settings import QuotaPolicy
 from shared.states import Desired, PauseKind, Reason, Status
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
-from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
+from tests.factories import SPEC_ID, ApiUser, make_sandbox, session_key_of
 from tests.fakes.worker import settle
 from tests.rows import as_stored
 from tests.waiting import eventually
@@ -74,7 +74,7 @@ def transitions_of(database: Database, sandbox: Sandbox) -> list[str]:
 class TestSandboxThatWakes:
     @pytest.mark.parametrize("kind", PauseKind)
     def test_paused_sandbox_is_woken(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent, kind: PauseKind, worker: Worker
+        self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent, kind: PauseKind, worker: Worker
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED, pause_kind=kind)
         agent.server.key = session_key_of(sandbox)
@@ -91,7 +91,7 @@ class TestSandboxThatWakes:
         serve: Serve,
         database: Database,
         asleep: Sandbox,
-        user: Person,
+        user: ApiUser,
         idle: Worker,
         agent: Agent,
         ask: Ask,
@@ -125,7 +125,7 @@ class TestSandboxThatWakes:
         self,
         api: httpx.Client,
         database: Database,
-        user: Person,
+        user: ApiUser,
         agent: Agent,
         worker: Worker,
         ask: Ask,
@@ -159,7 +159,7 @@ class TestSandboxThatWakes:
         assert idle.resumed == [asleep.id]
 
     def test_oldest_sandbox_is_paused_to_make_room(
-        self, serve: Serve, database: Database, running: Sandbox, user: Person, worker: Worker, agent: Agent
+        self, serve: Serve, database: Database, running: Sandbox, user: ApiUser, worker: Worker, agent: Agent
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED)
         agent.server.key = session_key_of(sandbox)
@@ -182,7 +182,7 @@ class TestSandboxThatDoesNotWake:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
 
     def test_sandbox_in_error_is_a_409_and_not_woken(
-        self, api: httpx.Client, database: Database, user: Person, worker: Worker
+        self, api: httpx.Client, database: Database, user: ApiUser, worker: Worker
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.ERROR)
         answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
@@ -207,7 +207,7 @@ class TestSandboxThatDoesNotWake:
         serve: Serve,
         database: Database,
         asleep: Sandbox,
-        user: Person,
+        user: ApiUser,
         idle: Worker,
         agent: Agent,
         ask: Ask,

@@ -18,7 +18,7 @@ from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Status
 from shared.users import api_keys
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
-from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
+from tests.factories import SPEC_ID, ApiUser, make_sandbox, session_key_of
 from tests.fakes.worker import settle
 from tests.rows import as_stored
 from tests.waiting import eventually
@@ -56,7 +56,7 @@ class TestKeys:
             connection.send(auth(running))
             assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
-    def test_key_may_be_in_the_query_or_a_header(self, api: httpx.Client, running: Sandbox, user: Person) -> None:
+    def test_key_may_be_in_the_query_or_a_header(self, api: httpx.Client, running: Sandbox, user: ApiUser) -> None:
         key = session_key_of(running)
         for path, headers in (
             (f"{EVENTS}&session_api_key={key}", {}),
@@ -68,7 +68,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
     def test_websocket_without_access_wakes_no_sandbox(
-        self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
+        self, api: httpx.Client, database: Database, user: ApiUser, other_user: ApiUser, worker: Worker, status: Status
     ) -> None:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
         frames: list[Any] = ["", "{", "[" * 4_000, "null", '{"type": "auth"}', b"\xff", auth(other)]
@@ -85,7 +85,7 @@ class TestKeys:
             assert close_of(connection)[0] == 4004
 
     def test_socket_ends_with_its_key(
-        self, api: httpx.Client, database: Database, running: Sandbox, user: Person, monkeypatch: pytest.MonkeyPatch
+        self, api: httpx.Client, database: Database, running: Sandbox, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """This includes a websocket on which the client sends nothing."""
         monkeypatch.setattr("api.sandbox_proxy.access.RECHECK_SECONDS", 0.05)
@@ -123,7 +123,7 @@ class TestKeys:
         api: httpx.Client,
         running: Sandbox,
         asleep: Sandbox,
-        user: Person,
+        user: ApiUser,
         agent: Agent,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -193,7 +193,7 @@ class TestWaking:
         assert worker.resumed == [running.id]
 
     def test_socket_to_a_sandbox_that_can_not_wake_is_closed_with_a_reason(
-        self, serve: Serve, database: Database, asleep: Sandbox, user: Person, worker: Worker
+        self, serve: Serve, database: Database, asleep: Sandbox, user: ApiUser, worker: Worker
     ) -> None:
         with serve(wake_seconds=0.1) as api:
             worker.resume = lambda _: None
@@ -208,7 +208,7 @@ class TestWaking:
 
     @pytest.mark.parametrize("urls", [[], [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]])
     def test_socket_to_an_unreachable_server_is_closed(
-        self, api: httpx.Client, database: Database, user: Person, urls: list[dict[str, Any]]
+        self, api: httpx.Client, database: Database, user: ApiUser, urls: list[dict[str, Any]]
     ) -> None:
         sandbox = make_sandbox(database, user, exposed_urls=urls)
         with socket(api, sandbox, **key_of(sandbox)) as connection:

@@ -20,7 +20,7 @@ from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import Serve, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of
 from tests.api.sandbox_proxy.test_websocket import socket as websocket
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 from tests.waiting import eventually
 
 MEGABYTE = 1024 * 1024
@@ -39,7 +39,7 @@ def _limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def agent_server(database: Database, owner: Person, talk: Talk) -> Iterator[Sandbox]:
+def agent_server(database: Database, owner: ApiUser, talk: Talk) -> Iterator[Sandbox]:
     """A sandbox whose agent server talks like this after the auth frame."""
 
     def handle(connection: ServerConnection) -> None:
@@ -73,7 +73,7 @@ def echo(connection: ServerConnection) -> None:
 
 
 def test_clients_that_do_not_read_keep_a_limited_number_of_bytes(
-    serve: Serve, database: Database, user: Person, other_user: Person
+    serve: Serve, database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     taken, ended = [], []
 
@@ -96,7 +96,7 @@ def test_clients_that_do_not_read_keep_a_limited_number_of_bytes(
 
 
 def test_sandbox_that_does_not_read_keeps_a_limited_number_of_bytes(
-    serve: Serve, database: Database, user: Person
+    serve: Serve, database: Database, user: ApiUser
 ) -> None:
     released, ended = threading.Event(), []
 
@@ -138,7 +138,7 @@ def flood_with_pings(listener: socket.socket) -> None:
             connection.sendall(PING * 1000)
 
 
-def test_sandbox_that_pings_and_does_not_read_is_closed(serve: Serve, database: Database, user: Person) -> None:
+def test_sandbox_that_pings_and_does_not_read_is_closed(serve: Serve, database: Database, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, serve() as api, ExitStack() as clients:
         thread = threading.Thread(target=flood_with_pings, args=(listener,), daemon=True)
         thread.start()
@@ -149,7 +149,7 @@ def test_sandbox_that_pings_and_does_not_read_is_closed(serve: Serve, database: 
         assert not thread.is_alive()
 
 
-def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, database: Database, user: Person) -> None:
+def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, database: Database, user: ApiUser) -> None:
     def flood(connection: ServerConnection) -> None:
         for _ in range(3):
             connection.send(MESSAGE)
@@ -164,7 +164,7 @@ def test_small_messages_pass_beside_others_that_are_not_read(serve: Serve, datab
 
 
 def test_largest_message_passes_in_both_directions(
-    serve: Serve, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes a message whose characters take four bytes each in memory."""
     monkeypatch.undo()
@@ -180,7 +180,7 @@ def test_largest_message_passes_in_both_directions(
 
 
 def test_message_of_a_sandbox_that_is_too_large_closes_its_websocket(
-    serve: Serve, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
 
@@ -196,7 +196,7 @@ def test_message_of_a_sandbox_that_is_too_large_closes_its_websocket(
         assert close_of(client)[0] == 1009
 
 
-def test_websocket_counts_until_its_client_has_read(serve: Serve, database: Database, user: Person) -> None:
+def test_websocket_counts_until_its_client_has_read(serve: Serve, database: Database, user: ApiUser) -> None:
     ended: list[Any] = []
 
     def send_and_close(connection: ServerConnection) -> None:

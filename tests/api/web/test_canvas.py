@@ -12,7 +12,7 @@ import pytest
 from api.app import create_app
 from api.request.context import Context
 from shared.settings import Settings
-from tests.factories import Person
+from tests.factories import ApiUser
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -39,7 +39,7 @@ def page(settings: Settings) -> Path:
 
 
 @pytest.fixture
-def browser(client: TestClient, user: Person) -> TestClient:
+def browser(client: TestClient, user: ApiUser) -> TestClient:
     client.headers["Origin"] = ORIGIN
     client.follow_redirects = False
     assert client.post("/login", data={"api_key": user.key}).status_code == 303
@@ -80,7 +80,7 @@ def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> Non
     ],
 )
 def test_signed_out_browser_is_led_to_the_login_and_back(
-    client: TestClient, user: Person, path: str, login: str
+    client: TestClient, user: ApiUser, path: str, login: str
 ) -> None:
     answer = client.get(f"{ORIGIN}{path}", follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, login)
@@ -136,13 +136,13 @@ def test_operations_are_as_they_were(browser: TestClient) -> None:
     ["//api/v1/sandboxes/search", "///api/v1/x", "/API/v1/sandboxes/search", "/api", "//oauth/x", "/Sandbox/1/x"],
 )
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html"])
-def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: Person, path: str, accept: str) -> None:
+def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: ApiUser, path: str, accept: str) -> None:
     for headers in ({}, user.headers):
         answer = client.get(f"{ORIGIN}{path}", headers=headers | {"Accept": accept}, follow_redirects=False)
         assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")
 
 
-def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: Person) -> None:
+def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: ApiUser) -> None:
     for headers in ({"Accept": "application/json"}, user.headers, {"X-Session-API-Key": user.key}):
         answer = client.get("/nope", headers=headers, follow_redirects=False)
         assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")

@@ -17,7 +17,7 @@ from tests.api.agent_reports import FIRST, conversation_report, event_report, st
 from tests.doubles import RecordingPublisher
 from tests.factories import (
     VAULT,
-    Person,
+    ApiUser,
     make_conversation,
     make_event,
     make_sandbox,
@@ -31,7 +31,7 @@ Report = Callable[..., int]
 
 
 @pytest.fixture
-def start(client: TestClient, database: Database, user: Person) -> Callable[..., Any]:
+def start(client: TestClient, database: Database, user: ApiUser) -> Callable[..., Any]:
     """Return a function that starts a conversation and returns the response."""
     with database.transaction() as session:
         settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
@@ -42,8 +42,8 @@ def start(client: TestClient, database: Database, user: Person) -> Callable[...,
     return start
 
 
-def search(client: TestClient, person: Person, **params: Any) -> dict[str, Any]:
-    answer = client.get(f"{CONVERSATIONS}/search", params=params, headers=person.headers)
+def search(client: TestClient, user: ApiUser, **params: Any) -> dict[str, Any]:
+    answer = client.get(f"{CONVERSATIONS}/search", params=params, headers=user.headers)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -70,7 +70,9 @@ def test_defect_17_title_and_publicity_come_from_the_request(start: Callable[...
     assert (request["title"], request["public"]) == ("A title", True)
 
 
-def test_defect_18_search_can_be_sorted(client: TestClient, database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_defect_18_search_can_be_sorted(
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
+) -> None:
     old = make_conversation(database, user, sandbox, created_at=FIRST, updated_at=FIRST + timedelta(days=2))
     new = make_conversation(
         database, user, sandbox, created_at=FIRST + timedelta(days=1), updated_at=FIRST + timedelta(days=1)
@@ -81,7 +83,7 @@ def test_defect_18_search_can_be_sorted(client: TestClient, database: Database, 
 
 
 def test_defect_19_count_and_search_agree_and_children_are_named(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     parent = make_conversation(database, user, sandbox)
     child = make_conversation(database, user, sandbox, parent_id=parent.id)
@@ -94,7 +96,7 @@ def test_defect_19_count_and_search_agree_and_children_are_named(
 
 
 def test_defect_20_pages_are_stable_and_wildcards_are_literal(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     made = {make_conversation(database, user, sandbox, created_at=FIRST).id for _ in range(4)}
     first = search(client, user, limit=2)
@@ -106,7 +108,7 @@ def test_defect_20_pages_are_stable_and_wildcards_are_literal(
 
 
 def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
-    client: TestClient, user: Person, start: Callable[..., Any], conversation: Conversation
+    client: TestClient, user: ApiUser, start: Callable[..., Any], conversation: Conversation
 ) -> None:
     events = "/api/v1/conversation"
     for path in (
@@ -133,7 +135,7 @@ def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
 
 
 def test_defect_13_sandbox_reports_on_its_own_conversations_only(
-    post: Report, conversation: Conversation, database: Database, user: Person
+    post: Report, conversation: Conversation, database: Database, user: ApiUser
 ) -> None:
     key = session_key_of(make_sandbox(database, user))  # another sandbox of the same owner
     assert post(f"/events/{conversation.id}", [event_report()], key) == 404
@@ -142,7 +144,7 @@ def test_defect_13_sandbox_reports_on_its_own_conversations_only(
 
 
 def test_defect_14_report_keeps_fields_that_it_does_not_have(
-    post: Report, database: Database, user: Person, sandbox: Sandbox
+    post: Report, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox, public=True, created_at=FIRST, updated_at=FIRST)
     for status in ("running", "paused", "running"):
@@ -162,7 +164,7 @@ def test_defect_15_events_that_were_not_stored_return_503(
 
 
 def test_defect_16_all_tokens_are_counted(
-    client: TestClient, post: Report, user: Person, conversation: Conversation
+    client: TestClient, post: Report, user: ApiUser, conversation: Conversation
 ) -> None:
     stats = stats_report(agent=usage_report(0.5, 10, reasoning=3))
     assert post("/conversations", conversation_report(conversation.id, stats=stats)) == 200
@@ -172,7 +174,7 @@ def test_defect_16_all_tokens_are_counted(
 
 
 def test_defect_43_both_webhooks_count_the_same_cost(
-    client: TestClient, post: Report, user: Person, conversation: Conversation
+    client: TestClient, post: Report, user: ApiUser, conversation: Conversation
 ) -> None:
     stats = stats_report(agent=usage_report(0.5, 10), condenser=usage_report(0.25, 5))
     reports: list[tuple[str, Any]] = [
@@ -186,7 +188,7 @@ def test_defect_43_both_webhooks_count_the_same_cost(
 
 
 def test_defect_40_times_are_compared_as_times(
-    client: TestClient, database: Database, user: Person, conversation: Conversation
+    client: TestClient, database: Database, user: ApiUser, conversation: Conversation
 ) -> None:
     for hour in (10, 11, 12):
         make_event(database, conversation, id=f"at-{hour}", timestamp=FIRST + timedelta(hours=hour))
@@ -218,7 +220,7 @@ def test_defect_52_repeated_request_with_an_id_is_one_conversation(start: Callab
     ],
 )
 def test_defect_45_conversation_joins_the_sandbox_of_the_owners_strategy(
-    start: Callable[..., Any], client: TestClient, database: Database, user: Person, strategy: str, joined: str | None
+    start: Callable[..., Any], client: TestClient, database: Database, user: ApiUser, strategy: str, joined: str | None
 ) -> None:
     made: dict[str, Sandbox] = {}
     for days, (name, talks) in enumerate((("oldest", 2), ("idle", 2), ("quiet", 1), ("newest", 2))):

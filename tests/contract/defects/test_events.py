@@ -9,11 +9,11 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation
 from tests.api.agent_reports import conversation_report
-from tests.factories import Person, make_event
+from tests.factories import ApiUser, make_event
 
 
 def test_defect_44_title_comes_with_the_report(
-    client: TestClient, user: Person, conversation: Conversation, post: Callable[..., int]
+    client: TestClient, user: ApiUser, conversation: Conversation, post: Callable[..., int]
 ) -> None:
     # Nothing listens at the sandbox's address, so a request to it for the title would fail.
     assert post("/conversations", conversation_report(conversation.id, after=1, title="A haiku about queues")) == 200
@@ -32,7 +32,7 @@ def test_defect_44_title_comes_with_the_report(
     ],
 )
 def test_defect_49_limits_are_as_documented(
-    client: TestClient, database: Database, user: Person, conversation: Conversation, path: str, name: str
+    client: TestClient, database: Database, user: ApiUser, conversation: Conversation, path: str, name: str
 ) -> None:
     for _ in range(3):
         make_event(database, conversation)

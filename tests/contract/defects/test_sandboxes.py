@@ -12,7 +12,7 @@ from api.request.context import Context
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, NodeStatus, Reason, Status
-from tests.factories import Person, make_conversation, make_node, make_sandbox, make_spec, session_key_of
+from tests.factories import ApiUser, make_conversation, make_node, make_sandbox, make_spec, session_key_of
 from tests.rows import as_stored
 from tests.waiting import eventually
 
@@ -21,7 +21,7 @@ WAITING = 25
 
 
 def test_defect_02_delete_is_stored_in_a_row(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     # No worker executes the delete in this test, and this process may end at any time: the sweep finds the row.
     assert client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).status_code == 200
@@ -32,7 +32,7 @@ def test_defect_02_delete_is_stored_in_a_row(
 
 @pytest.mark.usefixtures("spec", "node")
 def test_defect_04_waiting_for_a_start_uses_no_database_connection(
-    client: TestClient, context: Context, user: Person
+    client: TestClient, context: Context, user: ApiUser
 ) -> None:
     # More requests than the pool has connections.
     with ThreadPoolExecutor(WAITING) as threads:
@@ -47,7 +47,7 @@ def test_defect_04_waiting_for_a_start_uses_no_database_connection(
 
 
 def test_defect_06_page_of_sandboxes_sends_no_request_to_them(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     # Nothing listens at their addresses: requests to them would wait, and would not yield RUNNING.
     made = [make_sandbox(database, user).id for _ in range(30)]
@@ -56,7 +56,7 @@ def test_defect_06_page_of_sandboxes_sends_no_request_to_them(
     assert {item["status"] for item in found["items"]} == {"RUNNING"}
 
 
-def test_defect_07_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: Person) -> None:
+def test_defect_07_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: ApiUser) -> None:
     make_node(database, "lost", status=NodeStatus.LOST)
     lost = make_sandbox(database, user, node_id="lost", status=Status.ERROR, reason=Reason.NODE_LOST, detail="silent")
     runs = make_sandbox(database, user)
@@ -79,7 +79,7 @@ def test_defect_08_session_key_is_found_by_its_digest(client: TestClient, sandbo
 
 @pytest.mark.usefixtures("spec", "node")
 def test_defect_09_resume_of_a_running_sandbox_pauses_nothing(
-    context: Context, database: Database, user: Person
+    context: Context, database: Database, user: ApiUser
 ) -> None:
     limits = context.settings.model_copy(update={"quota_running": 2, "quota_policy": "pause_oldest"})
     running = [make_sandbox(database, user) for _ in range(2)]
@@ -91,7 +91,7 @@ def test_defect_09_resume_of_a_running_sandbox_pauses_nothing(
 
 
 def test_defect_11_users_see_only_their_own_sandboxes(
-    client: TestClient, user: Person, other_user: Person, sandbox: Sandbox
+    client: TestClient, user: ApiUser, other_user: ApiUser, sandbox: Sandbox
 ) -> None:
     shown = client.get(SANDBOXES, params={"id": sandbox.id}, headers=user.headers).json()
     assert shown[0]["created_by_user_id"] == user.id
@@ -103,7 +103,7 @@ def test_defect_11_users_see_only_their_own_sandboxes(
 
 
 def test_defect_12_user_key_and_session_key_can_be_sent_together(
-    client: TestClient, user: Person, sandbox: Sandbox
+    client: TestClient, user: ApiUser, sandbox: Sandbox
 ) -> None:
     key = {"X-Session-API-Key": session_key_of(sandbox)}
     for path in (f"{SANDBOXES}/{sandbox.id}/settings/secrets", f"{SANDBOXES}/search", "/api/v1/users/me"):
@@ -113,7 +113,7 @@ def test_defect_12_user_key_and_session_key_can_be_sent_together(
 @pytest.mark.usefixtures("node")
 @pytest.mark.parametrize("image", ["busybox", "registry.example:5000/a/b", f"image@sha256:{'0' * 64}"])
 def test_defect_22_image_without_a_tag_is_usable(
-    client: TestClient, database: Database, user: Person, image: str
+    client: TestClient, database: Database, user: ApiUser, image: str
 ) -> None:
     make_spec(database, image)
     started = client.post(SANDBOXES, params={"sandbox_spec_id": image}, headers=user.headers)
@@ -124,7 +124,7 @@ def test_defect_22_image_without_a_tag_is_usable(
 
 @pytest.mark.parametrize("query", ["", "?sandbox_id={id}", "?sandbox_id=another"])
 def test_defect_23_path_determines_the_sandbox_to_delete(
-    client: TestClient, database: Database, user: Person, query: str
+    client: TestClient, database: Database, user: ApiUser, query: str
 ) -> None:
     sandbox = make_sandbox(database, user)
     answer = client.delete(f"{SANDBOXES}/{sandbox.id}{query.format(id=sandbox.id)}", headers=user.headers)
@@ -133,7 +133,7 @@ def test_defect_23_path_determines_the_sandbox_to_delete(
 
 
 def test_defect_24_conversations_of_a_deleted_sandbox_show_missing(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox)
     client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers)
@@ -142,7 +142,7 @@ def test_defect_24_conversations_of_a_deleted_sandbox_show_missing(
 
 
 def test_defect_32_spec_shows_nothing_of_the_servers_environment(
-    client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LLM_API_KEY", "OH_AGENT_SERVER_ENV", "LMNR_PROJECT_API_KEY"):
         monkeypatch.setenv(name, '{"A": "plain"}')
@@ -165,7 +165,7 @@ def test_defect_48_server_info_does_not_sleep(client: TestClient, monkeypatch: p
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.ERROR])
 def test_defect_52_one_sandbox_is_read_by_its_id(
-    client: TestClient, database: Database, user: Person, status: Status
+    client: TestClient, database: Database, user: ApiUser, status: Status
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     shown = client.get(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).json()
@@ -173,12 +173,12 @@ def test_defect_52_one_sandbox_is_read_by_its_id(
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_52_starts_with_one_idempotency_key_are_one_sandbox(client: TestClient, user: Person) -> None:
+def test_defect_52_starts_with_one_idempotency_key_are_one_sandbox(client: TestClient, user: ApiUser) -> None:
     headers = user.headers | {"Idempotency-Key": "a-key"}
     first, second = (client.post(SANDBOXES, headers=headers).json() for _ in range(2))
     assert first["id"] == second["id"]
     assert len(client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"]) == 1
 
 
-def _count(client: TestClient, person: Person) -> int:
-    return len(client.get(f"{SANDBOXES}/search", headers=person.headers).json()["items"])
+def _count(client: TestClient, user: ApiUser) -> int:
+    return len(client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"])

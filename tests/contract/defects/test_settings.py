@@ -11,18 +11,18 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.users import settings_store
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 PATHS = ("/api/v1/settings", "/api/settings")
 
 
-def _post(client: TestClient, person: Person, body: Any, path: str = PATHS[0]) -> int:
-    return int(client.post(path, json=body, headers=person.headers).status_code)
+def _post(client: TestClient, user: ApiUser, body: Any, path: str = PATHS[0]) -> int:
+    return int(client.post(path, json=body, headers=user.headers).status_code)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_defect_25_setting_of_a_wrong_type_is_rejected_and_breaks_nothing(
-    client: TestClient, user: Person, path: str
+    client: TestClient, user: ApiUser, path: str
 ) -> None:
     assert _post(client, user, {"language": {"a": 1}}, path) == 422
     assert _post(client, user, {"language": "en"}, path) == 200
@@ -37,7 +37,7 @@ def test_defect_25_setting_of_a_wrong_type_is_rejected_and_breaks_nothing(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_defect_26_sandbox_key_is_stored_and_survives_later_changes(
-    client: TestClient, database: Database, user: Person, path: str
+    client: TestClient, database: Database, user: ApiUser, path: str
 ) -> None:
     assert _post(client, user, {"sandbox_api_key": "plain"}, path) == 200
     for later in ({"language": "en"}, {"sandbox_api_key": "**********"}, {"sandbox_api_key": None}):
@@ -48,7 +48,7 @@ def test_defect_26_sandbox_key_is_stored_and_survives_later_changes(
     assert stored.sandbox_api_key == "plain"
 
 
-def test_defect_27_flat_settings_are_stored_and_shown(client: TestClient, user: Person) -> None:
+def test_defect_27_flat_settings_are_stored_and_shown(client: TestClient, user: ApiUser) -> None:
     assert _post(client, user, {"llm_model": "openai/gpt-4o", "llm_api_key": "k", "max_iterations": 9}) == 200
     found = client.get("/api/v1/settings", headers=user.headers).json()
     assert (found["llm_model"], found["llm_api_key_set"], found["max_iterations"]) == ("openai/gpt-4o", True, 9)
@@ -58,7 +58,7 @@ def test_defect_27_flat_settings_are_stored_and_shown(client: TestClient, user: 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_defect_28_internal_error_does_not_log_users_out(
-    client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch, path: str
+    client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("a defect")
@@ -67,7 +67,7 @@ def test_defect_28_internal_error_does_not_log_users_out(
     assert client.get(path, headers=user.headers).status_code == 500
 
 
-def test_defect_29_concurrent_changes_are_not_lost(client: TestClient, user: Person) -> None:
+def test_defect_29_concurrent_changes_are_not_lost(client: TestClient, user: ApiUser) -> None:
     changes: list[Callable[[], int]] = [
         *(lambda name=name: _post(client, user, {name: "x"}) for name in ("language", "agent", "git_user_name")),
         *(
@@ -89,7 +89,7 @@ def test_defect_29_concurrent_changes_are_not_lost(client: TestClient, user: Per
     assert set(found["secrets_store"]["custom_secrets"]) == {"A", "B", "C"}
 
 
-def test_defect_31_secrets_are_not_stored_in_clear(client: TestClient, database: Database, user: Person) -> None:
+def test_defect_31_secrets_are_not_stored_in_clear(client: TestClient, database: Database, user: ApiUser) -> None:
     llm = {"api_key": "plain-1", "aws_session_token": "plain-2", "extra_headers": {"X-Key": "plain-3"}}
     servers = {"a": {"url": "https://a.example.com", "auth": "plain-4", "headers": {"X-Key": "plain-5"}}}
     assert _post(client, user, {"search_api_key": "plain-6", "agent_settings_diff": {"llm": llm}}) == 200
@@ -101,7 +101,7 @@ def test_defect_31_secrets_are_not_stored_in_clear(client: TestClient, database:
 
 @pytest.mark.parametrize("path", ["/api/v1/secrets/git-providers", "/api/add-git-providers"])
 def test_defect_30_tokens_of_other_providers_stay_and_none_is_sent_to_a_host(
-    client: TestClient, user: Person, path: str, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contacted = _contacted(monkeypatch)
     hosts = {"github": None, "gitlab": "git.example.com"}

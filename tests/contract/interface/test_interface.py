@@ -16,7 +16,7 @@ def test_service_keeps_every_promise(installed: Deployment) -> None:
     installed.start()
     with installed.user("alice") as client:
         client.headers.pop("Authorization")
-        caller = Caller(client, client.person.key)
+        caller = Caller(client, client.user.key)
         deviations = {promise.asks: found for promise in PROMISES if (found := caller.find_deviations(promise))}
     assert deviations == {}
 

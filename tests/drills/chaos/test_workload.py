@@ -58,6 +58,6 @@ def test_repair_pauses_what_a_quota_keeps_from_being_resumed() -> None:
     workload: Any = object.__new__(Workload)
     workload.settings = workload.conversations = Mock()
     workload.sandboxes = Mock(ask=lambda act, sandbox_id: act(sandbox_id))
-    workload.fleet = Mock(alive=dict.fromkeys("abcd"), client=lambda _person: client)
+    workload.fleet = Mock(alive=dict.fromkeys("abcd"), client=lambda _user: client)
     workload.repair()
     assert paused == list("abcd")

@@ -89,7 +89,7 @@ def _violations(site: Site, workload: Workload, is_expected: Expectation) -> lis
 
 
 def _read_evidence(site: Site, workload: Workload, is_expected: Expectation) -> Evidence:
-    listed = list_statuses(site.service.url, workload.fleet.people, timeout=ANSWER_SECONDS)
+    listed = list_statuses(site.service.url, workload.fleet.users, timeout=ANSWER_SECONDS)
     return gather(
         site.service.database,
         history=workload.fleet.history.entries,

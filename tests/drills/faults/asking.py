@@ -23,7 +23,7 @@ def ask(
     runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
 ) -> httpx.Response | None:
     """Send a request, and record it in the history if it has a verb; return None without a response."""
-    headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
+    headers = runner.client.user.headers | ({"Idempotency-Key": key} if key else {})
     call = runner.client.history.invoke(verb, None) if verb else 0
     try:
         answer = http.request(method, runner.service.url + path, headers=headers, timeout=30, **options)

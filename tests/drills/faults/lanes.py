@@ -141,7 +141,7 @@ class Lanes:
             )
             with service.database.transaction() as session:
                 specs.change(session, NAMED_IMAGE, {"egress": "allowed.example"})
-                owner = runner.client.person.id
+                owner = runner.client.user.id
                 settings_store.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
                 llm_profile_store.save(
                     session, service.vault, owner, "titles", TITLES, include_secrets=True, keep_key=False

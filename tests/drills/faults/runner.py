@@ -27,7 +27,7 @@ from tests.drills.faults.tables import empty_tables, is_busy
 from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
 from tests.drills.wire_listing import list_statuses
-from tests.factories import make_person
+from tests.factories import make_user
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.faulty_engine import FaultyEngine
@@ -69,7 +69,7 @@ class Runner:
         doomed: frozenset[str],
         neighbours: Collection[str],
     ) -> None:
-        self.client = RecordingClient(service.url, make_person(service.database, "alice"))
+        self.client = RecordingClient(service.url, make_user(service.database, "alice"))
         self.service = service
         self.engine, self.faulty = engine, faulty
         self.registry = registry
@@ -269,7 +269,7 @@ class Runner:
             return bool(warm_pool.count(session))
 
     def _evidence(self, held: Holdings, *, shown: bool) -> Evidence:
-        listed = list_statuses(self.service.url, [self.client.person]) if shown else None
+        listed = list_statuses(self.service.url, [self.client.user]) if shown else None
         return gather(
             self.service.database,
             history=self.client.entries,

@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.settings import Settings
 from shared.users import settings_store
-from tests.factories import NODE_ID, VAULT, make_person, make_sandbox, make_spec
+from tests.factories import NODE_ID, VAULT, make_sandbox, make_spec, make_user
 from tests.services.engine import TINY_IMAGE
 from tests.services.namespaces import Namespace, Target, running_namespace
 from tests.services.private_engine import PrivateEngine, running_engine_in
@@ -168,7 +168,7 @@ def name_model(scene: Scene, spec: str, address: str) -> None:
 
 def _make_sandbox(database: Database, spec: str, egress: str) -> Sandbox:
     make_spec(database, spec, egress=egress)
-    return make_sandbox(database, make_person(database, f"owner of {spec}"), spec_id=spec)
+    return make_sandbox(database, make_user(database, f"owner of {spec}"), spec_id=spec)
 
 
 def start_sandbox(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:

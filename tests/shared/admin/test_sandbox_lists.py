@@ -15,14 +15,14 @@ from shared.errors import Invalid
 from shared.models import Sandbox
 from shared.states import Reason, Status
 from shared.users import audit
-from tests.factories import Person, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
 
 EVERYTHING = SandboxFilter()
 
 
 @pytest.fixture
-def sandboxes(database: Database, user: Person, other_user: Person) -> list[Sandbox]:
+def sandboxes(database: Database, user: ApiUser, other_user: ApiUser) -> list[Sandbox]:
     """Twelve sandboxes, the newest first: of two users, of two nodes, each third deleted, each fourth failed."""
     found = []
     for number in range(12):
@@ -49,7 +49,7 @@ def search(database: Database, which: SandboxFilter, limit: int) -> list[str]:
         page_id = page.next_page_id
 
 
-def test_requests_of_starts_are_not_loaded(database: Database, user: Person) -> None:
+def test_requests_of_starts_are_not_loaded(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     task = make_start_task(database, user, sandbox, request={"title": "x"}, secrets="sealed")
     statements: list[str] = []

@@ -9,7 +9,7 @@ from shared.admin import users
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import ApiKey
-from tests.factories import make_person
+from tests.factories import make_user
 
 HOUR = timedelta(hours=1)
 
@@ -17,9 +17,9 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def used_key(database: Database) -> str:
     """The id of the key of a user, bob, which was used."""
-    person = make_person(database, "bob")
+    user = make_user(database, "bob")
     with database.transaction() as session:
-        key = session.exec(select(ApiKey.id).where(ApiKey.user_id == person.id)).one()
+        key = session.exec(select(ApiKey.id).where(ApiKey.user_id == user.id)).one()
         session.execute(update(ApiKey).where(col(ApiKey.id) == key).values(last_used_at=now()))
     return key
 

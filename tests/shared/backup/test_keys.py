@@ -15,7 +15,7 @@ from shared.db.database import Database
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox, Secret
 from shared.settings import Settings
-from tests.factories import SECRET_KEY, Person, make_sandbox
+from tests.factories import SECRET_KEY, ApiUser, make_sandbox
 
 PASSPHRASE = "correct horse battery"
 
@@ -119,7 +119,7 @@ def test_backup_with_other_keys_than_those_of_the_database_is_refused(
 
 
 def test_backup_is_made_if_an_older_secret_needs_a_key_that_was_lost(
-    settings: Settings, database: Database, user: Person, sandbox: Sandbox, tmp_path: Path
+    settings: Settings, database: Database, user: ApiUser, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     lost = Vault([new_secret_key()])
     with database.transaction() as session:
@@ -132,7 +132,7 @@ def test_backup_is_made_if_an_older_secret_needs_a_key_that_was_lost(
 
 @pytest.mark.usefixtures("sandbox")
 def test_backup_with_a_new_key_after_a_loss_needs_a_secret_that_it_has_encrypted(
-    settings: Settings, database: Database, user: Person, tmp_path: Path
+    settings: Settings, database: Database, user: ApiUser, tmp_path: Path
 ) -> None:
     """The error names the way out: nothing tells an operator's new key from the key of another installation."""
     new = with_keys(settings, new_secret_key())

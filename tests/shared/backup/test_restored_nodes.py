@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.nodes import registry
 from shared.settings import Settings
 from shared.states import NodeStatus
-from tests.factories import make_node, make_person, make_sandbox
+from tests.factories import make_node, make_sandbox, make_user
 
 PASSPHRASE = "correct horse battery"
 
@@ -23,7 +23,7 @@ def test_restored_nodes_are_lost_but_not_failed_over_until_their_first_heartbeat
     make_node(database, "a")
     make_node(database, "b", status=NodeStatus.CORDONED)
     make_node(database, "c", status=NodeStatus.CORDONED, detail="away", forgotten_at=now())
-    make_sandbox(database, make_person(database, "bob"), node_id="c")
+    make_sandbox(database, make_user(database, "bob"), node_id="c")
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
     with LocalInstallation(clean).writing() as session:
@@ -41,7 +41,7 @@ def test_restored_nodes_are_lost_but_not_failed_over_until_their_first_heartbeat
 
 def test_restored_node_that_does_not_return_can_be_forgotten(database: Database) -> None:
     make_node(database, "a", heartbeat_at=now() - timedelta(minutes=1))
-    make_sandbox(database, make_person(database, "bob"), node_id="a")
+    make_sandbox(database, make_user(database, "bob"), node_id="a")
     with database.transaction() as session:
         registry.mark_unreported(session)
         assert registry.heartbeats(session) == {}

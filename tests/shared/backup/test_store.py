@@ -28,7 +28,7 @@ from shared.errors import Conflict, Invalid
 from shared.models import Conversation, Sandbox
 from shared.settings import Settings
 from shared.states import DeadlineAction, Desired, PauseKind, Status
-from tests.factories import SECRET_KEY, Person, make_conversation, make_sandbox, session_key_of
+from tests.factories import SECRET_KEY, ApiUser, make_conversation, make_sandbox, session_key_of
 
 PASSPHRASE = "correct horse battery"
 
@@ -61,7 +61,7 @@ def test_restored_installation_has_rows_and_keys(
 
 
 def test_backup_is_consistent_while_rows_are_written(
-    settings: Settings, database: Database, user: Person, sandbox: Sandbox, clean: Settings, tmp_path: Path
+    settings: Settings, database: Database, user: ApiUser, sandbox: Sandbox, clean: Settings, tmp_path: Path
 ) -> None:
     stopped, begun = threading.Event(), threading.Event()
 
@@ -86,7 +86,7 @@ def test_backup_is_consistent_while_rows_are_written(
         assert found <= set(before.exec(select(Conversation.id)).all())
 
 
-def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Person) -> None:
+def test_restore_lets_idle_deadlines_begin_again(database: Database, user: ApiUser) -> None:
     long_ago = now() - timedelta(days=30)
     paused = make_sandbox(
         database,
@@ -110,7 +110,7 @@ def test_restore_lets_idle_deadlines_begin_again(database: Database, user: Perso
 
 
 def test_reader_of_lost_changes_learns_that(
-    settings: Settings, database: Database, user: Person, other_user: Person, clean: Settings, tmp_path: Path
+    settings: Settings, database: Database, user: ApiUser, other_user: ApiUser, clean: Settings, tmp_path: Path
 ) -> None:
     append_change(database, user)
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)
@@ -123,7 +123,7 @@ def test_reader_of_lost_changes_learns_that(
                 assert change_feed.read(session, reader.id, number) is None
 
 
-def append_change(database: Database, owner: Person) -> int:
+def append_change(database: Database, owner: ApiUser) -> int:
     with database.transaction() as session:
         recorder.append(session, [Change(owner.id, Kind.SANDBOX, owner.id, None)])
         return change_feed.last(session, [owner.id])[owner.id]

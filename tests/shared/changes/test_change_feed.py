@@ -24,7 +24,7 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Stage, Status
 from shared.warm_pool import start as sandbox_start
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import _in_transaction, _is_waiting, overlap
 from tests.waiting import eventually
 
@@ -46,7 +46,7 @@ def read(database: Database, after: int = 0, owner_id: str = OWNER) -> list[tupl
     return None if found is None else [(entry.number, entry.row_id) for entry in found]
 
 
-def changes_of(database: Database, owner: Person) -> list[tuple[str, str | None]]:
+def changes_of(database: Database, owner: ApiUser) -> list[tuple[str, str | None]]:
     """The owner's entries so far."""
     with database.reading() as session:
         found: Sequence[ChangeEntry] | None = change_feed.read(session, owner.id, 0)
@@ -56,7 +56,7 @@ def changes_of(database: Database, owner: Person) -> list[tuple[str, str | None]
 
 class TestWriters:
     def test_life_of_a_sandbox(
-        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec, node: Node, vault: Vault
+        self, database: Database, user: ApiUser, other_user: ApiUser, spec: SandboxSpec, node: Node, vault: Vault
     ) -> None:
         with database.transaction() as session:
             row = sandbox_start.start(session, vault, owner_id=user.id, spec=spec, due_at=now()).sandbox
@@ -70,7 +70,7 @@ class TestWriters:
         assert changes_of(database, user) == [("sandbox", state) for state in states]
         assert changes_of(database, other_user) == []
 
-    def test_start_of_a_conversation(self, database: Database, user: Person) -> None:
+    def test_start_of_a_conversation(self, database: Database, user: ApiUser) -> None:
         sandbox = make_sandbox(database, user)
         task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
         make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
@@ -79,7 +79,7 @@ class TestWriters:
             conversation_queries.publish(session, task.conversation_id)
         assert changes_of(database, user) == [("start_task", "READY"), ("conversation", None)]
 
-    def test_webhooks_of_unlisted_conversations_are_not_in_the_feed(self, database: Database, user: Person) -> None:
+    def test_webhooks_of_unlisted_conversations_are_not_in_the_feed(self, database: Database, user: ApiUser) -> None:
         sandbox = make_sandbox(database, user)
         shown = make_conversation(database, user, sandbox)
         hidden = make_conversation(database, user, sandbox, listed=False)
@@ -92,7 +92,7 @@ class TestWriters:
         # The second webhook of `shown` contains nothing new.
         assert changes_of(database, user) == [("conversation", "running")]
 
-    def test_row_that_changes_twice_in_a_transaction_has_one_entry(self, database: Database, user: Person) -> None:
+    def test_row_that_changes_twice_in_a_transaction_has_one_entry(self, database: Database, user: ApiUser) -> None:
         row = make_sandbox(database, user)
         with database.transaction() as session:
             for desired in (Desired.PAUSED, Desired.DELETED):
@@ -106,7 +106,7 @@ class TestWriters:
                 raise ZeroDivisionError
         assert read(database) == [(1, "before")]
 
-    def test_change_that_is_rolled_back_is_not_in_the_feed(self, database: Database, user: Person) -> None:
+    def test_change_that_is_rolled_back_is_not_in_the_feed(self, database: Database, user: ApiUser) -> None:
         row = make_sandbox(database, user)
 
         def fail(session: Session) -> None:

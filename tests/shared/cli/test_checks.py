@@ -18,17 +18,17 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.reasons import explanations
 from shared.states import NodeStatus, Reason, Status
-from tests.factories import make_node, make_person, make_sandbox
+from tests.factories import make_node, make_sandbox, make_user
 from tests.shared.cli.answers import Answer, Cli
 
 
 def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: Database) -> None:
-    person = make_person(database, "bob")
+    user = make_user(database, "bob")
     make_node(database, "a", detail="silent")
     for status in (Status.RUNNING, Status.ERROR, Status.DELETED):
-        make_sandbox(database, person, status=status, node_id="a")
-    make_sandbox(database, person, node_id="a", owner_id=None)  # a warm one, beyond the node's capacity
-    make_sandbox(database, person, status=Status.STARTING, node_id="a", due_at=now() - timedelta(seconds=90))
+        make_sandbox(database, user, status=status, node_id="a")
+    make_sandbox(database, user, node_id="a", owner_id=None)  # a warm one, beyond the node's capacity
+    make_sandbox(database, user, status=Status.STARTING, node_id="a", due_at=now() - timedelta(seconds=90))
     shown = json.loads(migrated("status", "--json").out)
     assert shown["sandboxes"] == {"ERROR": 1, "RUNNING": 2, "STARTING": 1}
     assert (shown["nodes"][0]["used"], shown["schema"]["found"]) == (3, shown["schema"]["needed"])
@@ -42,7 +42,7 @@ def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: 
 def test_status_shows_forgotten_nodes_while_they_have_sandboxes(migrated: Cli, database: Database) -> None:
     for node_id in ("a", "b"):
         make_node(database, node_id, status=NodeStatus.LOST, forgotten_at=now())
-    make_sandbox(database, make_person(database, "bob"), status=Status.PAUSED, node_id="a")
+    make_sandbox(database, make_user(database, "bob"), status=Status.PAUSED, node_id="a")
     nodes = json.loads(migrated("status", "--json").out)["nodes"]
     assert [(node["id"], node["status"], node["used"]) for node in nodes] == [("a", "FORGOTTEN", 1)]
     answer = migrated("status")

@@ -8,7 +8,7 @@ from shared.container_logs.kept_logs import LogCause
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxLog
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.shared.cli.answers import Cli, assert_complains
 
 
@@ -20,7 +20,7 @@ def keep(database: Database, sandbox: Sandbox) -> None:
         kept_logs.keep(session, log)
 
 
-def test_kept_log_is_printed(migrated: Cli, database: Database, user: Person) -> None:
+def test_kept_log_is_printed(migrated: Cli, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED, desired=Desired.DELETED)
     keep(database, sandbox)
     answer = migrated("sandboxes", "logs", sandbox.id, "--local")
@@ -33,7 +33,7 @@ def test_kept_log_is_printed(migrated: Cli, database: Database, user: Person) ->
     assert "earlier lines are missing" in tail.err
 
 
-def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: Person) -> None:
+def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox)
     lines = [
@@ -42,7 +42,7 @@ def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: Pers
     assert lines[0] == {"at": "2026-01-01T00:00:00.000000001Z", "text": "one", "container_id": "c" * 64}
 
 
-def test_sandbox_without_a_log(migrated: Cli, database: Database, user: Person) -> None:
+def test_sandbox_without_a_log(migrated: Cli, database: Database, user: ApiUser) -> None:
     answer = migrated("sandboxes", "logs", make_sandbox(database, user).id, "--local")
     assert (answer.status, answer.out) == (0, "")
     assert answer.err == "--- the sandbox is not read now: no log of it is kept\n"

@@ -9,13 +9,13 @@ from shared.container_logs import kept_logs
 from shared.container_logs.kept_logs import MAX_CONTAINERS, NO_CONTAINER, LogCause
 from shared.db.database import Database
 from shared.models import SandboxLog
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-def sandbox_id(database: Database, user: Person) -> str:
+def sandbox_id(database: Database, user: ApiUser) -> str:
     return make_sandbox(database, user).id
 
 

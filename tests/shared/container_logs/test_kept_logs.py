@@ -11,13 +11,13 @@ from shared.container_logs.kept_logs import MAX_CONTAINERS, NO_CONTAINER, LogCau
 from shared.container_logs.selection import select_lines
 from shared.db.database import Database
 from shared.models import SandboxLog
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def sandbox_id(database: Database, user: Person) -> str:
+def sandbox_id(database: Database, user: ApiUser) -> str:
     return make_sandbox(database, user).id
 
 
@@ -56,7 +56,7 @@ def test_repeat_of_a_write_changes_nothing(database: Database, sandbox_id: str) 
     assert kept(database, sandbox_id) == [("c1", "the log", "removed")]
 
 
-def test_logs_are_those_of_one_sandbox(database: Database, user: Person, sandbox_id: str) -> None:
+def test_logs_are_those_of_one_sandbox(database: Database, user: ApiUser, sandbox_id: str) -> None:
     other_id = make_sandbox(database, user).id
     keep(database, sandbox_id, "mine", at=1)
     keep(database, other_id, "another's", at=2)
@@ -89,7 +89,7 @@ def test_last_containers_are_kept(database: Database, sandbox_id: str) -> None:
 
 
 def test_last_containers_of_an_owner_are_kept(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_logs, "MAX_OF_OWNER", 2)
     sandboxes = [make_sandbox(database, user).id for _ in range(4)]

@@ -16,7 +16,7 @@ from shared.errors import NotFound
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.queue.jobs import Job
 from shared.states import Stage
-from tests.factories import Person, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.interleaving import overlap
 
 CONTENT: list[dict[str, Any]] = [{"type": "text", "text": "Hello"}]
@@ -37,7 +37,7 @@ def make_ready(task: StartTask, session: Session) -> None:
 
 
 def test_conversation_that_is_deleted_twice_at_once_is_counted_once(
-    database: Database, user: Person, conversation: Conversation
+    database: Database, user: ApiUser, conversation: Conversation
 ) -> None:
     with database.transaction() as session:
         change_recorder.record_usage(session, user.id, Usage(conversations=3))
@@ -46,7 +46,7 @@ def test_conversation_that_is_deleted_twice_at_once_is_counted_once(
         assert change_recorder.read_usage(session, user.id).conversations == 2
 
 
-def test_message_at_the_moment_of_ready_is_accepted(database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_message_at_the_moment_of_ready_is_accepted(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
     conversation = make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
     _, position = overlap(database, partial(make_ready, task), partial(send, conversation))
@@ -54,7 +54,7 @@ def test_message_at_the_moment_of_ready_is_accepted(database: Database, user: Pe
 
 
 def test_message_during_a_delete_is_refused(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     make_conversation(database, user, sandbox)  # so that the sandbox stays
     with pytest.raises(NotFound):

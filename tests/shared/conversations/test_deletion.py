@@ -15,25 +15,25 @@ from shared.ids import new_id
 from shared.models import ChangeEntry, Conversation, Sandbox, StartTask
 from shared.queue.jobs import Job
 from shared.states import Desired, Stage
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 CHILDREN, MAX_BOUND = 30, 25
 
 
-def delete(database: Database, owner: Person, conversation: Conversation) -> list[Job]:
+def delete(database: Database, owner: ApiUser, conversation: Conversation) -> list[Job]:
     with database.transaction() as session:
         return deletion.delete_conversation(session, conversation.id, owner.id, due_at=now())
 
 
-def test_sandbox_that_was_not_made_for_a_conversation_stays(database: Database, user: Person) -> None:
+def test_sandbox_that_was_not_made_for_a_conversation_stays(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, goes_with_conversations=False)
     delete(database, user, make_conversation(database, user, sandbox))
     assert as_stored(database, sandbox).desired == Desired.RUNNING
 
 
 def test_sandbox_stays_for_no_start_that_has_ended_or_is_elsewhere(
-    database: Database, user: Person, other_user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     make_start_task(database, user, sandbox, stage=Stage.ERROR)
     make_start_task(database, user, make_sandbox(database, user))
@@ -43,7 +43,7 @@ def test_sandbox_stays_for_no_start_that_has_ended_or_is_elsewhere(
 
 
 def test_deletion_of_a_start_task_is_in_the_change_feed(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
     delete(database, user, conversation)
@@ -53,7 +53,7 @@ def test_deletion_of_a_start_task_is_in_the_change_feed(
 
 
 def test_starts_of_children_are_found_without_their_requests(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     texts: list[str] = []
     asked = {"parent_conversation_id": conversation.id, "initial_message": {"content": [{"text": "NUL: \0"}]}}
@@ -80,7 +80,7 @@ def test_starts_of_children_are_found_without_their_requests(
 
 
 def test_statements_bind_a_limited_number_of_values(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.sql.bound_lists.MAX_VALUES", 10)
     bound: list[int] = []
@@ -106,7 +106,7 @@ def test_statements_bind_a_limited_number_of_values(
 
 
 def test_chain_of_descendants_costs_a_limited_number_of_queries(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     chain = [conversation]
     for _ in range(2 * deletion.MAX_TARGETS):

@@ -8,7 +8,7 @@ from shared.conversations import events
 from shared.conversations.events import EventFilter
 from shared.db.database import Database
 from shared.models import Conversation, Event
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.interleaving import overlap
 from tests.rows import all_rows
 
@@ -17,7 +17,7 @@ ALL = EventFilter()
 
 
 @pytest.fixture
-def conversation(database: Database, user: Person) -> Conversation:
+def conversation(database: Database, user: ApiUser) -> Conversation:
     """The conversation that has the events."""
     return make_conversation(database, user, make_sandbox(database, user))
 
@@ -33,14 +33,16 @@ def store(database: Database, *rows: Event) -> None:
         events.store(session, rows)
 
 
-def found(database: Database, owner: Person, conversation: Conversation, which: EventFilter = ALL) -> list[str]:
+def found(database: Database, owner: ApiUser, conversation: Conversation, which: EventFilter = ALL) -> list[str]:
     with database.reading() as session:
         page = events.search(session, conversation.id, owner.id, which, descending=False, page_id=None, limit=100)
         assert events.count(session, conversation.id, owner.id, which) == len(page.items)
     return [item.id for item in page.items]
 
 
-def test_event_sent_twice_keeps_its_first_version(database: Database, user: Person, conversation: Conversation) -> None:
+def test_event_sent_twice_keeps_its_first_version(
+    database: Database, user: ApiUser, conversation: Conversation
+) -> None:
     store(database, event(conversation, 1, "first"), event(conversation, 1, "in the same batch"))
     store(database, event(conversation, 1, "later"), event(conversation, 2))
     assert found(database, user, conversation) == ["e1", "e2"]
@@ -51,7 +53,7 @@ def test_event_sent_twice_keeps_its_first_version(database: Database, user: Pers
     assert unknown is None
 
 
-def test_concurrent_batches_store_no_duplicate(database: Database, user: Person, conversation: Conversation) -> None:
+def test_concurrent_batches_store_no_duplicate(database: Database, user: ApiUser, conversation: Conversation) -> None:
     overlap(
         database,
         lambda session: events.store(session, [event(conversation, 1), event(conversation, 2)]),
@@ -60,13 +62,13 @@ def test_concurrent_batches_store_no_duplicate(database: Database, user: Person,
     assert found(database, user, conversation) == ["e1", "e2", "e3"]
 
 
-def test_large_batch_is_stored(database: Database, user: Person, conversation: Conversation) -> None:
+def test_large_batch_is_stored(database: Database, user: ApiUser, conversation: Conversation) -> None:
     store(database, *(event(conversation, number) for number in range(12_000)))
     with database.reading() as session:
         assert events.count(session, conversation.id, user.id, ALL) == 12_000
 
 
-def test_storing_no_events_writes_nothing(database: Database, user: Person, conversation: Conversation) -> None:
+def test_storing_no_events_writes_nothing(database: Database, user: ApiUser, conversation: Conversation) -> None:
     store(database, event(conversation, 1))
     before = all_rows(database)
     store(database)
@@ -75,7 +77,7 @@ def test_storing_no_events_writes_nothing(database: Database, user: Person, conv
 
 
 def test_time_filters_include_the_start_and_exclude_the_end(
-    database: Database, user: Person, conversation: Conversation
+    database: Database, user: ApiUser, conversation: Conversation
 ) -> None:
     store(database, *(event(conversation, number) for number in range(5)))
     until, since = NOON + timedelta(seconds=3), NOON + timedelta(seconds=1)
@@ -85,7 +87,7 @@ def test_time_filters_include_the_start_and_exclude_the_end(
 
 
 def test_events_of_another_user_are_not_found(
-    database: Database, user: Person, other_user: Person, conversation: Conversation
+    database: Database, user: ApiUser, other_user: ApiUser, conversation: Conversation
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
     store(database, event(conversation, 1), event(hidden, 1))

@@ -18,14 +18,14 @@ from shared.models import SandboxSpec, StartTask
 from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Reason, Stage
 from shared.warm_pool import start as sandbox_start
-from tests.factories import VAULT, Person, make_sandbox, make_start_task
+from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task
 
 pytestmark = pytest.mark.usefixtures("spec", "node")
 
 FEW = Quotas(creates_per_minute=2)
 
 
-def start(database: Database, owner: Person, quotas: Quotas = NO_QUOTAS, **request: Any) -> StartTask:
+def start(database: Database, owner: ApiUser, quotas: Quotas = NO_QUOTAS, **request: Any) -> StartTask:
     """Start a conversation of a user without a model: it fails at once."""
     with database.transaction() as session:
         command = StartCommand(owner.id, request, {}, now(), quotas)
@@ -38,7 +38,7 @@ def fail(database: Database, task: StartTask) -> None:
         start_tasks.advance(session, task, Stage.ERROR, reason=Reason.CANCELLED, detail="why")
 
 
-def kept(database: Database, owner: Person) -> dict[str, Any]:
+def kept(database: Database, owner: ApiUser) -> dict[str, Any]:
     """The requests of an owner's tasks by their ids, newest first."""
     own = select(StartTask.id, StartTask.request).where(StartTask.owner_id == owner.id)
     with database.reading() as session:
@@ -46,7 +46,7 @@ def kept(database: Database, owner: Person) -> dict[str, Any]:
         return dict(session.exec(newest_first).all())
 
 
-def test_failed_starts_are_deleted_after_their_retention(database: Database, user: Person) -> None:
+def test_failed_starts_are_deleted_after_their_retention(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     old: dict[str, Any] = {"updated_at": now() - start_tasks.RETENTION}
     young: dict[str, Any] = {"updated_at": now() - start_tasks.RETENTION + timedelta(minutes=1)}
@@ -64,7 +64,7 @@ def test_failed_starts_are_deleted_after_their_retention(database: Database, use
     assert gone.id not in kept(database, user)
 
 
-def test_one_round_deletes_a_limited_number(database: Database, user: Person) -> None:
+def test_one_round_deletes_a_limited_number(database: Database, user: ApiUser) -> None:
     for _ in range(3):
         make_start_task(database, user, stage=Stage.ERROR, updated_at=now() - start_tasks.RETENTION)
     with database.transaction() as session:
@@ -74,7 +74,7 @@ def test_one_round_deletes_a_limited_number(database: Database, user: Person) ->
 
 @pytest.mark.parametrize("by_worker", [False, True])
 def test_owner_keeps_a_limited_number(
-    database: Database, user: Person, other_user: Person, monkeypatch: pytest.MonkeyPatch, by_worker: bool
+    database: Database, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch, by_worker: bool
 ) -> None:
     monkeypatch.setattr(start_tasks, "MAX_FAILED", 3)
     others = [make_start_task(database, other_user, stage=Stage.ERROR, updated_at=after(-99)) for _ in range(2)]
@@ -92,7 +92,7 @@ def test_owner_keeps_a_limited_number(
 
 
 def test_requests_of_failed_starts_have_a_limited_size(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_tasks, "MAX_FAILED_BYTES", 2500)
     ready = make_start_task(database, user, stage=Stage.READY, request={"title": "x" * 3000})
@@ -105,7 +105,7 @@ def test_requests_of_failed_starts_have_a_limited_size(
     assert (repeated.id, repeated.stage, repeated.detail) == (failed[0].id, Stage.ERROR, conversation_start.NO_MODEL)
 
 
-def test_failed_starts_count_as_creates(database: Database, user: Person, other_user: Person) -> None:
+def test_failed_starts_count_as_creates(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     for _ in range(2):
         start(database, user, FEW)
     with pytest.raises(QuotaExceeded, match="CREATES_PER_MINUTE"):
@@ -116,7 +116,7 @@ def test_failed_starts_count_as_creates(database: Database, user: Person, other_
         start(database, user, FEW)
 
 
-def test_failed_starts_and_sandboxes_count_together(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_failed_starts_and_sandboxes_count_together(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     start(database, user, FEW)
     make_sandbox(database, user, created_at=after(-30))
     make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CANCELLED)

@@ -23,16 +23,16 @@ from shared.settings import StoredQuotas
 from shared.sql.pagination import measure
 from shared.states import Stage
 from tests.api.agent_reports import conversation_report, event_report, update_report
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person) -> Sandbox:
+def sandbox(database: Database, user: ApiUser) -> Sandbox:
     return make_sandbox(database, user)
 
 
-def usage_of(database: Database, owner: Person) -> Usage:
+def usage_of(database: Database, owner: ApiUser) -> Usage:
     """The recorded usage, which must equal the actual one."""
     with database.reading() as session:
         recorded = change_recorder.read_usage(session, owner.id)
@@ -62,7 +62,7 @@ def send(database: Database, sandbox: Sandbox, *arguments: Any, **options: Any) 
 
 
 def test_usage_follows_stored_and_removed_events(
-    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "EVENTS_AT_ONCE", 2)
     one, other = new_id(), new_id()
@@ -84,7 +84,7 @@ def test_usage_follows_stored_and_removed_events(
     assert usage_of(database, user) == (0, 0, 0)
 
 
-def test_transaction_that_fails_counts_nothing(database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_transaction_that_fails_counts_nothing(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     conversation_id = new_id()
     send(database, sandbox, conversation_id, event_report())
     before = usage_of(database, user)
@@ -99,7 +99,7 @@ def test_transaction_that_fails_counts_nothing(database: Database, user: Person,
     assert usage_of(database, user) == before
 
 
-def test_concurrent_webhooks_are_all_counted(database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_concurrent_webhooks_are_all_counted(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     one, other, common = new_id(), new_id(), event_report()
     overlap(
         database,
@@ -114,7 +114,7 @@ def test_concurrent_webhooks_are_all_counted(database: Database, user: Person, s
     assert usage_of(database, user)[:2] == (2, 5)
 
 
-def test_last_place_is_taken_once(database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_last_place_is_taken_once(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     one, other = new_id(), new_id()
     for conversation_id in (one, other):
         send(database, sandbox, conversation_id)
@@ -130,7 +130,7 @@ def test_last_place_is_taken_once(database: Database, user: Person, sandbox: San
 
 @pytest.mark.parametrize("limits", [StoredQuotas(events=2), StoredQuotas(event_bytes=2_000)])
 def test_refused_events_are_stated_until_they_are_stored(
-    database: Database, user: Person, sandbox: Sandbox, limits: StoredQuotas
+    database: Database, user: ApiUser, sandbox: Sandbox, limits: StoredQuotas
 ) -> None:
     conversation_id, other = new_id(), new_id()
     stored, late = event_report(text="x" * 800), event_report(text="y" * 1200, after=1)
@@ -156,7 +156,7 @@ def test_refused_events_are_stated_until_they_are_stored(
 
 
 def test_sandbox_reports_no_more_conversations_than_the_quota(
-    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tell(limits: StoredQuotas) -> None:
         with database.transaction() as session:
@@ -175,7 +175,7 @@ def test_sandbox_reports_no_more_conversations_than_the_quota(
     assert usage_of(database, user).conversations == 3
 
 
-def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_starts_under_way_count(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     send(database, sandbox, new_id())
     with database.transaction() as session:
         conversation_quotas.admit_start(session, user.id, 2)
@@ -185,7 +185,7 @@ def test_starts_under_way_count(database: Database, user: Person, sandbox: Sandb
 
 
 def test_starts_that_are_over_or_of_others_do_not_count(
-    database: Database, user: Person, other_user: Person, sandbox: Sandbox
+    database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox
 ) -> None:
     make_start_task(database, user, sandbox, stage=Stage.ERROR)
     make_start_task(database, other_user, make_sandbox(database, other_user))
@@ -197,7 +197,7 @@ def test_starts_that_are_over_or_of_others_do_not_count(
 
 
 def test_conversations_in_other_sandboxes_do_not_count(
-    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation_quotas, "MAX_OF_SANDBOX", 1)
     full = make_sandbox(database, user)

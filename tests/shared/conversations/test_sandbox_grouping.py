@@ -17,26 +17,26 @@ from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, NodeStatus, Stage, Status
 from shared.users import settings_store
-from tests.factories import VAULT, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.factories import VAULT, ApiUser, make_conversation, make_node, make_sandbox, make_start_task
 from tests.interleaving import overlap
 from tests.rows import as_stored
 
 
 @pytest.fixture(autouse=True)
-def _grouped(database: Database, user: Person, other_user: Person) -> None:
+def _grouped(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     grouped = {"llm_api_key": "sk-test", "sandbox_grouping_strategy": "ADD_TO_ANY"}
-    for person in (user, other_user):
+    for owner in (user, other_user):
         with database.transaction() as session:
-            settings_store.change(session, VAULT, person.id, grouped)
+            settings_store.change(session, VAULT, owner.id, grouped)
 
 
 @pytest.fixture
-def join(user: Person) -> Callable[[Session], str | None]:
+def join(user: ApiUser) -> Callable[[Session], str | None]:
     """Return a function that starts a conversation and returns the id of its sandbox."""
     return lambda session: create_start_task(session, VAULT, StartCommand(user.id, {}, {}, after(5))).task.sandbox_id
 
 
-def fill(database: Database, owner: Person, sandbox: Sandbox, number: int) -> None:
+def fill(database: Database, owner: ApiUser, sandbox: Sandbox, number: int) -> None:
     for _ in range(number):
         make_conversation(database, owner, sandbox)
 
@@ -66,7 +66,7 @@ def set_desired(sandbox: Sandbox, desired: Desired) -> Callable[[Session], None]
     ],
 )
 def test_unusable_sandbox_is_not_joined(
-    database: Database, user: Person, join: Callable[[Session], str | None], columns: dict[str, Any]
+    database: Database, user: ApiUser, join: Callable[[Session], str | None], columns: dict[str, Any]
 ) -> None:
     make_node(database, "closed", status=NodeStatus.CORDONED)
     make_node(database, "silent", heartbeat_at=after(-60))
@@ -77,7 +77,7 @@ def test_unusable_sandbox_is_not_joined(
 
 
 def test_sandbox_of_another_owner_is_not_joined(
-    database: Database, other_user: Person, join: Callable[[Session], str | None], client: TestClient
+    database: Database, other_user: ApiUser, join: Callable[[Session], str | None], client: TestClient
 ) -> None:
     theirs = make_sandbox(database, other_user)
     make_sandbox(database, other_user, owner_id=None, boot_key="an init key")
@@ -89,7 +89,7 @@ def test_sandbox_of_another_owner_is_not_joined(
 
 
 def test_deleted_conversation_and_finished_starts_free_their_places(
-    database: Database, user: Person, join: Callable[[Session], str | None]
+    database: Database, user: ApiUser, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
     fill(database, user, sandbox, MAX_CONVERSATIONS - 1)
@@ -101,7 +101,7 @@ def test_deleted_conversation_and_finished_starts_free_their_places(
 
 
 def test_last_place_goes_to_one_of_two_starts(
-    database: Database, user: Person, join: Callable[[Session], str | None]
+    database: Database, user: ApiUser, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
     fill(database, user, sandbox, MAX_CONVERSATIONS - 1)
@@ -109,7 +109,9 @@ def test_last_place_goes_to_one_of_two_starts(
     assert first == sandbox.id != second
 
 
-def test_concurrent_starts_fill_a_sandbox_up_to_the_limit(client: TestClient, database: Database, user: Person) -> None:
+def test_concurrent_starts_fill_a_sandbox_up_to_the_limit(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     sandbox = make_sandbox(database, user)
     fill(database, user, sandbox, MAX_CONVERSATIONS - 3)
 
@@ -124,7 +126,7 @@ def test_concurrent_starts_fill_a_sandbox_up_to_the_limit(client: TestClient, da
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
 def test_sandbox_that_is_being_deleted_is_not_joined(
-    database: Database, user: Person, join: Callable[[Session], str | None], desired: Desired
+    database: Database, user: ApiUser, join: Callable[[Session], str | None], desired: Desired
 ) -> None:
     leaving = make_sandbox(database, user, created_at=after(-60))
     stays = make_sandbox(database, user)
@@ -134,7 +136,7 @@ def test_sandbox_that_is_being_deleted_is_not_joined(
 
 
 def test_failing_start_keeps_a_sandbox_that_another_start_joins_concurrently(
-    database: Database, user: Person, join: Callable[[Session], str | None]
+    database: Database, user: ApiUser, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
     failing = make_start_task(database, user, sandbox, stage=Stage.PREPARING_REPOSITORY, made_sandbox=True)
@@ -144,7 +146,7 @@ def test_failing_start_keeps_a_sandbox_that_another_start_joins_concurrently(
 
 
 def test_start_joins_no_sandbox_that_a_failing_start_deletes_concurrently(
-    database: Database, user: Person, join: Callable[[Session], str | None]
+    database: Database, user: ApiUser, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
     failing = make_start_task(database, user, sandbox, stage=Stage.PREPARING_REPOSITORY, made_sandbox=True)

@@ -7,7 +7,7 @@ from shared.db.database import Database
 from shared.errors import IllegalMove, LeaseLost
 from shared.models import StartTask
 from shared.states import FINAL_STAGES, STAGE_MOVES, Reason, Stage
-from tests.factories import Person, make_start_task
+from tests.factories import ApiUser, make_start_task
 from tests.rows import as_stored
 
 ORDER = list(Stage)
@@ -19,7 +19,7 @@ def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | 
 
 
 @pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
-def test_legal_stages_are_written(database: Database, user: Person, before: Stage) -> None:
+def test_legal_stages_are_written(database: Database, user: ApiUser, before: Stage) -> None:
     for after in STAGE_MOVES[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         advance(database, task, after, Reason.INTERNAL_ERROR)
@@ -30,7 +30,7 @@ def test_legal_stages_are_written(database: Database, user: Person, before: Stag
 
 
 @pytest.mark.parametrize("before", Stage)
-def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user: Person, before: Stage) -> None:
+def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user: ApiUser, before: Stage) -> None:
     for after in set(Stage) - STAGE_MOVES[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         stored = as_stored(database, task).model_dump()
@@ -51,7 +51,7 @@ def test_final_stage_is_followed_by_none(stage: Stage) -> None:
     assert STAGE_MOVES[stage] == frozenset()
 
 
-def test_stale_fencing_token_advances_nothing(database: Database, user: Person) -> None:
+def test_stale_fencing_token_advances_nothing(database: Database, user: ApiUser) -> None:
     task = make_start_task(database, user, fence=2)
     task.fence = 1
     with pytest.raises(LeaseLost):

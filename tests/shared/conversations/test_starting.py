@@ -6,15 +6,15 @@ from shared.clock import after, now
 from shared.conversations import lists as conversation_lists
 from shared.db.database import Database
 from shared.states import Stage
-from tests.factories import Person, make_start_task
+from tests.factories import ApiUser, make_start_task
 
 
-def starting(database: Database, owner: Person) -> set[str]:
+def starting(database: Database, owner: ApiUser) -> set[str]:
     with database.reading() as session:
         return {task.id for task in conversation_lists.list_starting(session, owner.id)}
 
 
-def test_unfinished_starts_are_listed(database: Database, user: Person, other_user: Person) -> None:
+def test_unfinished_starts_are_listed(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     found = {make_start_task(database, user, stage=stage).id for stage in (Stage.WORKING, Stage.PREPARING_REPOSITORY)}
     for stage in (Stage.READY, Stage.ERROR):
         make_start_task(database, user, stage=stage)
@@ -24,7 +24,7 @@ def test_unfinished_starts_are_listed(database: Database, user: Person, other_us
 
 
 def test_newest_ones_are_listed_if_they_are_large(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation_lists, "MAX_PAGE_BYTES", 2500)
     large = {"title": "x" * 1000}

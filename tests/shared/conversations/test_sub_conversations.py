@@ -3,11 +3,11 @@
 from shared.conversations import queries
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 
 
 def test_children_are_listed_and_of_the_same_owner(
-    database: Database, user: Person, other_user: Person, sandbox: Sandbox, conversation: Conversation
+    database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     child = make_conversation(database, user, sandbox, parent_id=conversation.id)
     make_conversation(database, user, sandbox, parent_id=conversation.id, listed=False)

@@ -16,7 +16,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.db.database import UNAVAILABLE, Database
 from shared.models import Node, User
-from tests.factories import Person, make_conversation, make_event, make_node, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_event, make_node, make_sandbox
 from tests.services.stores import PostgresStores
 
 
@@ -42,7 +42,7 @@ def test_error_rolls_the_transaction_back(database: Database) -> None:
     assert names(database) == []
 
 
-def test_reader_cannot_write(database: Database, user: Person) -> None:
+def test_reader_cannot_write(database: Database, user: ApiUser) -> None:
     def add(session: Session) -> None:
         session.add(User(name="a"))
         session.flush()
@@ -68,7 +68,7 @@ def test_commit_waits_until_the_disk_has_it(database: Database) -> None:
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_connection_that_died_while_idle_is_replaced(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.postgresql.PING_SECONDS", 0.0)
     assert names(database) == [user.name]
@@ -78,7 +78,7 @@ def test_connection_that_died_while_idle_is_replaced(
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_connection_that_died_in_use_is_an_outage_and_is_replaced(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.postgresql.PING_SECONDS", 60.0)
     assert names(database) == [user.name]
@@ -103,7 +103,7 @@ def test_burst_opens_no_more_connections(database_url: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_reads_by_themselves_begin_no_transaction(database: Database, user: Person) -> None:
+def test_reads_by_themselves_begin_no_transaction(database: Database, user: ApiUser) -> None:
     left: list[TransactionStatus] = []
 
     @event.listens_for(Pool, "reset")
@@ -129,7 +129,7 @@ def kill_others(database: Database) -> None:
         session.execute(others)
 
 
-def test_rows_are_usable_after_their_session(database: Database, user: Person) -> None:
+def test_rows_are_usable_after_their_session(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         row = session.get_one(User, user.id)
     assert row.name == user.name
@@ -180,7 +180,7 @@ def _locked(session: Session) -> Node:
     return session.get_one(Node, "a", with_for_update=True)
 
 
-def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: Person) -> None:
+def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: ApiUser) -> None:
     at = datetime(2026, 11, 20, 1, 2, 3, 456789, tzinfo=timezone(timedelta(hours=5)))
     with database.transaction() as session:
         session.get_one(User, user.id).created_at = at
@@ -208,12 +208,12 @@ def test_times_at_the_ends_of_the_calendar_are_read_in_any_server_zone(
             assert sorted(at for (at,) in database.fetch(select(User.created_at), {})) == times
 
 
-def test_naive_time_is_rejected(database: Database, user: Person) -> None:
+def test_naive_time_is_rejected(database: Database, user: ApiUser) -> None:
     with pytest.raises(StatementError, match="naive"), database.transaction() as session:
         session.get_one(User, user.id).created_at = now().replace(tzinfo=None)
 
 
-def test_document_may_hold_anything_json_can(database: Database, user: Person) -> None:
+def test_document_may_hold_anything_json_can(database: Database, user: ApiUser) -> None:
     body = {"nul": "\x00", "half": "\ud800", "wide": "🙂", "deep": [{"x": None}], "big": 2**70}
     conversation = make_conversation(database, user, make_sandbox(database, user))
     event = make_event(database, conversation, body=body)

@@ -19,7 +19,7 @@ from shared.models.columns import Json, UtcDateTime
 from shared.sandboxes import lists as sandbox_lists
 from shared.states import DeadlineAction, Desired, Status
 from shared.users import api_keys
-from tests.factories import SPEC_ID, VAULT, Person, make_conversation, make_person, make_sandbox, make_spec
+from tests.factories import SPEC_ID, VAULT, ApiUser, make_conversation, make_sandbox, make_spec, make_user
 from tests.rows import as_stored
 from tests.services.stores import PostgresStores
 from tests.waiting import eventually
@@ -50,11 +50,11 @@ OTHERS = {
 
 
 @pytest.fixture
-def version(database: Database) -> Callable[[Person], str | None]:
+def version(database: Database) -> Callable[[ApiUser], str | None]:
     """Read the version of a user's lists."""
 
-    def version(person: Person) -> str | None:
-        [holder] = api_keys.authenticate(database, VAULT, [person.key])
+    def version(user: ApiUser) -> str | None:
+        [holder] = api_keys.authenticate(database, VAULT, [user.key])
         assert holder is not None
         return holder.list_version
 
@@ -62,7 +62,7 @@ def version(database: Database) -> Callable[[Person], str | None]:
 
 
 @pytest.fixture
-def rows(database: Database, user: Person) -> dict[str, str]:
+def rows(database: Database, user: ApiUser) -> dict[str, str]:
     """The id of a row in each table."""
     sandbox = make_sandbox(database, user)
     return {
@@ -72,7 +72,7 @@ def rows(database: Database, user: Person) -> dict[str, str]:
     }
 
 
-def other_value(database: Database, user: Person, other_user: Person, column: Column[Any]) -> Any:
+def other_value(database: Database, user: ApiUser, other_user: ApiUser, column: Column[Any]) -> Any:
     references = {
         "owner_id": lambda: other_user.id,
         "sandbox_id": lambda: make_sandbox(database, user).id,
@@ -109,9 +109,9 @@ def test_no_column_of_a_sandbox_is_read_twice() -> None:
 @pytest.mark.parametrize(("table", "name"), SHOWN, ids=[".".join(one) for one in SHOWN])
 def test_each_column_that_lists_depend_on(
     database: Database,
-    user: Person,
-    other_user: Person,
-    version: Callable[[Person], str | None],
+    user: ApiUser,
+    other_user: ApiUser,
+    version: Callable[[ApiUser], str | None],
     rows: dict[str, str],
     table: str,
     name: str,
@@ -130,7 +130,7 @@ def test_each_column_that_lists_depend_on(
     assert version(user) == after  # the same value again is no change
 
 
-def test_inserted_and_deleted_rows(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:
+def test_inserted_and_deleted_rows(database: Database, user: ApiUser, version: Callable[[ApiUser], str | None]) -> None:
     seen = {version(user)}
     sandbox = make_sandbox(database, user)
     seen.add(version(user))
@@ -143,7 +143,7 @@ def test_inserted_and_deleted_rows(database: Database, user: Person, version: Ca
 
 
 def test_change_that_no_list_shows_leaves_the_version(
-    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+    database: Database, user: ApiUser, version: Callable[[ApiUser], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
     quiet = {"lease_owner": "w", "fence": 7, "due_at": datetime(2020, 2, 2, tzinfo=UTC)}
@@ -160,7 +160,7 @@ def retitle(session: Session, conversation_id: str, title: str) -> None:
 
 
 def test_change_that_is_rolled_back_leaves_the_version(
-    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+    database: Database, user: ApiUser, version: Callable[[ApiUser], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
     with suppress(ZeroDivisionError), database.transaction() as session:
@@ -173,7 +173,7 @@ def test_change_that_is_rolled_back_leaves_the_version(
 
 
 def test_change_beside_a_rolled_back_savepoint_counts(
-    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+    database: Database, user: ApiUser, version: Callable[[ApiUser], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
     with database.transaction() as session:
@@ -186,9 +186,9 @@ def test_change_beside_a_rolled_back_savepoint_counts(
 
 def test_row_that_changes_its_owner(
     database: Database,
-    user: Person,
-    other_user: Person,
-    version: Callable[[Person], str | None],
+    user: ApiUser,
+    other_user: ApiUser,
+    version: Callable[[ApiUser], str | None],
     rows: dict[str, str],
 ) -> None:
     before = version(user), version(other_user)
@@ -202,7 +202,7 @@ def test_row_that_changes_its_owner(
 
 
 def test_change_becomes_visible_with_its_version(
-    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+    database: Database, user: ApiUser, version: Callable[[ApiUser], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
     with database.transaction() as session:
@@ -221,8 +221,8 @@ def server(postgres_stores: PostgresStores, tmp_path: Path) -> Iterator[Database
 
 
 def test_transaction_blocks_no_other_before_its_commit(server: Database) -> None:
-    person = make_person(server, "alice")
-    first, second = (make_conversation(server, person, make_sandbox(server, person)) for _ in range(2))
+    user = make_user(server, "alice")
+    first, second = (make_conversation(server, user, make_sandbox(server, user)) for _ in range(2))
     with server.transaction() as session:
         retitle(session, first.id, "slow")
         with server.transaction() as other:
@@ -233,9 +233,9 @@ def test_transaction_blocks_no_other_before_its_commit(server: Database) -> None
 
 
 def test_versions_are_locked_in_one_order(server: Database) -> None:
-    people = sorted((make_person(server, name) for name in ("alice", "bob")), key=lambda person: person.id)
-    rows = [make_conversation(server, person, make_sandbox(server, person)).id for person in people]
-    of_the_first, of_the_last = (select(ListVersion).where(ListVersion.owner_id == person.id) for person in people)
+    users = sorted((make_user(server, name) for name in ("alice", "bob")), key=lambda user: user.id)
+    rows = [make_conversation(server, user, make_sandbox(server, user)).id for user in users]
+    of_the_first, of_the_last = (select(ListVersion).where(ListVersion.owner_id == user.id) for user in users)
 
     def change_both() -> None:
         with server.transaction() as session:

@@ -20,7 +20,7 @@ from shared.db.database import Database
 from shared.db.migrations import configuration, migrate, opened, revision
 from shared.models import Node, Sandbox
 from shared.states import Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.services.stores import unmigrated
 
 MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.argv[1])"
@@ -62,7 +62,7 @@ def test_checks_and_partial_indexes_exist(database_url: str) -> None:
             }
 
 
-def test_unknown_status_is_rejected(database: Database, user: Person) -> None:
+def test_unknown_status_is_rejected(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).status = "GONE"
@@ -72,7 +72,7 @@ def test_unknown_status_is_rejected(database: Database, user: Person) -> None:
         assert session.get_one(Sandbox, sandbox.id).status == Status.RUNNING
 
 
-def test_dangling_reference_is_rejected(database: Database, user: Person) -> None:
+def test_dangling_reference_is_rejected(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).owner_id = "0" * 32

@@ -10,13 +10,13 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 EVERYTHING = col(Sandbox.id).is_not(None)
 
 
 @pytest.mark.parametrize("number", [1, 30])
-def test_dequeue_takes_one_select_and_one_update(database: Database, user: Person, number: int) -> None:
+def test_dequeue_takes_one_select_and_one_update(database: Database, user: ApiUser, number: int) -> None:
     ids = sorted(make_sandbox(database, user, due_at=now()).id for _ in range(number))
     verbs: list[str] = []
 
@@ -33,7 +33,7 @@ def test_dequeue_takes_one_select_and_one_update(database: Database, user: Perso
     assert [verb for verb in verbs if verb != "BEGIN"] == ["SELECT", "UPDATE"]
 
 
-def test_rows_that_are_not_due_are_not_found(database: Database, user: Person) -> None:
+def test_rows_that_are_not_due_are_not_found(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user)
     make_sandbox(database, user, due_at=after(9))
     make_sandbox(database, user, due_at=now(), lease_owner="w1", lease_until=after(9))
@@ -41,7 +41,7 @@ def test_rows_that_are_not_due_are_not_found(database: Database, user: Person) -
         assert leases.find_due(session, Sandbox, EVERYTHING) == []
 
 
-def test_row_that_was_claimed_since_it_was_found_is_left(database: Database, user: Person) -> None:
+def test_row_that_was_claimed_since_it_was_found_is_left(database: Database, user: ApiUser) -> None:
     ids = [make_sandbox(database, user, due_at=now()).id for _ in range(2)]
     with database.transaction() as session:
         assert leases.claim(session, Sandbox, ids[0], "w1", 9) is not None

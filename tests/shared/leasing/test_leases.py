@@ -14,7 +14,7 @@ from shared.db.database import Database
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
 from tests.rows import stored_row
 
@@ -24,7 +24,7 @@ EVERYTHING = col(Sandbox.id).is_not(None)
 
 
 @pytest.fixture
-def row(database: Database, user: Person) -> Sandbox:
+def row(database: Database, user: ApiUser) -> Sandbox:
     """A sandbox that is due."""
     return make_sandbox(database, user, due_at=now() - PAST)
 
@@ -59,7 +59,7 @@ def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None
     assert leased.fence == stored.fence
 
 
-def test_claim_leaves_a_row_that_is_not_due(database: Database, user: Person) -> None:
+def test_claim_leaves_a_row_that_is_not_due(database: Database, user: ApiUser) -> None:
     idle = make_sandbox(database, user)
     assert claim(database, idle.id) is None
     assert stored_row(database, Sandbox, idle.id).fence == idle.fence
@@ -188,7 +188,7 @@ def test_due_time_written_during_the_release_stays(database: Database, row: Sand
     assert stored_row(database, Sandbox, row.id).due_at == due_at
 
 
-def test_dequeue_takes_rows_that_are_due(database: Database, user: Person, row: Sandbox) -> None:
+def test_dequeue_takes_rows_that_are_due(database: Database, user: ApiUser, row: Sandbox) -> None:
     make_sandbox(database, user)
     make_sandbox(database, user, due_at=after(A_WHILE))
     again_at = after(A_WHILE)
@@ -241,7 +241,7 @@ def test_dequeue_leaves_a_row_that_is_claimed_meanwhile(database: Database, row:
     assert stored_row(database, Sandbox, row.id).due_at is None
 
 
-def test_dequeue_leaves_a_locked_row(database: Database, user: Person, row: Sandbox) -> None:
+def test_dequeue_leaves_a_locked_row(database: Database, user: ApiUser, row: Sandbox) -> None:
     other = make_sandbox(database, user, due_at=now() - PAST)
 
     def write(session: Session) -> None:
@@ -253,7 +253,7 @@ def test_dequeue_leaves_a_locked_row(database: Database, user: Person, row: Sand
 
 
 def test_find_due_returns_matching_rows_oldest_first_within_the_limit(
-    database: Database, user: Person, row: Sandbox
+    database: Database, user: ApiUser, row: Sandbox
 ) -> None:
     ids = [make_sandbox(database, user, due_at=now() - PAST * days).id for days in (2, 4, 3)]
     with database.reading() as session:
@@ -265,7 +265,7 @@ def is_sqlite(database: Database) -> bool:
     return database.engine.dialect.name == "sqlite"
 
 
-def test_start_tasks_and_conversations_are_leased_alike(database: Database, user: Person, row: Sandbox) -> None:
+def test_start_tasks_and_conversations_are_leased_alike(database: Database, user: ApiUser, row: Sandbox) -> None:
     task = make_start_task(database, user)
     conversation = make_conversation(database, user, row, due_at=now())
     with database.transaction() as session:
@@ -281,17 +281,17 @@ class TestWrongClock:
 
     FAR = after(3600)  # far enough for tests that begin late
 
-    def test_lease_far_ahead_is_expired(self, database: Database, user: Person) -> None:
+    def test_lease_far_ahead_is_expired(self, database: Database, user: ApiUser) -> None:
         row = make_sandbox(database, user, lease_owner="w0", lease_until=self.FAR)
         assert not leases.is_leased(row.lease_until)
         assert dequeue(database) == [row.id]
         claimed(database, row.id)
 
-    def test_due_time_far_ahead_is_past(self, database: Database, user: Person) -> None:
+    def test_due_time_far_ahead_is_past(self, database: Database, user: ApiUser) -> None:
         row = make_sandbox(database, user, due_at=self.FAR)
         assert dequeue(database) == [row.id]
 
-    def test_times_within_the_max_are_valid(self, database: Database, user: Person) -> None:
+    def test_times_within_the_max_are_valid(self, database: Database, user: ApiUser) -> None:
         make_sandbox(database, user, due_at=after(leases.MAX_SECONDS))
         row = make_sandbox(database, user, lease_owner="w0", lease_until=after(leases.MAX_SECONDS))
         assert leases.is_leased(row.lease_until)

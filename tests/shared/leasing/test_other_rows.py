@@ -10,7 +10,7 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.leasing import leases, renewals
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 
 Act = Callable[[Session, Sandbox], object]
@@ -23,7 +23,7 @@ ACTS: dict[str, Act] = {
 
 
 @pytest.fixture
-def rows(database: Database, user: Person) -> list[Sandbox]:
+def rows(database: Database, user: ApiUser) -> list[Sandbox]:
     """Two sandboxes that one worker has leased for the same number of times."""
     lease: dict[str, Any] = {"fence": 7, "lease_owner": "w1", "lease_until": after(10)}
     return [make_sandbox(database, user, **lease) for _ in range(2)]

@@ -8,7 +8,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import stored_row
 
 EARLY, LATE = timedelta(seconds=2), timedelta(seconds=15)
@@ -27,7 +27,7 @@ EARLY, LATE = timedelta(seconds=2), timedelta(seconds=15)
     ids=["retry first", "request first", "only a request", "only a retry", "neither", "request by a wrong clock"],
 )
 def test_release_keeps_the_earlier_time(
-    database: Database, user: Person, requested: timedelta | None, retry: timedelta | None, expected: timedelta | None
+    database: Database, user: ApiUser, requested: timedelta | None, retry: timedelta | None, expected: timedelta | None
 ) -> None:
     moment = now()
     row = make_sandbox(database, user, due_at=moment + requested if requested else None, fence=7)

@@ -8,7 +8,7 @@ from shared.db.database import Database
 from shared.leasing import leases, renewals
 from shared.leasing.renewals import UnrenewedLeases
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.interleaving import overlap
 from tests.rows import stored_row
 
@@ -16,7 +16,7 @@ A_WHILE = 60.0
 
 
 @pytest.fixture
-def rows(database: Database, user: Person) -> list[Sandbox]:
+def rows(database: Database, user: ApiUser) -> list[Sandbox]:
     """Sandboxes with expired leases that no worker has taken over."""
     return [claimed(database, make_sandbox(database, user, due_at=now()).id) for _ in range(5)]
 

@@ -7,7 +7,7 @@ from shared.db.database import Database
 from shared.leasing import waiters
 from shared.leasing.waiters import Waiters
 from shared.states import Stage, Status
-from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 PAST = timedelta(seconds=1)
@@ -18,7 +18,7 @@ def find_due(database: Database, node_id: str, *, without_container: bool) -> Wa
         return waiters.find_due(session, node_id, without_container=without_container)
 
 
-def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Database, user: Person) -> None:
+def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Database, user: ApiUser) -> None:
     sandbox, elsewhere = make_sandbox(database, user), make_sandbox(database, user)
     retried = after(10)
     tasks = [
@@ -37,7 +37,7 @@ def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Datab
     assert [as_stored(database, talk).due_at for talk in conversations] == [at, retried, retried]
 
 
-def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user: Person) -> None:
+def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user: ApiUser) -> None:
     make_node(database, "node-b")
     sandbox, placeless = make_sandbox(database, user), make_sandbox(database, user, node_id=None)
     near = make_start_task(database, user, sandbox, due_at=now() - PAST).id
@@ -48,7 +48,7 @@ def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user:
     assert find_due(database, "node-b", without_container=True) == Waiters([unplaced], [])
 
 
-def test_waiters_of_a_deleted_sandbox_are_found_by_any_worker(database: Database, user: Person) -> None:
+def test_waiters_of_a_deleted_sandbox_are_found_by_any_worker(database: Database, user: ApiUser) -> None:
     """The node of the sandbox may have been forgotten since."""
     make_node(database, "node-b")
     deleted = make_sandbox(database, user, status=Status.DELETED)

@@ -10,10 +10,10 @@ from shared.db.database import Database
 from shared.nodes import counts
 from shared.nodes.counts import Counted
 from shared.states import Reason, Status
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 
 
-def test_sandboxes_that_exist_are_counted(database: Database, user: Person) -> None:
+def test_sandboxes_that_exist_are_counted(database: Database, user: ApiUser) -> None:
     for status, reason in (
         (Status.RUNNING, None),
         (Status.RUNNING, None),
@@ -26,7 +26,7 @@ def test_sandboxes_that_exist_are_counted(database: Database, user: Person) -> N
     assert sorted(found) == [Counted(NODE_ID, "ERROR", "oom_killed", 1), Counted(NODE_ID, "RUNNING", "", 2)]
 
 
-def test_unreconciled_are_counted_whether_due_or_not(database: Database, user: Person) -> None:
+def test_unreconciled_are_counted_whether_due_or_not(database: Database, user: ApiUser) -> None:
     def count() -> counts.Unreconciled:
         with database.reading() as session:
             return counts.count_unreconciled(session)

@@ -19,16 +19,16 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.states import Desired, NodeStatus, Status
 from shared.warm_pool import start as sandbox_start
-from tests.factories import SPEC_ID, VAULT, Person, make_node, make_sandbox
+from tests.factories import SPEC_ID, VAULT, ApiUser, make_node, make_sandbox
 from tests.interleaving import overlap
 
 
-def create(database: Database, owner: Person, spec: SandboxSpec) -> Sandbox:
+def create(database: Database, owner: ApiUser, spec: SandboxSpec) -> Sandbox:
     with database.transaction() as session:
         return create_in(session, owner, spec)
 
 
-def create_in(session: Session, owner: Person, spec: SandboxSpec) -> Sandbox:
+def create_in(session: Session, owner: ApiUser, spec: SandboxSpec) -> Sandbox:
     return sandbox_start.start(session, VAULT, owner_id=owner.id, spec=spec, due_at=now()).sandbox
 
 
@@ -50,7 +50,7 @@ def place_waiting(database: Database) -> list[tuple[str, str]]:
         return place_waiting_in(session)
 
 
-def test_node_with_the_most_room_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_node_with_the_most_room_is_chosen(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     make_node(database, "small", capacity=2)
     make_node(database, "large", capacity=4)
     placed = [create(database, user, spec).node_id for _ in range(6)]
@@ -58,20 +58,20 @@ def test_node_with_the_most_room_is_chosen(database: Database, user: Person, spe
     assert Counter(placed) == {"large": 4, "small": 2}
 
 
-def test_full_node_takes_no_more(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_full_node_takes_no_more(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=1)
     assert create(database, user, spec).node_id == "a"
     assert create(database, user, spec).node_id is None
 
 
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
-def test_sandbox_takes_a_slot_in_every_state(database: Database, user: Person, status: Status) -> None:
+def test_sandbox_takes_a_slot_in_every_state(database: Database, user: ApiUser, status: Status) -> None:
     make_node(database, "a", capacity=1)
     make_sandbox(database, user, status=status, node_id="a")
     assert place(database) is None
 
 
-def test_deleted_sandbox_takes_no_slot(database: Database, user: Person) -> None:
+def test_deleted_sandbox_takes_no_slot(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=1)
     make_sandbox(database, user, status=Status.DELETED, node_id="a")
     assert place(database) == "a"
@@ -91,7 +91,7 @@ def test_silent_node_takes_no_sandboxes(database: Database) -> None:
     assert place(database) == "a"
 
 
-def test_two_placements_don_t_share_the_last_slot(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_two_placements_don_t_share_the_last_slot(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=1)
     first, second = overlap(
         database,
@@ -101,7 +101,7 @@ def test_two_placements_don_t_share_the_last_slot(database: Database, user: Pers
     assert (first, second) == ("a", None)
 
 
-def test_concurrent_placements_never_exceed_the_capacity(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_concurrent_placements_never_exceed_the_capacity(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=2)
     make_node(database, "b", capacity=1)
     start = Barrier(6)
@@ -115,7 +115,7 @@ def test_concurrent_placements_never_exceed_the_capacity(database: Database, use
     assert placed == {"a": 2, "b": 1, None: 3}
 
 
-def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: Person) -> None:
+def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: ApiUser) -> None:
     first = make_sandbox(database, user, status=Status.STARTING, node_id=None, due_at=None)
     second = make_sandbox(database, user, status=Status.STARTING, node_id=None, created_at=now() + timedelta(hours=1))
     assert place_waiting(database) == []
@@ -129,7 +129,7 @@ def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: Per
     assert place_waiting(database) == [(second.id, "b")]
 
 
-def test_waiting_sandbox_gets_the_slot_of_a_deleted_one(database: Database, user: Person) -> None:
+def test_waiting_sandbox_gets_the_slot_of_a_deleted_one(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=1)
     old = make_sandbox(database, user, status=Status.DELETING, node_id="a")
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
@@ -139,7 +139,7 @@ def test_waiting_sandbox_gets_the_slot_of_a_deleted_one(database: Database, user
     assert place_waiting(database) == [(waiting.id, "a")]
 
 
-def test_two_sweeps_place_a_sandbox_one_time(database: Database, user: Person) -> None:
+def test_two_sweeps_place_a_sandbox_one_time(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=1)
     make_node(database, "b", capacity=1)
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
@@ -150,7 +150,7 @@ def test_two_sweeps_place_a_sandbox_one_time(database: Database, user: Person) -
     assert overlap(database, place_all, place_all) == ([(waiting.id, "a")], [])
 
 
-def test_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
+def test_tombstone_without_a_node_is_not_placed(database: Database, user: ApiUser) -> None:
     make_node(database, "a")
     make_sandbox(database, user, status=Status.DELETED, node_id=None)
     assert place_waiting(database) == []
@@ -221,7 +221,7 @@ def test_two_processes_that_start_first_agree_on_the_installation(database: Data
     assert first == second
 
 
-def test_new_sandbox_is_desired_running(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_new_sandbox_is_desired_running(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     sandbox = create(database, user, spec)
     assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
     with database.reading() as session:
@@ -229,7 +229,7 @@ def test_new_sandbox_is_desired_running(database: Database, user: Person, spec: 
     assert (transition.from_status, transition.to_status) == (None, Status.STARTING)
 
 
-def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: Person) -> None:
+def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: ApiUser) -> None:
     make_node(database, "own", capacity=1)
     make_sandbox(database, user, node_id="own")
     deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
@@ -237,7 +237,7 @@ def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: P
     assert place_waiting(database) == [(deleted.id, "own")]
 
 
-def test_many_that_wait_for_room_delay_no_delete(database: Database, user: Person) -> None:
+def test_many_that_wait_for_room_delay_no_delete(database: Database, user: ApiUser) -> None:
     make_node(database, "own", capacity=1)
     make_sandbox(database, user, node_id="own")
     for _ in range(3):
@@ -247,7 +247,7 @@ def test_many_that_wait_for_room_delay_no_delete(database: Database, user: Perso
         assert placement.find_waiting(session, "own", limit=2) == [deleted.id]
 
 
-def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: Person) -> None:
+def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=9)
     for _ in range(3):
         make_sandbox(database, user, status=Status.STARTING, node_id=None, spec_id="broken/image:1")
@@ -259,7 +259,7 @@ def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user:
         assert placement.find_waiting(session, "own", limit=2) == [waiting.id]
 
 
-def test_deletes_are_placed_before_starts(database: Database, user: Person) -> None:
+def test_deletes_are_placed_before_starts(database: Database, user: ApiUser) -> None:
     make_node(database, "own", capacity=9)
     started = make_sandbox(database, user, status=Status.STARTING, node_id=None)
     deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)

@@ -11,7 +11,7 @@ from shared.models import NodeSpecBackoff, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
 from shared.nodes.placement import BackoffChange
-from tests.factories import SPEC_ID, Person, make_node, make_sandbox, make_spec
+from tests.factories import SPEC_ID, ApiUser, make_node, make_sandbox, make_spec
 
 BAD, GOOD = "bad", "good"
 OTHER_SPEC = "other:1"
@@ -25,7 +25,7 @@ def _two_nodes(database: Database) -> None:
     make_spec(database, OTHER_SPEC, position=1)
 
 
-def fail(database: Database, user: Person, *, generation: int = 1, spec_id: str = SPEC_ID) -> list[BackoffChange]:
+def fail(database: Database, user: ApiUser, *, generation: int = 1, spec_id: str = SPEC_ID) -> list[BackoffChange]:
     """Record a sandbox that failed on the bad node in that generation, and is ready on the good one."""
     sandbox = make_sandbox(database, user, node_id=GOOD, spec_id=spec_id)
     with database.transaction() as session:
@@ -61,7 +61,7 @@ def backoff_of(database: Database) -> timedelta:
     return found.backoff_until - now()
 
 
-def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Person) -> None:
+def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: ApiUser) -> None:
     for count in range(1, placement.MAX_FAILURES):
         (change,) = fail(database, user)
         assert (change.node_id, change.failures, change.backoff_until) == (BAD, count, None)
@@ -74,13 +74,13 @@ def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Per
     assert found.detail == "disk full"
 
 
-def test_open_breaker_of_one_spec_leaves_other_specs(database: Database, user: Person) -> None:
+def test_open_breaker_of_one_spec_leaves_other_specs(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     assert place(database, OTHER_SPEC) == BAD
 
 
-def test_success_resets_the_failures(database: Database, user: Person) -> None:
+def test_success_resets_the_failures(database: Database, user: ApiUser) -> None:
     for _ in range(2):
         for _ in range(placement.MAX_FAILURES - 1):
             fail(database, user)
@@ -88,14 +88,14 @@ def test_success_resets_the_failures(database: Database, user: Person) -> None:
     assert place(database) == BAD
 
 
-def test_success_with_another_spec_changes_no_breaker(database: Database, user: Person) -> None:
+def test_success_with_another_spec_changes_no_breaker(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
         assert record_ready(database, make_sandbox(database, user, node_id=BAD, spec_id=OTHER_SPEC)) == []
     assert place(database) == GOOD
 
 
-def test_failure_counts_one_time_for_its_own_generation(database: Database, user: Person) -> None:
+def test_failure_counts_one_time_for_its_own_generation(database: Database, user: ApiUser) -> None:
     assert fail(database, user, generation=0) == []
     sandbox = make_sandbox(database, user, node_id=GOOD)
     with database.transaction() as session:
@@ -104,13 +104,13 @@ def test_failure_counts_one_time_for_its_own_generation(database: Database, user
     assert record_ready(database, sandbox) == []
 
 
-def test_failure_of_an_earlier_placement_does_not_extend_the_backoff(database: Database, user: Person) -> None:
+def test_failure_of_an_earlier_placement_does_not_extend_the_backoff(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES + 20):
         fail(database, user)
     assert backoff_of(database) <= placement.FIRST_BACKOFF
 
 
-def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Person) -> None:
+def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     end_backoff(database)
@@ -119,7 +119,7 @@ def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Pe
     assert [place(database) for _ in range(2)] == [BAD, GOOD]
 
 
-def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, user: Person) -> None:
+def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     for doublings in range(1, 8):
@@ -132,7 +132,7 @@ def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, 
         assert place(database) == GOOD
 
 
-def test_success_of_a_half_open_breaker_closes_it(database: Database, user: Person) -> None:
+def test_success_of_a_half_open_breaker_closes_it(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     end_backoff(database)
@@ -142,7 +142,7 @@ def test_success_of_a_half_open_breaker_closes_it(database: Database, user: Pers
     assert [place(database) for _ in range(2)] == [BAD, BAD]
 
 
-def test_uncordon_closes_the_breaker_immediately(database: Database, user: Person) -> None:
+def test_uncordon_closes_the_breaker_immediately(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     with database.transaction() as session:
@@ -150,7 +150,7 @@ def test_uncordon_closes_the_breaker_immediately(database: Database, user: Perso
     assert place(database) == BAD
 
 
-def test_clock_that_was_set_back_opens_no_breaker_for_longer(database: Database, user: Person) -> None:
+def test_clock_that_was_set_back_opens_no_breaker_for_longer(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     assert place(database) == GOOD

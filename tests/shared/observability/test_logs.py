@@ -1,4 +1,4 @@
-"""Log lines for people: no value of a request reaches their terminal as a control sequence."""
+"""Log lines as text: no value of a request reaches their terminal as a control sequence."""
 
 import logging
 import sys

@@ -21,15 +21,15 @@ from shared.models import (
 from shared.retention import tombstones
 from shared.retention.tombstones import RETENTION
 from shared.states import Stage, Status
-from tests.factories import Person, make_conversation, make_event, make_node, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_event, make_node, make_sandbox, make_start_task
 
 
-def make_tombstone(database: Database, user: Person, **columns: Any) -> Sandbox:
+def make_tombstone(database: Database, user: ApiUser, **columns: Any) -> Sandbox:
     """A sandbox whose retention has ended."""
     return make_sandbox(database, user, status=Status.DELETED, updated_at=now() - RETENTION, **columns)
 
 
-def delete_conversation_of(database: Database, user: Person, sandbox: Sandbox, **columns: Any) -> Conversation:
+def delete_conversation_of(database: Database, user: ApiUser, sandbox: Sandbox, **columns: Any) -> Conversation:
     """A conversation whose retention has ended."""
     ended = {"listed": False, "deleted_at": now() - RETENTION}
     return make_conversation(database, user, sandbox, **(ended | columns))
@@ -59,7 +59,7 @@ def has_expired(database: Database) -> bool:
         return tombstones.has_expired(session)
 
 
-def test_tombstone_is_deleted_with_all_that_belongs_to_it(database: Database, user: Person) -> None:
+def test_tombstone_is_deleted_with_all_that_belongs_to_it(database: Database, user: ApiUser) -> None:
     gone = make_tombstone(database, user)
     delete_conversation_of(database, user, gone)
     log = SandboxLog(sandbox_id=gone.id, owner_id=user.id, container_id="c", expires_at=now())
@@ -73,53 +73,53 @@ def test_tombstone_is_deleted_with_all_that_belongs_to_it(database: Database, us
         assert session.exec(select(SandboxLog)).all() == []
 
 
-def test_tombstone_of_a_warm_sandbox_is_deleted(database: Database, user: Person) -> None:
+def test_tombstone_of_a_warm_sandbox_is_deleted(database: Database, user: ApiUser) -> None:
     make_tombstone(database, user, owner_id=None)
     delete_expired(database)
     assert ids_of(database, Sandbox) == set()
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status != Status.DELETED])
-def test_sandbox_that_exists_stays_however_old(database: Database, user: Person, status: Status) -> None:
+def test_sandbox_that_exists_stays_however_old(database: Database, user: ApiUser, status: Status) -> None:
     old = make_sandbox(database, user, status=status, updated_at=now() - 2 * RETENTION)
     assert not has_expired(database)
     delete_expired(database)
     assert ids_of(database, Sandbox) == {old.id}
 
 
-def test_tombstone_stays_for_its_retention(database: Database, user: Person) -> None:
+def test_tombstone_stays_for_its_retention(database: Database, user: ApiUser) -> None:
     young = make_sandbox(database, user, status=Status.DELETED, updated_at=now() - RETENTION + timedelta(minutes=1))
     assert not has_expired(database)
     delete_expired(database)
     assert ids_of(database, Sandbox) == {young.id}
 
 
-def with_conversation(database: Database, user: Person, sandbox: Sandbox) -> None:
+def with_conversation(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     """A conversation that its owner has kept."""
     make_conversation(database, user, sandbox)
 
 
-def with_young_tombstone(database: Database, user: Person, sandbox: Sandbox) -> None:
+def with_young_tombstone(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     """A conversation that was deleted a moment ago."""
     delete_conversation_of(database, user, sandbox, deleted_at=now())
 
 
-def with_pending_deletion(database: Database, user: Person, sandbox: Sandbox) -> None:
+def with_pending_deletion(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     """A deleted conversation whose worker has not finished."""
     delete_conversation_of(database, user, sandbox, awaits_sandbox=True)
 
 
-def with_events(database: Database, user: Person, sandbox: Sandbox) -> None:
+def with_events(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     """A deleted conversation that still has an event."""
     make_event(database, delete_conversation_of(database, user, sandbox))
 
 
-def with_start(database: Database, user: Person, sandbox: Sandbox) -> None:
+def with_start(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     """A start that has not ended."""
     make_start_task(database, user, sandbox)
 
 
-def with_stale_container(database: Database, _user: Person, sandbox: Sandbox) -> None:
+def with_stale_container(database: Database, _user: ApiUser, sandbox: Sandbox) -> None:
     """A container on a lost node."""
     make_node(database, "lost")
     add(database, StaleContainer(sandbox_id=sandbox.id, node_id="lost"))
@@ -130,7 +130,7 @@ def with_stale_container(database: Database, _user: Person, sandbox: Sandbox) ->
     [with_conversation, with_young_tombstone, with_pending_deletion, with_events, with_start, with_stale_container],
 )
 def test_needed_tombstone_stays_and_is_checked_again_later(
-    database: Database, user: Person, need: Callable[[Database, Person, Sandbox], None]
+    database: Database, user: ApiUser, need: Callable[[Database, ApiUser, Sandbox], None]
 ) -> None:
     needed, other = make_tombstone(database, user), make_tombstone(database, user)
     need(database, user, needed)
@@ -143,7 +143,7 @@ def test_needed_tombstone_stays_and_is_checked_again_later(
         assert has_expired(database)
 
 
-def test_deleted_conversations_are_removed_beside_one_that_stays(database: Database, user: Person) -> None:
+def test_deleted_conversations_are_removed_beside_one_that_stays(database: Database, user: ApiUser) -> None:
     sandbox = make_tombstone(database, user)
     kept = make_conversation(database, user, sandbox)
     delete_conversation_of(database, user, sandbox)
@@ -151,14 +151,14 @@ def test_deleted_conversations_are_removed_beside_one_that_stays(database: Datab
     assert ids_of(database, Conversation) == {kept.id}
 
 
-def test_deleted_conversation_of_an_existing_sandbox_stays(database: Database, user: Person) -> None:
+def test_deleted_conversation_of_an_existing_sandbox_stays(database: Database, user: ApiUser) -> None:
     """Its sandbox may still send webhooks, which would create it again."""
     deleted = delete_conversation_of(database, user, make_sandbox(database, user, status=Status.PAUSED))
     delete_expired(database)
     assert ids_of(database, Conversation) == {deleted.id}
 
 
-def test_successful_start_stays_with_its_conversation(database: Database, user: Person) -> None:
+def test_successful_start_stays_with_its_conversation(database: Database, user: ApiUser) -> None:
     sandbox = make_tombstone(database, user)
     talk = make_conversation(database, user, sandbox)
     task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=talk.id)
@@ -166,7 +166,7 @@ def test_successful_start_stays_with_its_conversation(database: Database, user: 
     assert ids_of(database, StartTask) == {task.id}
 
 
-def test_oldest_tombstones_are_deleted_first(database: Database, user: Person) -> None:
+def test_oldest_tombstones_are_deleted_first(database: Database, user: ApiUser) -> None:
     older = [make_sandbox(database, user, status=Status.DELETED, updated_at=now() - 2 * RETENTION) for _ in range(2)]
     newer = make_tombstone(database, user)
     with database.transaction() as session:
@@ -175,7 +175,7 @@ def test_oldest_tombstones_are_deleted_first(database: Database, user: Person) -
 
 
 def test_many_conversations_are_deleted_in_several_rounds(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tombstones, "MAX_CONVERSATIONS", 2)
     sandbox = make_tombstone(database, user)

@@ -14,7 +14,7 @@ from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.interleaving import overlap
 from tests.rows import as_stored
 
@@ -27,13 +27,13 @@ def limits(request: pytest.FixtureRequest) -> Quotas:
 
 
 @pytest.fixture
-def asleep(database: Database, user: Person) -> Sandbox:
+def asleep(database: Database, user: ApiUser) -> Sandbox:
     """A paused sandbox."""
     return make_sandbox(database, user, status=Status.PAUSED)
 
 
 @pytest.fixture
-def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], bool]:
+def wake(asleep: Sandbox, user: ApiUser, limits: Quotas) -> Callable[[Session], bool]:
     """Return a function that resumes the sandbox if it is paused, and returns whether it was."""
 
     def wake(session: Session) -> bool:

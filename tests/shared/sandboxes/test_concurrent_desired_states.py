@@ -19,7 +19,7 @@ from shared.sandboxes import deadlines, desired_state
 from shared.sandboxes.desired_state import DesiredStateResult
 from shared.states import Desired, Status
 from tests import effort
-from tests.factories import Person, make_person, make_sandbox, make_spec
+from tests.factories import ApiUser, make_sandbox, make_spec, make_user
 from tests.interleaving import overlap
 from tests.rows import as_stored
 
@@ -52,7 +52,7 @@ def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
     desired_state.set_desired(session, session.get_one(Sandbox, sandbox.id), desired, due_at=after(5))
 
 
-def make(database: Database, owner: Person, *, age: int | None, **columns: Any) -> Sandbox:
+def make(database: Database, owner: ApiUser, *, age: int | None, **columns: Any) -> Sandbox:
     """A sandbox with the deadline of its state, if that has one."""
     make_spec(database, **CHAIN)
     times = dict.fromkeys(("created_at", "status_changed_at", "last_active_at", "updated_at", "ready_at"), CREATED)
@@ -76,7 +76,7 @@ def logged(database: Database, sandbox: Sandbox) -> list[str | None]:
 
 @CASES
 def test_one_statement_writes_the_same_as_a_transaction(
-    database: Database, user: Person, desired: Desired, status: Status, age: int | None
+    database: Database, user: ApiUser, desired: Desired, status: Status, age: int | None
 ) -> None:
     one, other = (make(database, user, age=age, status=status) for _ in range(2))
     result = set_and_commit(database, one, desired)
@@ -89,7 +89,7 @@ def test_one_statement_writes_the_same_as_a_transaction(
 
 @CASES
 def test_deadline_is_the_one_that_refresh_computes(
-    database: Database, user: Person, desired: Desired, status: Status, age: int | None
+    database: Database, user: ApiUser, desired: Desired, status: Status, age: int | None
 ) -> None:
     sandbox = make(database, user, age=age, status=status)
     in_transaction(database, sandbox, desired)
@@ -102,7 +102,7 @@ def test_deadline_is_the_one_that_refresh_computes(
 @AGES
 @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
 def test_deadline_of_a_bumped_generation_is_the_one_that_refresh_computes(
-    database: Database, user: Person, status: Status, age: int | None
+    database: Database, user: ApiUser, status: Status, age: int | None
 ) -> None:
     sandbox = make(database, user, age=age, status=status)
     with database.transaction() as session:
@@ -114,8 +114,8 @@ def test_deadline_of_a_bumped_generation_is_the_one_that_refresh_computes(
 
 
 @pytest.mark.parametrize("desired", Desired)
-def test_foreign_and_deleted_sandboxes_are_not_found(database: Database, user: Person, desired: Desired) -> None:
-    foreign = make(database, make_person(database, "bob"), age=None)
+def test_foreign_and_deleted_sandboxes_are_not_found(database: Database, user: ApiUser, desired: Desired) -> None:
+    foreign = make(database, make_user(database, "bob"), age=None)
     deleted = make(database, user, age=None, desired=Desired.DELETED)
     for sandbox_id in (foreign.id, deleted.id, "nothing"):
         with pytest.raises(NotFound):
@@ -124,7 +124,7 @@ def test_foreign_and_deleted_sandboxes_are_not_found(database: Database, user: P
     assert logged(database, foreign) == logged(database, deleted) == []
 
 
-def test_concurrent_calls_each_start_a_generation(database: Database, user: Person) -> None:
+def test_concurrent_calls_each_start_a_generation(database: Database, user: ApiUser) -> None:
     sandboxes = [make(database, user, age=None) for _ in range(2)]
     acts = [partial(set_and_commit, database, row, Desired.PAUSED) for row in sandboxes for _ in range(10)]
     with ThreadPoolExecutor(8) as pool:
@@ -135,7 +135,7 @@ def test_concurrent_calls_each_start_a_generation(database: Database, user: Pers
     assert list(numbers) == list(range(1, 21))
 
 
-def test_pause_after_a_deletion_is_not_found(database: Database, user: Person) -> None:
+def test_pause_after_a_deletion_is_not_found(database: Database, user: ApiUser) -> None:
     sandbox = make(database, user, age=None)
 
     def pause(_: Session) -> str:
@@ -146,7 +146,7 @@ def test_pause_after_a_deletion_is_not_found(database: Database, user: Person) -
     assert overlap(database, lambda session: set_desired(session, sandbox, Desired.DELETED), pause)[1] == "not found"
 
 
-def test_change_is_published(database: Database, user: Person, published: Callable[[], list[Change]]) -> None:
+def test_change_is_published(database: Database, user: ApiUser, published: Callable[[], list[Change]]) -> None:
     sandbox = make(database, user, age=None)
     published().clear()
     set_and_commit(database, sandbox, Desired.DELETED)

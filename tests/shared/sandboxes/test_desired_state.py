@@ -19,7 +19,7 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, Stage, Status
 from tests import effort
-from tests.factories import VAULT, Person, make_sandbox, make_start_task, session_key_of
+from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task, session_key_of
 from tests.interleaving import overlap
 from tests.rows import as_stored
 from tests.services.directories import REPOSITORY
@@ -32,7 +32,7 @@ def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
 # For a change, all combinations are in `test_concurrent_desired_states`.
 @pytest.mark.parametrize(("desired", "status"), effort.covering(list(Desired), list(Status)))
 def test_set_desired_leaves_the_observed_state(
-    database: Database, user: Person, status: Status, desired: Desired
+    database: Database, user: ApiUser, status: Status, desired: Desired
 ) -> None:
     sandbox, due_at = make_sandbox(database, user, status=status, desired=Desired.RUNNING), after(5)
     with database.transaction() as session:
@@ -45,14 +45,14 @@ def test_set_desired_leaves_the_observed_state(
 
 
 @pytest.mark.parametrize("desired", Desired)
-def test_deleted_sandbox_takes_no_desired_state(database: Database, user: Person, desired: Desired) -> None:
+def test_deleted_sandbox_takes_no_desired_state(database: Database, user: ApiUser, desired: Desired) -> None:
     sandbox = make_sandbox(database, user, desired=Desired.DELETED)
     with pytest.raises(NotFound), database.transaction() as session:
         set_desired(session, sandbox, desired)
     assert as_stored(database, sandbox).generation == 1
 
 
-def test_pause_after_a_concurrent_deletion_is_not_found(database: Database, user: Person) -> None:
+def test_pause_after_a_concurrent_deletion_is_not_found(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
 
     def delete(session: Session) -> None:
@@ -67,7 +67,7 @@ def test_pause_after_a_concurrent_deletion_is_not_found(database: Database, user
     assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
-def test_concurrent_desired_states_each_start_a_generation(database: Database, user: Person) -> None:
+def test_concurrent_desired_states_each_start_a_generation(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     overlap(
         database,
@@ -78,7 +78,7 @@ def test_concurrent_desired_states_each_start_a_generation(database: Database, u
     assert (stored.desired, stored.generation) == (Desired.RUNNING, 3)
 
 
-def test_desired_state_written_during_a_lease_stays_due(database: Database, user: Person) -> None:
+def test_desired_state_written_during_a_lease_stays_due(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     with database.transaction() as session:
         mine = leases.claim(session, Sandbox, sandbox.id, "w1", 60)
@@ -96,7 +96,7 @@ def test_desired_state_written_during_a_lease_stays_due(database: Database, user
 
 @pytest.mark.parametrize("written_later", [False, True])
 def test_acknowledgement_leaves_a_later_desired_state_due(
-    database: Database, user: Person, *, written_later: bool
+    database: Database, user: ApiUser, *, written_later: bool
 ) -> None:
     sandbox = make_sandbox(database, user)
     with database.transaction() as session:
@@ -109,7 +109,7 @@ def test_acknowledgement_leaves_a_later_desired_state_due(
     assert (as_stored(database, sandbox).due_at is not None) is written_later
 
 
-def test_acknowledgement_is_for_the_leased_row_alone(database: Database, user: Person) -> None:
+def test_acknowledgement_is_for_the_leased_row_alone(database: Database, user: ApiUser) -> None:
     mine, other = (make_sandbox(database, user, fence=7, due_at=now()) for _ in range(2))
     with database.transaction() as session:
         desired_state.acknowledge(session, mine.id, mine.fence - 1, mine.generation)
@@ -120,7 +120,7 @@ def test_acknowledgement_is_for_the_leased_row_alone(database: Database, user: P
 
 
 def test_owners_list_their_own_sandboxes_until_they_delete_them(
-    database: Database, user: Person, other_user: Person
+    database: Database, user: ApiUser, other_user: ApiUser
 ) -> None:
     mine = make_sandbox(database, user)
     deleted = make_sandbox(database, user, desired=Desired.DELETED)
@@ -136,7 +136,7 @@ def test_owners_list_their_own_sandboxes_until_they_delete_them(
     assert [sandbox_lists.read_text(text)[0].id for text in listed] == [mine.id]
 
 
-def test_sandbox_is_found_by_its_session_key_alone(database: Database, user: Person) -> None:
+def test_sandbox_is_found_by_its_session_key_alone(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     make_sandbox(database, user)
     with database.reading() as session:
@@ -147,19 +147,19 @@ def test_sandbox_is_found_by_its_session_key_alone(database: Database, user: Per
         assert sandbox_queries.find_by_session_key(session, VAULT, sandbox.session_key) is None
 
 
-def test_session_key_is_not_stored_in_plain_text(database: Database, user: Person) -> None:
+def test_session_key_is_not_stored_in_plain_text(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     key = session_key_of(sandbox)
     assert all(key not in str(value) for value in as_stored(database, sandbox).model_dump().values())
 
 
-def test_sandbox_in_error_is_not_usable(database: Database, user: Person) -> None:
+def test_sandbox_in_error_is_not_usable(database: Database, user: ApiUser) -> None:
     with pytest.raises(Invalid, match="exit_code"):
         sandbox_queries.require_usable(make_sandbox(database, user, status=Status.ERROR))
     sandbox_queries.require_usable(make_sandbox(database, user, status=Status.PAUSED))
 
 
-def test_resync_reads_the_sandboxes_that_are_not_deleted(database: Database, user: Person) -> None:
+def test_resync_reads_the_sandboxes_that_are_not_deleted(database: Database, user: ApiUser) -> None:
     held = {make_sandbox(database, user, status=status).id for status in set(Status) - {Status.DELETED}}
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="node-b")
@@ -178,7 +178,7 @@ def discard(session: Session, sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("act", [bump, discard])
 def test_new_generation_sets_updated_at(
-    database: Database, user: Person, act: Callable[[Session, Sandbox], None]
+    database: Database, user: ApiUser, act: Callable[[Session, Sandbox], None]
 ) -> None:
     sandbox = make_sandbox(database, user, updated_at=after(-60))
     make_start_task(database, user, sandbox, made_sandbox=True, stage=Stage.ERROR)
@@ -190,7 +190,7 @@ def test_new_generation_sets_updated_at(
 
 
 @pytest.mark.parametrize("column", ["fence", "generation"])
-def test_disown_of_a_row_that_has_changed_writes_nothing(database: Database, user: Person, column: str) -> None:
+def test_disown_of_a_row_that_has_changed_writes_nothing(database: Database, user: ApiUser, column: str) -> None:
     sandbox = make_sandbox(database, user, fence=7)
     stored = as_stored(database, sandbox)
     setattr(sandbox, column, getattr(sandbox, column) - 1)

@@ -9,7 +9,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sandboxes import drain
 from shared.states import Desired, PauseKind, Reason, Status
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 
 STATES = [
     (desired, status, kind, is_observed)
@@ -28,7 +28,7 @@ def expected(desired: Desired, status: Status, kind: PauseKind | None, is_observ
 
 @pytest.mark.parametrize(("desired", "status", "kind", "is_observed"), STATES)
 def test_drain_in_each_state(
-    database: Database, user: Person, desired: Desired, status: Status, kind: PauseKind | None, is_observed: bool
+    database: Database, user: ApiUser, desired: Desired, status: Status, kind: PauseKind | None, is_observed: bool
 ) -> None:
     columns: dict[str, Any] = {"generation": 2, "observed_generation": 2 if is_observed else 1, "due_at": None}
     sandbox = make_sandbox(database, user, status=status, desired=desired, pause_kind=kind, **columns)
@@ -49,7 +49,7 @@ def test_drain_in_each_state(
 
 
 @pytest.mark.parametrize("desired", [Desired.RUNNING, Desired.PAUSED])
-def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: Person, desired: Desired) -> None:
+def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: ApiUser, desired: Desired) -> None:
     columns: dict[str, Any] = {"reason": Reason.NODE_LOST, "desired": desired}
     sandbox = make_sandbox(database, user, status=Status.ERROR, **columns)
     with database.transaction() as session:
@@ -58,7 +58,7 @@ def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: Perso
         assert drain.drain_progress(session, NODE_ID) == drain.Drained(awaited=[sandbox.id])
 
 
-def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: Person) -> None:
+def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="another")
     with database.reading() as session:

@@ -22,7 +22,7 @@ from shared.sql import locks
 from shared.states import Desired, Stage, Status
 from shared.warm_pool import start as sandbox_start
 from tests import effort
-from tests.factories import VAULT, Person, make_sandbox, make_start_task
+from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task
 from tests.interleaving import overlap
 
 pytestmark = pytest.mark.usefixtures("model_key")
@@ -36,7 +36,7 @@ OLD = now() - timedelta(days=1)
 Attempt = Callable[[Session], list[str]]
 
 
-def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
+def create_in(session: Session, owner: ApiUser, spec: SandboxSpec, limits: Quotas) -> list[str]:
     """Create as the route does, and return the ids of the paused sandboxes."""
     if limits:
         locks.lock_user(session, owner.id)
@@ -44,7 +44,7 @@ def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas
     return [row.id for row in started.paused]
 
 
-def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) -> list[str]:
+def resume_in(session: Session, owner: ApiUser, sandbox_id: str, limits: Quotas) -> list[str]:
     if limits:
         locks.lock_user(session, owner.id)
     quotas.lock_resumed(session, sandbox_id, owner.id, limits)
@@ -54,7 +54,7 @@ def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) 
     return [row.id for row in paused]
 
 
-def start_in(session: Session, owner: Person, limits: Quotas, sandbox_id: str | None = None) -> Start:
+def start_in(session: Session, owner: ApiUser, limits: Quotas, sandbox_id: str | None = None) -> Start:
     command = StartCommand(owner.id, {"sandbox_id": sandbox_id}, {}, now(), limits)
     return conversation_start.create_start_task(session, VAULT, command)
 
@@ -88,7 +88,7 @@ def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
         return Counter(pool.map(attempt, attempts))
 
 
-def find_desired(database: Database, owner: Person, *desired: Desired) -> list[Sandbox]:
+def find_desired(database: Database, owner: ApiUser, *desired: Desired) -> list[Sandbox]:
     with database.reading() as session:
         rows = session.exec(select(Sandbox).where(Sandbox.owner_id == owner.id)).all()
         return [row for row in rows if row.desired in desired]
@@ -106,20 +106,20 @@ class TestRush:
         ids=["running", "sandboxes", "creates"],
     )
     def test_concurrent_creates_never_exceed_a_quota(
-        self, database: Database, user: Person, spec: SandboxSpec, limits: Quotas
+        self, database: Database, user: ApiUser, spec: SandboxSpec, limits: Quotas
     ) -> None:
         counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
         assert counts == {True: 7, False: REQUESTS - 7}
         assert len(find_desired(database, user, *Desired)) == 7
 
-    def test_creates_pause_older_sandboxes(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_creates_pause_older_sandboxes(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits = Quotas(running=3, policy=PAUSING)
         counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * 40)
         assert counts == {True: 40}
         assert len(find_desired(database, user, Desired.RUNNING)) == 3
         assert len(find_desired(database, user, Desired.PAUSED)) == 37
 
-    def test_mixed_requests_never_exceed_a_quota(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_mixed_requests_never_exceed_a_quota(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits = Quotas(running=5)
         asleep = [make_sandbox(database, user, status=Status.PAUSED).id for _ in range(20)]
 
@@ -141,7 +141,9 @@ class TestRush:
 
 
 class TestOverlap:
-    def test_one_of_two_creates_takes_the_last_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_one_of_two_creates_takes_the_last_place(
+        self, database: Database, user: ApiUser, spec: SandboxSpec
+    ) -> None:
         limits = Quotas(running=1)
 
         def attempt(session: Session) -> bool:
@@ -149,7 +151,7 @@ class TestOverlap:
 
         assert overlap(database, attempt, attempt) == (False, True)
 
-    def test_resume_or_start_takes_the_last_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_resume_or_start_takes_the_last_place(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
         assert overlap(
             database,
@@ -158,7 +160,7 @@ class TestOverlap:
         ) == (False, True)
         assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
-    def test_two_resumes_of_one_sandbox_take_one_place(self, database: Database, user: Person) -> None:
+    def test_two_resumes_of_one_sandbox_take_one_place(self, database: Database, user: ApiUser) -> None:
         limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
 
         def attempt(session: Session) -> bool:
@@ -166,7 +168,7 @@ class TestOverlap:
 
         assert overlap(database, attempt, attempt) == (False, False)
 
-    def test_create_pauses_no_sandbox_with_a_start(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_create_pauses_no_sandbox_with_a_start(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits, sandbox = Quotas(running=1, policy=PAUSING), make_sandbox(database, user)
         started, was_rejected = overlap(
             database,
@@ -176,7 +178,9 @@ class TestOverlap:
         assert (started.sandbox is not None, was_rejected) == (True, True)
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [sandbox.id]
 
-    def test_sandbox_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_sandbox_deleted_meanwhile_is_not_paused(
+        self, database: Database, user: ApiUser, spec: SandboxSpec
+    ) -> None:
         limits = Quotas(running=1, policy=PAUSING)
         sandbox = make_sandbox(database, user, created_at=OLD)
 
@@ -191,22 +195,22 @@ class TestOverlap:
 
 class TestCounting:
     def test_quotas_are_each_users_own(
-        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec
+        self, database: Database, user: ApiUser, other_user: ApiUser, spec: SandboxSpec
     ) -> None:
         limits = Quotas(1, 1, 1)
-        for person in (user, other_user):
-            admit(database, lambda session, one=person: create_in(session, one, spec, limits))  # type: ignore[misc]
+        for owner in (user, other_user):
+            admit(database, lambda session, one=owner: create_in(session, one, spec, limits))  # type: ignore[misc]
             with pytest.raises(QuotaExceeded):
-                admit(database, lambda session, one=person: create_in(session, one, spec, limits))  # type: ignore[misc]
+                admit(database, lambda session, one=owner: create_in(session, one, spec, limits))  # type: ignore[misc]
 
-    def test_deleted_sandboxes_take_no_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_deleted_sandboxes_take_no_place(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         make_sandbox(database, user, desired=Desired.DELETED, created_at=OLD)
         make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
         assert admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1))) == []
         assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
     def test_stopped_sandbox_takes_a_place_and_does_not_run(
-        self, database: Database, user: Person, spec: SandboxSpec
+        self, database: Database, user: ApiUser, spec: SandboxSpec
     ) -> None:
         make_sandbox(database, user, status=Status.PAUSED, desired=Desired.STOPPED, created_at=OLD)
         with pytest.raises(QuotaExceeded):
@@ -214,13 +218,11 @@ class TestCounting:
         admit(database, lambda session: create_in(session, user, spec, Quotas(running=1)))
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.ERROR])
-    def test_resume_of_a_running_sandbox_takes_no_place(self, database: Database, user: Person, status: Status) -> None:
+    def test_resume_of_a_running_one_takes_no_place(self, database: Database, user: ApiUser, status: Status) -> None:
         sandbox = make_sandbox(database, user, status=status)
         assert admit(database, lambda session: resume_in(session, user, sandbox.id, Quotas(running=1))) == []
 
-    def test_creates_count_for_a_minute_including_deleted_ones(
-        self, database: Database, user: Person, spec: SandboxSpec
-    ) -> None:
+    def test_deleted_sandboxes_count_for_a_minute(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits = Quotas(creates_per_minute=2)
         for seconds, status in ((70, Status.RUNNING), (40, Status.RUNNING), (10, Status.DELETED)):
             make_sandbox(database, user, status=status, created_at=now() - timedelta(seconds=seconds))
@@ -229,16 +231,14 @@ class TestCounting:
         assert 15 <= caught.value.retry_seconds <= 20
         admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=3)))
 
-    def test_clock_that_was_set_back_blocks_no_creates(
-        self, database: Database, user: Person, spec: SandboxSpec
-    ) -> None:
+    def test_clock_set_back_blocks_no_creates(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         make_sandbox(database, user, created_at=now() + timedelta(hours=1))
         assert admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=1))) == []
 
 
 class TestPauseOldest:
     def test_oldest_sandboxes_above_the_limit_are_paused(
-        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec
+        self, database: Database, user: ApiUser, other_user: ApiUser, spec: SandboxSpec
     ) -> None:
         ids = [make_sandbox(database, user, created_at=OLD + timedelta(hours=number)).id for number in range(4)]
         make_sandbox(database, other_user, created_at=OLD)
@@ -248,9 +248,7 @@ class TestPauseOldest:
         assert len(find_desired(database, user, Desired.RUNNING)) == 2
         assert len(find_desired(database, other_user, Desired.RUNNING)) == 1
 
-    def test_sandbox_that_a_conversation_starts_in_is_not_paused(
-        self, database: Database, user: Person, spec: SandboxSpec
-    ) -> None:
+    def test_sandbox_of_a_start_is_not_paused(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         busy, idle = (make_sandbox(database, user, created_at=OLD + timedelta(hours=number)) for number in range(2))
         make_start_task(database, user, busy, stage=Stage.SETTING_UP_SKILLS)
         make_start_task(database, user, idle, stage=Stage.READY)
@@ -258,21 +256,21 @@ class TestPauseOldest:
         assert admit(database, lambda session: create_in(session, user, spec, limits)) == [idle.id]
 
     def test_create_is_rejected_if_conversations_start_in_all(
-        self, database: Database, user: Person, spec: SandboxSpec
+        self, database: Database, user: ApiUser, spec: SandboxSpec
     ) -> None:
         make_start_task(database, user, make_sandbox(database, user))
         limits = Quotas(running=1, policy=PAUSING)
         with pytest.raises(QuotaExceeded, match="being started"):
             admit(database, lambda session: create_in(session, user, spec, limits))
 
-    def test_resume_pauses_another_sandbox(self, database: Database, user: Person) -> None:
+    def test_resume_pauses_another_sandbox(self, database: Database, user: ApiUser) -> None:
         asleep = make_sandbox(database, user, status=Status.PAUSED, created_at=OLD)
         awake = make_sandbox(database, user)
         limits = Quotas(running=1, policy=PAUSING)
         assert admit(database, lambda session: resume_in(session, user, asleep.id, limits)) == [awake.id]
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [asleep.id]
 
-    def test_other_quotas_still_reject(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_other_quotas_still_reject(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         make_sandbox(database, user)
         for limits in (Quotas(sandboxes=1, policy=PAUSING), Quotas(creates_per_minute=1, policy=PAUSING)):
             with pytest.raises(QuotaExceeded):
@@ -280,7 +278,7 @@ class TestPauseOldest:
         assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
 
-def test_rejected_start_writes_nothing(database: Database, user: Person) -> None:
+def test_rejected_start_writes_nothing(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user)
     with pytest.raises(QuotaExceeded), database.transaction() as session:
         start_in(session, user, Quotas(running=1))
@@ -290,7 +288,7 @@ def test_rejected_start_writes_nothing(database: Database, user: Person) -> None
 
 @pytest.mark.usefixtures("spec")
 def test_users_without_quotas_are_not_locked(
-    database: Database, user: Person, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "lock_user", None)
     for sandbox_id in (None, sandbox.id):

@@ -6,7 +6,7 @@ from shared.db.database import Database
 from shared.errors import Conflict, NotFound
 from shared.models import SandboxSpec
 from shared.sandboxes import specs
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 
 
 def add(database: Database, image: str, *, default: bool = False) -> None:
@@ -44,7 +44,7 @@ def test_unknown_spec_is_not_found(database: Database) -> None:
         assert specs.get_specs(session, ["a"]) == [None]
 
 
-def test_spec_with_sandboxes_cannot_be_removed(database: Database, user: Person) -> None:
+def test_spec_with_sandboxes_cannot_be_removed(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user, spec_id="used")
     add(database, "unused")
     with pytest.raises(Conflict), database.transaction() as session:

@@ -13,7 +13,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import MOVES, PauseKind, Reason, Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 
 URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18001", "port": 8000}]
@@ -30,7 +30,7 @@ def move(database: Database, sandbox: Sandbox, state: ObservedState, observed_ge
 
 
 @pytest.mark.parametrize("before", sorted(set(Status) - {Status.DELETED}))
-def test_every_legal_move_writes_the_row_and_its_history(database: Database, user: Person, before: Status) -> None:
+def test_every_legal_move_writes_the_row_and_its_history(database: Database, user: ApiUser, before: Status) -> None:
     assert MOVES[before], "the loop below would test nothing"
     for after in MOVES[before]:
         sandbox = make_sandbox(database, user, status=before)
@@ -42,7 +42,7 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
         ]
 
 
-def test_written_state_is_read_back(database: Database, user: Person) -> None:
+def test_written_state_is_read_back(database: Database, user: ApiUser) -> None:
     state = ObservedState(Status.PAUSED, Reason.PAUSED_OUTSIDE, "why", PauseKind.FROZEN, URLS)
     unset = [field.name for field in fields(state) if field.compare and getattr(state, field.name) is None]
     assert unset == [], "a field without a value here would be lost unnoticed"
@@ -56,7 +56,7 @@ def test_claim_of_a_warm_sandbox_is_a_legal_move() -> None:
 
 
 @pytest.mark.parametrize("before", Status)
-def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
+def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: ApiUser, before: Status) -> None:
     for after in set(Status) - MOVES[before] - {before}:
         sandbox = make_sandbox(database, user, status=before)
         stored = as_stored(database, sandbox).model_dump()
@@ -69,7 +69,7 @@ def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: 
 
 @pytest.mark.parametrize("status", Status)
 def test_new_detail_of_the_same_status_is_written_without_history(
-    database: Database, user: Person, status: Status
+    database: Database, user: ApiUser, status: Status
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     kind = PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None
@@ -78,7 +78,7 @@ def test_new_detail_of_the_same_status_is_written_without_history(
     assert history(database, sandbox) == []
 
 
-def test_move_from_paused_to_stopped_is_in_the_history(database: Database, user: Person) -> None:
+def test_move_from_paused_to_stopped_is_in_the_history(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.PAUSED)
     for _ in range(2):
         move(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
@@ -100,7 +100,7 @@ def test_moves_name_every_status() -> None:
     assert set(MOVES) == set(Status)
 
 
-def test_move_under_an_old_fence_writes_nothing(database: Database, user: Person) -> None:
+def test_move_under_an_old_fence_writes_nothing(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, fence=7)
     sandbox.fence = 6
     with pytest.raises(LeaseLost):
@@ -110,7 +110,7 @@ def test_move_under_an_old_fence_writes_nothing(database: Database, user: Person
     assert history(database, sandbox) == []
 
 
-def test_lease_is_not_released_with_a_newer_generation(database: Database, user: Person) -> None:
+def test_lease_is_not_released_with_a_newer_generation(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=2, lease_until=now())
     stored = as_stored(database, sandbox)
     sandbox.generation = 1
@@ -121,7 +121,7 @@ def test_lease_is_not_released_with_a_newer_generation(database: Database, user:
     assert as_stored(database, sandbox) == stored
 
 
-def test_move_and_its_history_are_one_write(database: Database, user: Person) -> None:
+def test_move_and_its_history_are_one_write(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
 
     def fail(session: Session) -> None:
@@ -135,7 +135,7 @@ def test_move_and_its_history_are_one_write(database: Database, user: Person) ->
 
 
 def test_history_has_a_limited_length(
-    database: Database, user: Person, other_user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox_status, "MAX_TRANSITIONS", 4)
     monkeypatch.setattr(sandbox_status, "CUT_EVERY", 3)
@@ -152,7 +152,7 @@ def test_history_has_a_limited_length(
 
 
 def test_newest_part_of_a_long_history_is_read(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox_queries, "MAX_TRANSITIONS", 3)
     sandbox = make_sandbox(database, user)
@@ -163,7 +163,7 @@ def test_newest_part_of_a_long_history_is_read(
     assert [row.reason for row in history(database, sandbox)] == ["2", "3", "4"]
 
 
-def test_time_of_the_first_run_stays(database: Database, user: Person) -> None:
+def test_time_of_the_first_run_stays(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     assert as_stored(database, sandbox).ready_at is None
     move(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
@@ -175,7 +175,7 @@ def test_time_of_the_first_run_stays(database: Database, user: Person) -> None:
     assert as_stored(database, sandbox).ready_at == first.ready_at
 
 
-def test_observed_state_replaces_the_previous_one_whole(database: Database, user: Person) -> None:
+def test_observed_state_replaces_the_previous_one_whole(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
     move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
     stored = as_stored(database, sandbox)
@@ -183,7 +183,7 @@ def test_observed_state_replaces_the_previous_one_whole(database: Database, user
     assert stored.pause_kind == PauseKind.FROZEN
 
 
-def test_observed_generation_is_the_reconciled_one(database: Database, user: Person) -> None:
+def test_observed_generation_is_the_reconciled_one(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
     move(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)

@@ -9,14 +9,14 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sql.statements import count_written, guarded_update, unchanged, write_unchanged
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 
 EXPECTED: dict[str, Any] = {"fence": 7, "detail": None, "reason": "exit_code"}
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person) -> Sandbox:
+def sandbox(database: Database, user: ApiUser) -> Sandbox:
     make_sandbox(database, user, **EXPECTED)
     return make_sandbox(database, user, **EXPECTED)
 

@@ -14,7 +14,7 @@ from shared.db.database import Database
 from shared.errors import Invalid
 from shared.models import Conversation, Event, Sandbox
 from shared.sql.pagination import Order, Page, read_page
-from tests.factories import Person, make_conversation, make_event, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_event, make_sandbox
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 NEWEST_FIRST = Order(col(Conversation.created_at), col(Conversation.id), descending=True)
@@ -24,13 +24,13 @@ BY_ARRIVAL = Order(col(Event.timestamp), col(Event.seq))
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person) -> Sandbox:
+def sandbox(database: Database, user: ApiUser) -> Sandbox:
     """The sandbox of the conversations."""
     return make_sandbox(database, user)
 
 
 @pytest.fixture
-def add(database: Database, user: Person, sandbox: Sandbox) -> Callable[..., str]:
+def add(database: Database, user: ApiUser, sandbox: Sandbox) -> Callable[..., str]:
     """A function that adds a conversation and returns its id."""
 
     def add_one(created_at: datetime = NOON, **columns: Any) -> str:
@@ -79,7 +79,7 @@ def test_rows_with_equal_titles_are_paged_once_each(database: Database, add: Cal
 
 
 def test_equal_timestamps_of_events_keep_their_order_of_arrival(
-    database: Database, user: Person, sandbox: Sandbox
+    database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox)
     sent = [make_event(database, conversation, timestamp=NOON).id for _ in range(5)]

@@ -22,7 +22,7 @@ from shared.sql.statements import (
     rounded,
     send,
 )
-from tests.factories import Person, make_sandbox, make_spec
+from tests.factories import ApiUser, make_sandbox, make_spec
 
 READ = select(*all_columns(Sandbox)).where(col(Sandbox.id) == bind("id"))
 ADD = insert(ListVersion).values(owner_id=bind("owner_id"), version=bind("version"))
@@ -34,7 +34,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def test_row_equals_the_one_that_the_session_reads(database: Database, user: Person) -> None:
+def test_row_equals_the_one_that_the_session_reads(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, **COLUMNS)
     with database.reading() as session:
         [sent] = send(session, READ, bind_values(id=sandbox.id))
@@ -82,7 +82,7 @@ def test_statement_outside_a_transaction_is_committed(database: Database) -> Non
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 8, 9])
-def test_statement_takes_any_number_of_ids(database: Database, user: Person, number: int) -> None:
+def test_statement_takes_any_number_of_ids(database: Database, user: ApiUser, number: int) -> None:
     ids = [make_sandbox(database, user).id for _ in range(number)]
     make_sandbox(database, user)
     asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(bind_list("id", rounded(number))))

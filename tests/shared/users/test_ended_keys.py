@@ -10,24 +10,24 @@ from shared.db.database import Database
 from shared.models import ApiKey, DeviceAuthorization, WebSession
 from shared.users import accounts, api_keys, device_authorizations, web_sessions
 from shared.users.device_authorizations import Requester
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 MONTH = api_keys.RETENTION
 
 
-def add(database: Database, person: Person, **columns: object) -> str:
-    """Add a key of the person with these columns; return its id."""
+def add(database: Database, user: ApiUser, **columns: object) -> str:
+    """Add a key of the user with these columns; return its id."""
     with database.transaction() as session:
-        digest = VAULT.digest(api_keys.create_key(session, VAULT, accounts.get_user(session, person.name), "old"))
+        digest = VAULT.digest(api_keys.create_key(session, VAULT, accounts.get_user(session, user.name), "old"))
         session.flush()
         session.execute(update(ApiKey).where(col(ApiKey.digest) == digest).values({"name": "old"} | columns))
         return session.exec(select(ApiKey.id).where(ApiKey.digest == digest)).one()
 
 
-def create(database: Database, person: Person) -> str:
+def create(database: Database, user: ApiUser) -> str:
     """Create a key as its owner does; return its id."""
     with database.transaction() as session:
-        return api_keys.create_own_key(session, VAULT, person.id, "new", None, None)[0].id
+        return api_keys.create_own_key(session, VAULT, user.id, "new", None, None)[0].id
 
 
 def remaining(database: Database, ids: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ def remaining(database: Database, ids: list[str]) -> list[str]:
     return [key_id for key_id in ids if key_id in found]
 
 
-def test_ended_keys_are_deleted_after_a_month(database: Database, user: Person, other_user: Person) -> None:
+def test_ended_keys_are_deleted_after_a_month(database: Database, user: ApiUser, other_user: ApiUser) -> None:
     old, young = now() - MONTH - timedelta(minutes=1), now() - MONTH + timedelta(minutes=1)
     gone = [
         add(database, user, revoked_at=old),
@@ -58,7 +58,7 @@ def test_ended_keys_are_deleted_after_a_month(database: Database, user: Person, 
 
 
 def test_user_has_a_limited_number_of_ended_keys(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_keys, "MAX_ENDED", 3)
     ended = [add(database, user, revoked_at=after(-60 + number)) for number in range(5)]
@@ -74,7 +74,7 @@ def test_user_has_a_limited_number_of_ended_keys(
 
 
 def test_one_new_key_deletes_a_limited_number(
-    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_keys, "MAX_DELETED", 2)
     old = [add(database, user, revoked_at=now() - MONTH) for _ in range(3)]
@@ -82,7 +82,7 @@ def test_one_new_key_deletes_a_limited_number(
     assert len(remaining(database, old)) == 1
 
 
-def test_browser_sessions_go_with_their_key(database: Database, user: Person) -> None:
+def test_browser_sessions_go_with_their_key(database: Database, user: ApiUser) -> None:
     key_id = add(database, user)
     with database.transaction() as session:
         web_sessions.begin(session, VAULT, key_id)
@@ -93,7 +93,7 @@ def test_browser_sessions_go_with_their_key(database: Database, user: Person) ->
     assert remaining(database, [key_id]) == []
 
 
-def test_key_that_a_device_login_names_stays(database: Database, user: Person) -> None:
+def test_key_that_a_device_login_names_stays(database: Database, user: ApiUser) -> None:
     key_id = add(database, user, revoked_at=now() - MONTH)
     with database.transaction() as session:
         begun = device_authorizations.begin(session, VAULT, Requester())

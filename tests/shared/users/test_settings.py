@@ -15,14 +15,14 @@ from shared.models import UserSettings
 from shared.users import secrets, settings_store
 from shared.users.mcp_config import MASK, mask_url
 from shared.users.settings import StoredSettings
-from tests.factories import SECRET_KEY, Person
+from tests.factories import SECRET_KEY, ApiUser
 from tests.waiting import eventually
 
 FIELDS = ["language", "agent", "llm_model", "llm_api_key", "email", "search_api_key", "git_user_name", "git_user_email"]
 SERVERS = {"sse_servers": [{"url": "https://a.example.com", "api_key": "k"}]}
 
 
-def test_settings_that_were_never_saved_are_none(database: Database, vault: Vault, user: Person) -> None:
+def test_settings_that_were_never_saved_are_none(database: Database, vault: Vault, user: ApiUser) -> None:
     with database.reading() as session:
         assert settings_store.load(session, vault, user.id) is None
         assert secrets.custom_secrets(session, vault, user.id) == {}
@@ -35,7 +35,7 @@ def test_unknown_user_has_no_settings(database: Database, vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, user: Person, *, saved: bool) -> None:
+def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, user: ApiUser, *, saved: bool) -> None:
     if saved:
         with database.transaction() as session:
             settings_store.change(session, vault, user.id, {"agent": "A"})
@@ -61,7 +61,7 @@ def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, use
     assert (stored.language, stored.email, stored.llm_api_key) == ("first", "second", "second")
 
 
-def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user: Person) -> None:
+def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user: ApiUser) -> None:
     writers: list[Callable[[Session], None]] = [
         *(lambda session, name=name: settings_store.change(session, vault, user.id, {name: name}) for name in FIELDS),
         lambda session: settings_store.change(session, vault, user.id, {"mcp_config": SERVERS}),
@@ -94,7 +94,7 @@ def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user:
     assert {name: entry.token for name, entry in tokens.items()} == {"github": "github", "gitlab": "gitlab"}
 
 
-def test_new_secret_key_writes_and_the_old_one_still_reads(database: Database, vault: Vault, user: Person) -> None:
+def test_new_secret_key_writes_and_the_old_one_still_reads(database: Database, vault: Vault, user: ApiUser) -> None:
     rotated, other = Vault([new_secret_key(), SECRET_KEY]), Vault([new_secret_key()])
     with database.transaction() as session:
         settings_store.change(session, vault, user.id, {"llm_api_key": "k"})
@@ -110,7 +110,7 @@ def test_new_secret_key_writes_and_the_old_one_still_reads(database: Database, v
             settings_store.load(session, other, user.id)
 
 
-def test_settings_of_an_older_version_can_be_read(database: Database, vault: Vault, user: Person) -> None:
+def test_settings_of_an_older_version_can_be_read(database: Database, vault: Vault, user: ApiUser) -> None:
     document = {"max_iterations": -5, "condenser_max_size": 1, "gone": True}
     with database.transaction() as session:
         session.add(UserSettings(user_id=user.id, document=document, sealed=vault.encrypt("{}")))
@@ -119,7 +119,7 @@ def test_settings_of_an_older_version_can_be_read(database: Database, vault: Vau
     assert stored == StoredSettings(max_iterations=-5, condenser_max_size=1)
 
 
-def test_repr_shows_no_secret(database: Database, vault: Vault, user: Person) -> None:
+def test_repr_shows_no_secret(database: Database, vault: Vault, user: ApiUser) -> None:
     keys = dict.fromkeys(("llm_api_key", "search_api_key", "sandbox_api_key"), "plain")
     servers = {"stdio_servers": [{"name": "a", "command": "b", "args": ["plain"], "env": {"A": "plain"}}]}
     with database.transaction() as session:

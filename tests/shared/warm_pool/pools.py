@@ -8,12 +8,12 @@ from shared.models import Sandbox
 from shared.sandboxes import specs
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool import start as sandbox_start
-from tests.factories import SPEC_ID, VAULT, Person
+from tests.factories import SPEC_ID, VAULT, ApiUser
 
 LATER = 5.0
 
 
-def claim(session: Session, owner: Person, **own: int | None) -> Sandbox:
+def claim(session: Session, owner: ApiUser, **own: int | None) -> Sandbox:
     spec = specs.get_spec(session, SPEC_ID)
     return sandbox_start.start(
         session, VAULT, owner_id=owner.id, spec=spec, due_at=after(LATER), own_deadlines=own

@@ -16,21 +16,21 @@ from shared.sandboxes import deadlines, specs
 from shared.states import Desired, NodeStatus, Status
 from shared.users import settings_store
 from shared.warm_pool import start as sandbox_start
-from tests.factories import SPEC_ID, VAULT, Person, fill_columns, make_person, make_spec
+from tests.factories import SPEC_ID, VAULT, ApiUser, fill_columns, make_spec, make_user
 from tests.interleaving import overlap
 
 # The columns that differ in each row.
 OWN = {"id", "owner_id", "sandbox_id", "row_id", "session_key", "session_key_digest", "boot_key"}
 
 
-def claim(database: Database, owner: Person, *, spec_id: str | None = SPEC_ID, **own: int | None) -> Sandbox | None:
+def claim(database: Database, owner: ApiUser, *, spec_id: str | None = SPEC_ID, **own: int | None) -> Sandbox | None:
     found = sandbox_start.start_in_one_statement(
         database, VAULT, owner_id=owner.id, spec_id=spec_id, due_at=after(5.0), own_deadlines=own
     )
     return found.sandbox if found else None
 
 
-def claim_or_create(database: Database, owner: Person, **own: int | None) -> Sandbox:
+def claim_or_create(database: Database, owner: ApiUser, **own: int | None) -> Sandbox:
     with database.transaction() as session:
         spec = specs.get_spec(session, SPEC_ID)
         return sandbox_start.start(
@@ -39,7 +39,7 @@ def claim_or_create(database: Database, owner: Person, **own: int | None) -> San
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_claim_does_not_wait_for_a_locked_spec(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_claim_does_not_wait_for_a_locked_spec(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     pool = {add(), add()}
     with database.transaction() as session:
         session.get_one(SandboxSpec, SPEC_ID, with_for_update=True)
@@ -72,9 +72,9 @@ def written(database: Database, sandbox_id: str) -> list[dict[str, Any]]:
 )
 @pytest.mark.parametrize("aged", [False, True])
 def test_one_statement_writes_the_same_as_a_transaction(
-    database: Database, owner: Person, add: Callable[..., str], own: dict[str, int | None], aged: bool
+    database: Database, owner: ApiUser, add: Callable[..., str], own: dict[str, int | None], aged: bool
 ) -> None:
-    other = make_person(database, "bob")
+    other = make_user(database, "bob")
     add(), add()
     if aged:
         with database.transaction() as session:
@@ -107,7 +107,7 @@ EMPTY = {
 
 
 def test_claim_clears_every_column_that_is_not_the_boots(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     """A claim must write each column that is added later, unless it is named above."""
     left = UNCLAIMABLE | OF_BOOT | EMPTY
@@ -121,7 +121,7 @@ def test_claim_clears_every_column_that_is_not_the_boots(
     assert [name for row in rows for name, value in filled.items() if getattr(row, name) == value] == []
 
 
-def test_default_spec_is_found(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_default_spec_is_found(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     warm = add()
     make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
     found = claim(database, owner, spec_id=None)
@@ -129,7 +129,7 @@ def test_default_spec_is_found(database: Database, owner: Person, add: Callable[
 
 
 def test_spec_of_the_settings_is_found_while_it_exists(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     default = add()
     make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
@@ -141,13 +141,13 @@ def test_spec_of_the_settings_is_found_while_it_exists(
         found = claim(database, owner, spec_id=None)
         assert (found.id if found else None) == (expected if is_postgresql(database) else None)
     add()
-    other = claim(database, make_person(database, "bob"), spec_id=None)
+    other = claim(database, make_user(database, "bob"), spec_id=None)
     assert (other.spec_id if other else None) == (SPEC_ID if is_postgresql(database) else None)
 
 
 @pytest.mark.parametrize("named", ["registry/bücher:1", 'a"b', "a\\b"])
 def test_spec_with_an_escaped_name_is_not_mistaken_for_the_default(
-    database: Database, owner: Person, add: Callable[..., str], named: str
+    database: Database, owner: ApiUser, add: Callable[..., str], named: str
 ) -> None:
     add()
     make_spec(database, named, warm_target=1, warm_most=1, position=7)
@@ -172,7 +172,7 @@ def test_spec_with_an_escaped_name_is_not_mistaken_for_the_default(
     ],
 )
 def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+    database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add(**columns)
     assert claim(database, owner) is None
@@ -182,7 +182,7 @@ def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
     "columns", [{"status": NodeStatus.LOST}, {"status": NodeStatus.CORDONED}, {"heartbeat_at": after(-60)}]
 )
 def test_sandboxes_of_a_node_that_takes_none_are_not_claimed(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+    database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add()
     with database.transaction() as session:
@@ -192,7 +192,7 @@ def test_sandboxes_of_a_node_that_takes_none_are_not_claimed(
     assert claim(database, owner) is None
 
 
-def test_concurrent_claims_get_one_each(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_concurrent_claims_get_one_each(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     ids = {add() for _ in range(6)}
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: claim(database, owner), range(12)))
@@ -205,7 +205,7 @@ def test_concurrent_claims_get_one_each(database: Database, owner: Person, add: 
 
 
 def test_claim_during_a_change_of_its_spec_comes_before_it(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     """Before the change is committed, the claim gets a current sandbox. After it, no outdated sandbox is claimed."""
     pool = {add(), add()}
@@ -219,7 +219,7 @@ def test_claim_during_a_change_of_its_spec_comes_before_it(
     assert claim(database, owner) is None
 
 
-def test_claim_is_published(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_claim_is_published(database_url: str, database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     warm = add()
     published: list[Change] = []
 

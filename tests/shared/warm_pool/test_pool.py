@@ -16,16 +16,16 @@ from shared.sandboxes import specs
 from shared.states import Desired, Reason, Status
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool.policy import OLD
-from tests.factories import SPEC_ID, Person, make_node
+from tests.factories import SPEC_ID, ApiUser, make_node
 from tests.interleaving import overlap
 from tests.shared.warm_pool.pools import LATER, claim, make_warm_sandbox_in, reconcile
 
 
-def listed_for(database: Database, owner: Person) -> list[str]:
+def listed_for(database: Database, owner: ApiUser) -> list[str]:
     return [sandbox_lists.read_text(text)[0].id for text in sandbox_lists.search(database, owner.id, None, 10).items]
 
 
-def test_claimed_sandbox_is_new_to_its_owner(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_claimed_sandbox_is_new_to_its_owner(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     with database.reading() as session:
         before = session.get_one(Sandbox, add(created_at=now() - OLD / 2))
     with database.transaction() as session:
@@ -43,7 +43,7 @@ def test_claimed_sandbox_is_new_to_its_owner(database: Database, owner: Person, 
 
 
 def test_claim_is_in_the_change_feed_and_the_pool_is_not(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     warm = add()
     reconcile(database)
@@ -54,7 +54,7 @@ def test_claim_is_in_the_change_feed_and_the_pool_is_not(
     assert [(entry.owner_id, entry.row_id, entry.status) for entry in entries] == [(owner.id, warm, "STARTING")]
 
 
-def test_warm_sandbox_is_not_listed(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_warm_sandbox_is_not_listed(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     warm = add()
     assert listed_for(database, owner) == []
     with database.reading() as session:
@@ -74,14 +74,14 @@ def test_warm_sandbox_is_not_listed(database: Database, owner: Person, add: Call
     ],
 )
 def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+    database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     warm = add(**columns)
     with database.transaction() as session:
         assert claim(session, owner).id != warm
 
 
-def test_two_claims_get_two_sandboxes(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_two_claims_get_two_sandboxes(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     pool = {add(), add()}
     claimed: list[str] = []
 
@@ -93,7 +93,7 @@ def test_two_claims_get_two_sandboxes(database: Database, owner: Person, add: Ca
 
 
 def test_second_claim_of_the_last_sandbox_starts_cold(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     warm = add()
     claimed: list[str] = []
@@ -106,7 +106,7 @@ def test_second_claim_of_the_last_sandbox_starts_cold(
     assert warm in claimed
 
 
-def test_warm_sandbox_is_claimed_or_removed(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_warm_sandbox_is_claimed_or_removed(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     warm = add()
     claimed: list[str] = []
     removed: list[str] = []
@@ -150,7 +150,7 @@ def test_concurrent_boots_are_limited(database: Database, pooled: SandboxSpec) -
 
 
 def test_nothing_boots_where_an_owner_waits_for_a_claim(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     add()
     with database.transaction() as session:
@@ -167,7 +167,7 @@ def test_nothing_boots_where_an_owner_waits_for_a_claim(
 
 
 def test_nothing_boots_while_a_worker_has_leased_a_claim(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     add()
     with database.transaction() as session:
@@ -178,7 +178,7 @@ def test_nothing_boots_while_a_worker_has_leased_a_claim(
 
 @pytest.mark.parametrize("columns", [{"ready_at": now()}, {"status": Status.ERROR}, {"due_at": None}])
 def test_pool_is_refilled_when_no_owner_waits(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+    database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add()
     with database.transaction() as session:
@@ -188,7 +188,7 @@ def test_pool_is_refilled_when_no_owner_waits(
     assert len(reconcile(database)) == 2
 
 
-def test_warm_sandboxes_take_no_slot_from_owners(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_warm_sandboxes_take_no_slot_from_owners(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     add(spec_id="another/image:1")
     with database.transaction() as session:
         session.get_one(Node, "node-a").capacity = 1
@@ -229,7 +229,7 @@ def test_failure_of_a_pool_of_one_is_forgotten_after_its_next_success(
         assert warm_pool.pools_to_reconcile(session) == []
 
 
-def test_leased_warm_sandbox_is_not_claimed(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_leased_warm_sandbox_is_not_claimed(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     """The worker can't overwrite a claim with an older observed state: the lease prevents the claim."""
     warm = add(due_at=now())
     with database.transaction() as session:

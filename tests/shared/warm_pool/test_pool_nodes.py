@@ -9,7 +9,7 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import Node, Sandbox
 from shared.states import Desired, NodeStatus, Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.shared.warm_pool.pools import claim, reconcile
 
 
@@ -21,7 +21,7 @@ def change_node(database: Database, **columns: Any) -> None:
 
 
 def test_warm_sandboxes_of_a_cordoned_node_are_removed(
-    database: Database, owner: Person, add: Callable[..., str]
+    database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     warm = add(node_id="node-b")
     change_node(database, status=NodeStatus.CORDONED)
@@ -38,7 +38,7 @@ def test_warm_sandboxes_of_a_cordoned_node_are_removed(
     ids=["lost", "silent", "closed"],
 )
 def test_warm_sandboxes_of_a_node_that_may_return_are_replaced_and_kept(
-    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+    database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     kept = {add(node_id="node-b"), add(node_id="node-b")}
     change_node(database, **columns)

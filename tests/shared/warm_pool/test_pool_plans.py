@@ -17,7 +17,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, Status
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool import start as sandbox_start
-from tests.factories import NODE_ID, VAULT, Person
+from tests.factories import NODE_ID, VAULT, ApiUser
 from tests.shared.db.plans import plans_of_sessions
 
 # Plans depend on what a table's files hold, not on its rows alone.
@@ -62,7 +62,7 @@ def test_pool_queries_read_warm_sandboxes_only(history: Database, pooled: Sandbo
         assert not any(scans_sandboxes(plan) for plan in plans), name
 
 
-def test_claim_reads_warm_sandboxes_only(history: Database, owner: Person, pooled: SandboxSpec) -> None:
+def test_claim_reads_warm_sandboxes_only(history: Database, owner: ApiUser, pooled: SandboxSpec) -> None:
     with plans_of_sessions(history) as plans:
         found = sandbox_start.start_in_one_statement(
             history, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own_deadlines={}

@@ -15,7 +15,7 @@ from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests import effort
-from tests.factories import DOOR, Person, make_conversation
+from tests.factories import DOOR, ApiUser, make_conversation
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import (
     MODES,
@@ -72,7 +72,7 @@ def find_url(door: str, address: str, port: int) -> str:
     return address if address.startswith("http:") else sandbox_url(door, address, port)
 
 
-def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: HostileServer) -> None:
+def take_over(context: WorkerContext, user: ApiUser, sandbox_id: str, server: HostileServer) -> None:
     """Replace the sandbox's agent server with a hostile one."""
     assert isinstance(context.engine, FakeEngine)
     context.engine.containers[container_name(sandbox_id)].address = server.url
@@ -84,7 +84,7 @@ def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: Hos
 # For each change, each hostile mode is tested with one of the three desired states, in rotation; at night, with all.
 @pytest.mark.parametrize(("desired", "mode"), effort.covering(list(REACHED), list(MODES)))
 def test_sandbox_reaches_its_desired_state(
-    asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
+    asking: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
 ) -> None:
     with hostile(MODES[mode]) as server:
         take_over(asking, user, sandbox_id, server)
@@ -102,7 +102,7 @@ def test_sandbox_reaches_its_desired_state(
 
 @pytest.mark.parametrize("desired", REACHED)
 def test_unreadable_key_does_not_stop_the_desired_state(
-    asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     with hostile(answering({})) as server:
         take_over(asking, user, sandbox_id, server)
@@ -187,7 +187,7 @@ def accepting_key(server: HostileServer) -> Mode:
 
 @pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
 def test_status_check_ends_soon(
-    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     """A newer desired state waits for the end of the check, which has a lease on the row."""
     monkeypatch.setattr("worker.sandboxes.actions.CHECK_SECONDS", 0.3)
@@ -202,7 +202,7 @@ def test_status_check_ends_soon(
 
 
 def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
-    asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    asking: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[float] = []
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late))
@@ -219,7 +219,7 @@ def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
 
 @pytest.mark.parametrize("desired", REACHED)
 def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
-    asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
+    asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     """Each of the server's responses can be late: the newer desired state is reconciled after the first one."""
     with hostile(answering({}, 401)) as server:

@@ -11,7 +11,7 @@ import pytest
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import PauseKind, Status
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.worker.backup.engine_in_folders import EngineInFolders
 from worker.backup import archives
 from worker.backup.__main__ import MANIFEST, NodeBackup
@@ -51,7 +51,7 @@ def backed_up(backup: Path, sandbox: Sandbox, *, deep: bool = False) -> dict[str
 
 
 @pytest.fixture
-def sandboxes(database: Database, user: Person) -> list[Sandbox]:
+def sandboxes(database: Database, user: ApiUser) -> list[Sandbox]:
     return [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(2)]
 
 

@@ -16,7 +16,7 @@ from shared.errors import Conflict, Invalid
 from shared.models import Sandbox
 from shared.sandboxes.desired_state import set_desired
 from shared.states import Desired, PauseKind, Status
-from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 from worker.backup.__main__ import MANIFEST, NodeBackup, summary
 from worker.backup.archives import Archive, Limits
 from worker.backup.files import NodeFiles
@@ -60,7 +60,7 @@ def files() -> FilesInMemory:
 
 
 @pytest.fixture
-def paused(database: Database, user: Person, files: FilesInMemory) -> Sandbox:
+def paused(database: Database, user: ApiUser, files: FilesInMemory) -> Sandbox:
     row = make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED)
     files.found[f"aw-{row.id}"] = b"files"
     return row
@@ -73,7 +73,7 @@ def backup_of(
 
 
 def test_sandboxes_at_rest_are_saved_and_restored(
-    database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+    database: Database, user: ApiUser, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
     running = make_sandbox(database, user)
     lively = make_sandbox(database, user, status=Status.PAUSED)
@@ -94,7 +94,7 @@ def test_sandboxes_at_rest_are_saved_and_restored(
     assert [str(reason) for reason in again.values()] == ["it has files here already, which were not touched"]
 
 
-def test_smallest_are_saved_first(database: Database, user: Person, files: FilesInMemory, tmp_path: Path) -> None:
+def test_smallest_are_saved_first(database: Database, user: ApiUser, files: FilesInMemory, tmp_path: Path) -> None:
     """One sandbox with huge files must not use up the disk space that the others need."""
     rows = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(3)]
     names = [f"aw-{row.id}" for row in rows]
@@ -169,7 +169,7 @@ def test_sandbox_that_was_deleted_is_not_restored(
     "trouble", [OSError("the disk fails"), subprocess.TimeoutExpired("sync", 60), RecursionError()]
 )
 def test_trouble_with_one_sandbox_leaves_the_others(
-    trouble: Exception, database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+    trouble: Exception, database: Database, user: ApiUser, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
     other = make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED)
     files.found[f"aw-{other.id}"] = b"files"
@@ -203,7 +203,7 @@ def test_backup_that_fails_leaves_its_folder_empty(database: Database, files: Fi
 
 
 def test_damaged_backup_of_one_sandbox_leaves_the_others(
-    database: Database, user: Person, paused: Sandbox, files: FilesInMemory, tmp_path: Path
+    database: Database, user: ApiUser, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
     others = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED).id for _ in range(2)]
     files.found |= {f"aw-{name}": b"files" for name in others}

@@ -12,7 +12,7 @@ from shared.models import Conversation, Event, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Reason, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_event
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker import scenarios
 from tests.worker.scenarios import another, assert_at_rest, change, deliver, punctuated, row
@@ -25,7 +25,7 @@ MAX_POINTS = 60
 
 
 @pytest.fixture
-def neighbour(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+def neighbour(context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
     """A second conversation, for which the sandbox is kept."""
     found = make_conversation(context.database, user, sandbox, title_settled=True)
     server.add(found.id)
@@ -33,14 +33,14 @@ def neighbour(context: WorkerContext, user: Person, sandbox: Sandbox, server: Fa
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
     found = make_conversation(context.database, user, sandbox, title_settled=True)
     server.add(found.id)
     make_event(context.database, found)
     return found
 
 
-def delete(context: WorkerContext, user: Person, conversation: Conversation) -> None:
+def delete(context: WorkerContext, user: ApiUser, conversation: Conversation) -> None:
     """Delete the conversation as the API does, without publishing the jobs."""
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(
@@ -71,7 +71,7 @@ class TestRunningSandbox:
     def test_defect_41_conversation_is_deleted_completely(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         neighbour: Conversation,
         server: FakeAgentServer,
@@ -85,7 +85,7 @@ class TestRunningSandbox:
         assert server.calls == calls
 
     def test_conversation_is_deleted_by_the_sweep_if_the_job_is_lost(
-        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         delete(context, user, conversation)
         change(context, Conversation, conversation.id, due_at=now())
@@ -94,7 +94,7 @@ class TestRunningSandbox:
         assert_deleted(context, conversation, server)
 
     def test_conversation_that_the_server_does_not_know_is_deleted(
-        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.conversations.clear()
         delete(context, user, conversation)
@@ -102,7 +102,7 @@ class TestRunningSandbox:
         assert_deleted(context, conversation, server)
 
     def test_server_that_refuses_gets_no_retry(
-        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.refuse = {"delete_conversation": httpx.Response(409, json={"detail": "no"})}
         delete(context, user, conversation)
@@ -112,7 +112,7 @@ class TestRunningSandbox:
         assert not found.awaits_sandbox
 
     def test_server_that_does_not_answer_gets_a_retry(
-        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.refuse = {"delete_conversation": httpx.Response(503)}
         delete(context, user, conversation)
@@ -127,7 +127,7 @@ class TestRunningSandbox:
     def test_events_are_removed_in_batches(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         server: FakeAgentServer,
         monkeypatch: pytest.MonkeyPatch,
@@ -140,7 +140,7 @@ class TestRunningSandbox:
         assert_deleted(context, conversation, server)
 
     def test_worker_that_dies_is_replaced(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         died = 0
         for at in range(MAX_POINTS):
@@ -170,7 +170,7 @@ class TestPausedSandbox:
     def test_conversation_is_deleted_when_the_sandbox_runs_next(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         server: FakeAgentServer,
@@ -194,7 +194,7 @@ class TestPausedSandbox:
     def test_conversation_causes_no_request_when_the_sandbox_is_deleted(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         publisher: RecordingPublisher,
@@ -213,7 +213,7 @@ class TestPausedSandbox:
     def test_sandbox_in_error_gets_no_request(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         server: FakeAgentServer,
@@ -226,7 +226,7 @@ class TestPausedSandbox:
         assert row(context, Conversation, conversation.id).awaits_sandbox
 
     def test_conversation_in_a_sandbox_without_a_node_is_deleted_by_any_worker(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, conversation: Conversation
     ) -> None:
         """`nodes forget` leaves the node's sandboxes in this state."""
         delete(context, user, conversation)
@@ -239,7 +239,7 @@ class TestPausedSandbox:
 
 
 def test_last_conversation_deletes_its_sandbox(
-    context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
 ) -> None:
     change(context, Sandbox, sandbox.id, goes_with_conversations=True)
     delete(context, user, conversation)

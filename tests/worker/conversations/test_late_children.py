@@ -5,14 +5,14 @@ from shared.conversations import deletion
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import DeleteConversation
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation
+from tests.factories import NODE_ID, ApiUser, make_conversation
 from tests.worker.scenarios import row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 
 
 def test_late_child_is_deleted_and_its_job_published(
-    context: WorkerContext, publisher: RecordingPublisher, user: Person, sandbox_id: str
+    context: WorkerContext, publisher: RecordingPublisher, user: ApiUser, sandbox_id: str
 ) -> None:
     sandbox = row(context, Sandbox, sandbox_id)
     parent, neighbour = (make_conversation(context.database, user, sandbox) for _ in range(2))

@@ -10,7 +10,7 @@ from shared.conversations import deletion as conversation_deletion
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
-from tests.factories import Person, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import change, row
 from worker.context import WorkerContext
@@ -18,7 +18,7 @@ from worker.conversations.refresh import refresh_conversation
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Conversation:
     """A deleted conversation whose start has failed; its agent server does not know it."""
     make_conversation(context.database, user, sandbox)  # the sandbox stays
     found = make_conversation(context.database, user, sandbox, title_settled=True)

@@ -11,7 +11,7 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.worker.scenarios import another, change, deliver, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
@@ -21,14 +21,14 @@ CHILDREN = 300
 
 
 @pytest.fixture
-def parent(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+def parent(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Conversation:
     """A conversation whose sandbox was made for it."""
     change(context, Sandbox, sandbox.id, goes_with_conversations=True)
     return make_conversation(context.database, user, sandbox, title_settled=True)
 
 
 @pytest.fixture
-def children(context: WorkerContext, user: Person, sandbox: Sandbox, parent: Conversation) -> Sequence[Conversation]:
+def children(context: WorkerContext, user: ApiUser, sandbox: Sandbox, parent: Conversation) -> Sequence[Conversation]:
     return [
         make_conversation(context.database, user, sandbox, parent_id=parent.id, title_settled=True)
         for _ in range(CHILDREN)
@@ -87,7 +87,7 @@ def test_each_transaction_is_progress(
 
 
 def test_descendants_are_deleted_if_all_jobs_are_lost(
-    context: WorkerContext, publisher: RecordingPublisher, user: Person, sandbox: Sandbox, parent: Conversation
+    context: WorkerContext, publisher: RecordingPublisher, user: ApiUser, sandbox: Sandbox, parent: Conversation
 ) -> None:
     last = parent
     for _ in range(3 * deletion.MAX_TARGETS):

@@ -4,7 +4,7 @@ import pytest
 
 from shared.models import Conversation
 from shared.states import Stage
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import ask, configure, row, store_settings, task_of
 from worker.context import WorkerContext
@@ -15,7 +15,7 @@ NAME = "openai/" + "x" * 600
 
 @pytest.mark.parametrize("is_requested", [True, False])
 def test_conversation_stores_the_beginning_of_a_long_name(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, *, is_requested: bool
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, *, is_requested: bool
 ) -> None:
     configure(context, user)
     if is_requested:

@@ -9,7 +9,7 @@ import pytest
 from shared.clock import after, now
 from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import event_report
-from tests.factories import Person, make_conversation, make_event
+from tests.factories import ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.message_delivery.messages import say
 from tests.worker.scenarios import assert_at_rest, change, row
@@ -29,7 +29,7 @@ STATE = [event_report("ConversationStateUpdateEvent", key="stats", value={})]
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
     """A conversation whose agent runs according to its last report."""
     made = make_conversation(
         context.database,
@@ -72,7 +72,7 @@ def test_model_that_exceeds_its_timeout_is_named(
 
 
 def test_silence_is_seen_while_a_message_can_not_be_delivered(
-    context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
 ) -> None:
     store_events(context, conversation, ASKED, SILENT_SECONDS + 2)
     say(context, user, conversation.id, "one")

@@ -15,7 +15,7 @@ from shared.crypto import MissingKey
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from shared.users import secrets
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
@@ -60,7 +60,7 @@ def assert_hidden(context: WorkerContext, caplog: pytest.LogCaptureFixture, *mor
 
 
 @pytest.fixture(autouse=True)
-def _configured(context: WorkerContext, user: Person, caplog: pytest.LogCaptureFixture) -> None:
+def _configured(context: WorkerContext, user: ApiUser, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     configure(context, user)
     other = {"url": "https://other.example.org", "headers": {"X-Key": HEADER}}
@@ -70,7 +70,7 @@ def _configured(context: WorkerContext, user: Person, caplog: pytest.LogCaptureF
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer) -> Conversation:
     """A conversation whose start request brought a secret."""
     assert server.conversations == {}
     task_id = ask(context, user, sandbox_id)
@@ -95,7 +95,7 @@ def delete(context: WorkerContext, conversation: Conversation) -> None:
 @pytest.mark.parametrize("method", ["send_message", "list_events"])
 def test_delivery_hides_them(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     server: FakeAgentServer,
     caplog: pytest.LogCaptureFixture,
@@ -137,7 +137,7 @@ def test_other_work_on_a_conversation_hides_them(
 @pytest.mark.parametrize("method", ["create_conversation", "run_command", "rename_conversation"])
 def test_start_hides_them(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox_id: str,
     server: FakeAgentServer,
     caplog: pytest.LogCaptureFixture,
@@ -155,7 +155,7 @@ def test_start_hides_them(
 @pytest.mark.parametrize("script", [".openhands/setup.sh", ".openhands/pre-commit.sh", "clone --quiet"])
 def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox_id: str,
     conversation: Conversation,
     server: FakeAgentServer,
@@ -174,7 +174,7 @@ def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
 
 @pytest.mark.parametrize("status", [422, 500])
 def test_init_of_a_warm_sandbox_hides_them_and_its_keys(
-    context: WorkerContext, user: Person, engine: FakeEngine, caplog: pytest.LogCaptureFixture, status: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     warm_id = warm(context)
     reconcile(context, warm_id)
@@ -193,7 +193,7 @@ def test_init_of_a_warm_sandbox_hides_them_and_its_keys(
 @pytest.mark.parametrize("error", [MissingKey("no key"), ValueError("damaged")])
 def test_text_is_not_shown_while_the_secrets_are_unreadable(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     server: FakeAgentServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -213,7 +213,7 @@ def test_text_is_not_shown_while_the_secrets_are_unreadable(
 
 
 def test_only_an_error_reads_them(
-    context: WorkerContext, user: Person, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(known_secrets, "find_in_sandbox")
     say(context, user, conversation.id, "one")

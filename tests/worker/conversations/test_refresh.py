@@ -14,7 +14,7 @@ from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
@@ -35,7 +35,7 @@ OVER_BUDGET: dict[str, Any] = {
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Conversation:
     return make_conversation(context.database, user, sandbox, due_at=now(), title="For now")
 
 
@@ -50,12 +50,12 @@ def refreshed(context: WorkerContext, conversation: Conversation) -> Conversatio
     return row(context, Conversation, conversation.id)
 
 
-def last_change(context: WorkerContext, user: Person) -> int:
+def last_change(context: WorkerContext, user: ApiUser) -> int:
     with context.database.reading() as session:
         return change_feed.last(session, [user.id]).get(user.id, 0)
 
 
-def changes_after(context: WorkerContext, user: Person, number: int) -> list[tuple[str, str]]:
+def changes_after(context: WorkerContext, user: ApiUser, number: int) -> list[tuple[str, str]]:
     """The changes that `/changes` shows the user after that number."""
     with context.database.reading() as session:
         entries = change_feed.read(session, user.id, number)
@@ -78,7 +78,7 @@ class TestTitle:
         assert_at_rest(found)
 
     def test_owner_s_change_feed_has_the_title(
-        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         before = last_change(context, user)
         refresh_conversation(context, conversation.id)
@@ -111,8 +111,8 @@ class TestTitle:
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.title = "The server's"
-        change(context, Conversation, conversation.id, title="A person's", title_settled=True)
-        assert refreshed(context, conversation).title == "A person's"
+        change(context, Conversation, conversation.id, title="A user's", title_settled=True)
+        assert refreshed(context, conversation).title == "A user's"
         assert server.calls == []
 
     def test_title_by_a_user_during_the_request_is_kept(
@@ -120,10 +120,10 @@ class TestTitle:
     ) -> None:
         talk.title = "The server's"
         server.after = lambda _method: change(
-            context, Conversation, conversation.id, title="A person's", title_settled=True
+            context, Conversation, conversation.id, title="A user's", title_settled=True
         )
         found = refreshed(context, conversation)
-        assert found.title == "A person's"
+        assert found.title == "A user's"
         assert_at_rest(found)
 
     def test_title_is_cut_to_the_max_length(
@@ -179,7 +179,7 @@ class TestBudget:
     def test_budget_is_enforced_while_a_message_can_not_be_delivered(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,
@@ -193,7 +193,7 @@ class TestBudget:
         assert len(pending(context)) == 1
 
     def test_message_does_not_run_an_agent_that_has_spent_its_budget(
-        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         talk.execution_status = "running"
         change(context, Conversation, conversation.id, **OVER_BUDGET)
@@ -206,7 +206,7 @@ class TestBudget:
     def test_server_that_refuses_to_interrupt_gets_the_messages(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,
@@ -268,7 +268,7 @@ def test_unknown_conversation_is_dropped(
 
 
 def test_silent_server_takes_few_job_threads(
-    context: WorkerContext, user: Person, engine: FakeEngine, sandbox: Sandbox, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox: Sandbox, server: FakeAgentServer
 ) -> None:
     """Reports may name any number of conversations, and each of these causes requests."""
     held = threading.Event()

@@ -6,7 +6,7 @@ import pytest
 
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Reason, Stage
-from tests.factories import Person, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import ask, assert_failed, change, configure, row, running, server_of
@@ -17,7 +17,7 @@ REPOSITORY = {"selected_repository": "acme/app", "git_provider": "github"}
 
 
 @pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: ApiUser) -> str:
     configure(context, user)
     return running(context, user)
 
@@ -36,7 +36,7 @@ def started(context: WorkerContext, task_id: str) -> Conversation:
 
 
 def test_branch_of_the_request_is_checked_out(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
     assert found.selected_branch == "dev"
@@ -44,7 +44,7 @@ def test_branch_of_the_request_is_checked_out(
 
 
 def test_branch_that_does_not_exist_ends_the_start(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.replies["git checkout"] = Reply(1, None, "couldn't find remote ref refs/heads/nope")
     task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="nope")
@@ -55,7 +55,7 @@ def test_branch_that_does_not_exist_ends_the_start(
 
 @pytest.mark.usefixtures("server")
 def test_child_conversation_shows_the_branch_of_the_clone(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     sandbox = row(context, Sandbox, sandbox_id)
     parent = make_conversation(context.database, user, sandbox, **REPOSITORY, selected_branch="dev")
@@ -63,7 +63,7 @@ def test_child_conversation_shows_the_branch_of_the_clone(
     assert (found.selected_repository, found.selected_branch) == ("acme/app", "feature/made")
 
 
-def first(context: WorkerContext, user: Person, sandbox_id: str, **columns: Any) -> Conversation:
+def first(context: WorkerContext, user: ApiUser, sandbox_id: str, **columns: Any) -> Conversation:
     """A conversation in the clone, on the branch that its agent has created."""
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
     change(context, Conversation, found.id, **columns)
@@ -79,7 +79,7 @@ def switches(server: FakeAgentServer) -> list[str]:
     [{"execution_status": "running"}, {"execution_status": "waiting_for_confirmation"}, {"awaits_sandbox": True}],
 )
 def test_conversation_at_work_keeps_its_branch(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
 ) -> None:
     at_work = first(context, user, sandbox_id, **columns)
     task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
@@ -91,7 +91,7 @@ def test_conversation_at_work_keeps_its_branch(
 
 @pytest.mark.usefixtures("server")
 def test_branch_of_a_conversation_at_work_is_free_to_others(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     first(context, user, sandbox_id, execution_status="running")
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
@@ -100,7 +100,7 @@ def test_branch_of_a_conversation_at_work_is_free_to_others(
 
 @pytest.mark.usefixtures("server")
 def test_idle_conversation_shows_the_branch_that_its_clone_is_on(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     idle = first(context, user, sandbox_id, execution_status="finished")
     elsewhere = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), working_dir="/other")
@@ -111,7 +111,7 @@ def test_idle_conversation_shows_the_branch_that_its_clone_is_on(
 
 @pytest.mark.usefixtures("server")
 def test_child_of_a_conversation_on_a_former_branch_changes_no_other_s_branch(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     parent, other = (first(context, user, sandbox_id, execution_status="finished") for _ in range(2))
     change(context, Conversation, parent.id, selected_branch="dev")
@@ -120,7 +120,7 @@ def test_child_of_a_conversation_on_a_former_branch_changes_no_other_s_branch(
 
 
 def test_start_that_has_its_branch_keeps_it(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
     other = make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
@@ -131,13 +131,13 @@ def test_start_that_has_its_branch_keeps_it(
 
 
 @pytest.mark.usefixtures("server")
-def test_start_with_another_repository_blocks_no_start(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_start_with_another_repository_blocks_no_start(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
     make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
     assert started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed
 
 
 @pytest.mark.usefixtures("server")
-def test_provider_that_has_the_repository_is_shown(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_provider_that_has_the_repository_is_shown(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     found = started(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
     assert found.git_provider == "github"

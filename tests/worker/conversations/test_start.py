@@ -7,7 +7,7 @@ from shared.models import Sandbox, StartTask
 from shared.queue.jobs import StartConversation
 from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
@@ -38,13 +38,13 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
 
 
 class TestReady:
     def test_start_in_a_running_sandbox(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         stages: list[str] = []
         task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
@@ -63,7 +63,7 @@ class TestReady:
 
     @pytest.mark.parametrize(("full", "depth"), [(False, "1"), (True, "''")])
     def test_clone_is_as_deep_as_the_settings_say(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
     ) -> None:
         store_settings(context, user, git_full_clone=full)
         start_conversation(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
@@ -71,7 +71,7 @@ class TestReady:
         assert f"depth={depth}\n" in clone
 
     def test_skills_that_the_settings_disable_are_named(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         store_settings(context, user, disabled_skills=["docker"])
         start_conversation(context, ask(context, user, sandbox_id))
@@ -79,7 +79,7 @@ class TestReady:
         assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
 
     def test_scripts_that_do_not_exist_are_not_run(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = []
         stages: list[str] = []
@@ -91,14 +91,14 @@ class TestReady:
         assert server.calls.count("run_command") == 2
 
     def test_setup_script_may_create_a_git_hook(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = ["setup.sh"]
         start_conversation(context, ask(context, user, sandbox_id))
         assert server.calls.count("run_command") == 4
 
     def test_start_with_a_new_sandbox(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
         task_id = ask(context, user)
         start_conversation(context, task_id)
@@ -115,7 +115,7 @@ class TestReady:
     def test_unknown_task_is_dropped(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox_id: str,
         server: FakeAgentServer,
         publisher: RecordingPublisher,
@@ -129,7 +129,7 @@ class TestReady:
 
     @pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
     def test_late_message_changes_nothing(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         change(context, StartTask, task_id, stage=stage, due_at=now())
@@ -138,7 +138,7 @@ class TestReady:
         assert server.calls == []
 
     def test_duplicate_message_at_every_request_changes_nothing(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         other = another(context)
@@ -148,7 +148,7 @@ class TestReady:
         assert server.calls.count("create_conversation") == 1
 
     def test_row_of_the_conversation(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         listed: list[bool] = []
         task_id = ask(
@@ -182,7 +182,7 @@ class TestReady:
         assert_at_rest(found)
 
     def test_child_is_linked_to_its_parent_and_works_in_its_sandbox(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         parent_task = ask(context, user, sandbox_id, llm_model="openai/another")
         start_conversation(context, parent_task)
@@ -195,7 +195,7 @@ class TestReady:
         assert len(server.conversations) == 2
 
     def test_defect_17_title_of_the_request_is_set_and_kept(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id, title="My title")
         start_conversation(context, task_id)
@@ -206,7 +206,7 @@ class TestReady:
         assert (found.title, found.title_settled) == ("My title", True)
 
     def test_body_carries_settings_and_secrets(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         start_conversation(context, task_id)
@@ -222,7 +222,7 @@ class TestReady:
 class TestWaiting:
     @pytest.mark.parametrize("desired", [Desired.DELETED, Desired.PAUSED, Desired.STOPPED])
     def test_desired_state_that_is_not_reached_yet_ends_the_start(
-        self, context: WorkerContext, user: Person, sandbox_id: str, desired: Desired
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         set_desired(context, sandbox_id, desired)
@@ -231,7 +231,7 @@ class TestWaiting:
         assert_failed(context, task_id, reason)
 
     def test_sandbox_that_fails(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
         engine.at_boot = 3
         task_id = ask(context, user)
@@ -244,7 +244,7 @@ class TestWaiting:
         assert "the last line" in (task.detail or "")
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_sandbox_that_is_deleted(self, context: WorkerContext, user: Person) -> None:
+    def test_sandbox_that_is_deleted(self, context: WorkerContext, user: ApiUser) -> None:
         task_id = ask(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -253,7 +253,7 @@ class TestWaiting:
         deliver(context)
         assert_failed(context, task_id, Reason.SANDBOX_DELETED)
 
-    def test_sandbox_that_is_paused(self, context: WorkerContext, user: Person) -> None:
+    def test_sandbox_that_is_paused(self, context: WorkerContext, user: ApiUser) -> None:
         task_id = ask(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -262,7 +262,7 @@ class TestWaiting:
         deliver(context)
         assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
 
-    def test_paused_sandbox_is_resumed_first(self, context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    def test_paused_sandbox_is_resumed_first(self, context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
         set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)
@@ -273,7 +273,12 @@ class TestWaiting:
         assert task_of(context, task_id).stage == Stage.READY
 
     def test_sandbox_that_an_operator_paused_during_its_resume(
-        self, monkeypatch: pytest.MonkeyPatch, context: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        context: WorkerContext,
+        user: ApiUser,
+        engine: FakeEngine,
+        sandbox_id: str,
     ) -> None:
         # The sandbox is PAUSED before and after: no transition enqueues the task.
         set_desired(context, sandbox_id, Desired.PAUSED)

@@ -11,7 +11,7 @@ from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
-from tests.factories import Person, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import (
     ask,
@@ -35,12 +35,12 @@ MAX_POINTS = 100
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
     change(context, Node, context.settings.node, heartbeat_at=after(600))
 
 
-def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
+def cancel(context: WorkerContext, user: ApiUser, task_id: str) -> None:
     """Cancel the start as the API does, without publishing the job."""
     with context.database.transaction() as session:
         start_tasks.cancel(session, task_id, user.id, due_at=now())
@@ -51,7 +51,7 @@ def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
 @pytest.mark.parametrize("stage", list(Stage))
 def test_start_at_every_stage_ends_as_its_cancellation_says(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox_id: str,
     server: FakeAgentServer,
     stage: Stage,
@@ -91,7 +91,7 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
 
 
 def test_start_that_is_cancelled_stops_at_the_next_point(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     """A cancellation at each point: the start is READY with its conversation, or in ERROR without one."""
     cancelled = 0
@@ -118,12 +118,12 @@ def test_start_that_is_cancelled_stops_at_the_next_point(
     assert 25 < cancelled < MAX_POINTS - 1
 
 
-def cancel_unless_ready(context: WorkerContext, user: Person, task_id: str) -> None:
+def cancel_unless_ready(context: WorkerContext, user: ApiUser, task_id: str) -> None:
     if task_of(context, task_id).stage != Stage.READY:
         cancel(context, user, task_id)
 
 
-def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContext, user: Person) -> None:
+def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContext, user: ApiUser) -> None:
     task_id = ask(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     start_conversation(context, task_id)
@@ -136,7 +136,7 @@ def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContex
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
 
-def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerContext, user: Person) -> None:
+def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerContext, user: ApiUser) -> None:
     task_id = ask(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     change(context, Node, context.settings.node, capacity=0)
@@ -148,7 +148,7 @@ def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerC
     assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
 
 
-def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     first = ask(context, user, sandbox_id)
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     second = ask(context, user, sandbox_id)
@@ -160,7 +160,7 @@ def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: Per
 
 
 def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_before(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     first = make_conversation(context.database, user, row(context, Sandbox, sandbox_id))
@@ -175,7 +175,7 @@ def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_b
 
 
 def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id)
     server.refuse = {"create_conversation": httpx.Response(503)}

@@ -7,7 +7,7 @@ from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.models import StartTask
 from shared.states import Stage
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import ask, change, configure, deliver, row
 from worker.context import WorkerContext
@@ -15,17 +15,17 @@ from worker.conversations.start import start_conversation
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
 
 
-def counted(context: WorkerContext, user: Person) -> int:
+def counted(context: WorkerContext, user: ApiUser) -> int:
     with context.database.reading() as session:
         return change_recorder.read_usage(session, user.id).conversations
 
 
 def test_start_counts_one_time_however_often_it_is_retried(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id)
     server.refuse = {"create_conversation": httpx.Response(503)}
@@ -39,7 +39,7 @@ def test_start_counts_one_time_however_often_it_is_retried(
 
 
 def test_failed_start_counts_no_more(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.refuse = {"create_conversation": httpx.Response(400)}
     task_id = ask(context, user, sandbox_id)

@@ -6,7 +6,7 @@ from shared.clock import now
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Reason, Stage
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import (
     ask,
@@ -25,13 +25,13 @@ from worker.loops.sweep import sweep
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
 
 
 @pytest.mark.usefixtures("server")
 def test_defect_02_start_whose_job_is_lost_is_found(
-    context: WorkerContext, user: Person, sandbox_id: str, publisher: RecordingPublisher
+    context: WorkerContext, user: ApiUser, sandbox_id: str, publisher: RecordingPublisher
 ) -> None:
     task_id = ask(context, user, sandbox_id)
     publisher.jobs.clear()
@@ -42,7 +42,7 @@ def test_defect_02_start_whose_job_is_lost_is_found(
 
 
 def test_defect_04_start_holds_no_connection_during_requests(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     held: list[int] = []
     server.before = lambda _method: held.append(context.database.engine.pool.checkedout())  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def test_defect_04_start_holds_no_connection_during_requests(
 
 
 def test_defect_22_sandbox_without_an_address_is_no_assertion(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, exposed_urls=None)
     task_id = ask(context, user, sandbox_id)
@@ -67,7 +67,7 @@ def test_defect_22_sandbox_without_an_address_is_no_assertion(
 
 
 def test_defect_36_start_loads_no_skills_itself(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     start_conversation(context, ask(context, user, sandbox_id))
     assert server.calls.count("create_conversation") == 1
@@ -75,7 +75,7 @@ def test_defect_36_start_loads_no_skills_itself(
 
 
 def test_defect_44_title_in_a_sandbox_without_an_address_waits(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     talk = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), due_at=now(), title="For now")
     change(context, Sandbox, sandbox_id, exposed_urls=None)

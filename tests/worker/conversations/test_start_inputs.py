@@ -8,7 +8,7 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.users import secrets
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.fakes.engine import IMAGE
 from tests.worker.scenarios import (
     ASKED,
@@ -30,22 +30,22 @@ from worker.conversations.start_inputs import StartInputs, load_inputs
 
 
 @pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+def sandbox(context: WorkerContext, user: ApiUser) -> Sandbox:
     configure(context, user)
     return make_sandbox(context.database, user, spec_id=IMAGE)
 
 
-def loaded(context: WorkerContext, user: Person, sandbox: Sandbox, **request: Any) -> StartInputs:
+def loaded(context: WorkerContext, user: ApiUser, sandbox: Sandbox, **request: Any) -> StartInputs:
     task_id = ask(context, user, sandbox.id, **request)
     return load_inputs(context, task_of(context, task_id), sandbox)
 
 
-def store_tokens(database: Database, vault: Vault, user: Person, entries: dict[str, dict[str, Any]]) -> None:
+def store_tokens(database: Database, vault: Vault, user: ApiUser, entries: dict[str, dict[str, Any]]) -> None:
     with database.transaction() as session:
         secrets.put_provider_tokens(session, vault, user.id, entries)
 
 
-def test_settings_become_inputs(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_settings_become_inputs(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     found = loaded(context, user, sandbox)
     assert (found.agent.settings.llm_model, found.agent.settings.llm_api_key) == ("openai/demo", LLM_KEY)
     assert (found.agent.settings.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
@@ -55,7 +55,7 @@ def test_settings_become_inputs(context: WorkerContext, user: Person, sandbox: S
     assert found.agent.user_id == user.id
 
 
-def test_secrets_of_each_kind(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_secrets_of_each_kind(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     found = loaded(context, user, sandbox)
     assert {name: secret.value for name, secret in found.agent.secrets.items()} == {"STORED": STORED}
     assert found.agent.provider_tokens == {"github": TOKEN}
@@ -63,14 +63,14 @@ def test_secrets_of_each_kind(context: WorkerContext, user: Person, sandbox: San
 
 
 def test_secrets_are_shown_by_no_repr_and_hidden_in_any_text(
-    context: WorkerContext, user: Person, sandbox: Sandbox
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox
 ) -> None:
     found = loaded(context, user, sandbox, selected_repository="acme/app")
     shown = repr(found) + found.redact(" ".join(SECRETS))
     assert [secret for secret in SECRETS if secret in shown] == []
 
 
-def test_request_becomes_inputs(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_request_becomes_inputs(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     plugins = [{"source": "github:acme/plugin"}]
     found = loaded(
         context,
@@ -88,7 +88,7 @@ def test_request_becomes_inputs(context: WorkerContext, user: Person, sandbox: S
 
 
 def test_inputs_of_another_user_are_not_read(
-    context: WorkerContext, other_user: Person, sandbox: Sandbox, user: Person
+    context: WorkerContext, other_user: ApiUser, sandbox: Sandbox, user: ApiUser
 ) -> None:
     task = task_of(context, ask(context, user, sandbox.id))
     task.owner_id = other_user.id
@@ -96,7 +96,7 @@ def test_inputs_of_another_user_are_not_read(
     assert (found.agent.settings.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
 
 
-def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     change(context, SandboxSpec, IMAGE, working_dir="/workspace/elsewhere")
     plain, cloned = loaded(context, user, sandbox), loaded(context, user, sandbox, selected_repository="acme/app")
     assert plain.agent.working_dir == plain.project.folder == "/workspace/elsewhere"
@@ -105,7 +105,7 @@ def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, us
 
 
 def test_grouped_conversations_have_folders_of_their_own(
-    context: WorkerContext, user: Person, sandbox: Sandbox
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox
 ) -> None:
     alone = task_of(context, ask(context, user, sandbox.id))
     store_settings(context, user, sandbox_grouping_strategy="ADD_TO_ANY")
@@ -118,18 +118,18 @@ def test_grouped_conversations_have_folders_of_their_own(
     assert load_inputs(context, grouped, sandbox).agent.working_dir == f"{folder}/app"
 
 
-def without_tokens(context: WorkerContext, person: Person) -> Sandbox:
+def without_tokens(context: WorkerContext, user: ApiUser) -> Sandbox:
     """Configure a user without tokens of git providers; their sandbox."""
-    configure(context, person)
+    configure(context, user)
     with context.database.transaction() as session:
-        for token in secrets._tokens(session, person.id):
+        for token in secrets._tokens(session, user.id):
             session.delete(token)
-    return make_sandbox(context.database, person, spec_id=IMAGE)
+    return make_sandbox(context.database, user, spec_id=IMAGE)
 
 
 class TestRepository:
     def test_repository_of_the_provider_that_is_named(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
         asked = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
@@ -143,7 +143,7 @@ class TestRepository:
         )
 
     def test_repository_of_the_only_provider(
-        self, context: WorkerContext, other_user: Person, sandbox: Sandbox, vault: Vault
+        self, context: WorkerContext, other_user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         mine = without_tokens(context, other_user)
         store_tokens(context.database, vault, other_user, {"forgejo": {"token": "f-1"}})
@@ -152,7 +152,7 @@ class TestRepository:
         assert (found.provider, found.token) == ("forgejo", "f-1")
 
     def test_repository_of_any_provider_with_a_token_and_github_s_first(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         others = {"gitlab": {"token": "glpat-1"}, "bitbucket": {"token": "b-1"}, "forgejo": {"host": "git.example.org"}}
         store_tokens(context.database, vault, user, others)
@@ -163,7 +163,7 @@ class TestRepository:
         assert tokens == [("github", TOKEN), ("bitbucket", "b-1"), ("gitlab", "glpat-1")]
 
     def test_repository_of_github_without_tokens(
-        self, context: WorkerContext, other_user: Person, sandbox: Sandbox
+        self, context: WorkerContext, other_user: ApiUser, sandbox: Sandbox
     ) -> None:
         mine = without_tokens(context, other_user)
         project = loaded(context, other_user, mine, selected_repository="acme/app").project
@@ -171,7 +171,7 @@ class TestRepository:
         assert (project.repository.provider, project.repository.token, project.alternatives) == ("github", None, [])
 
     def test_repository_of_a_provider_without_a_token(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox
     ) -> None:
         asked = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
         found = loaded(context, user, sandbox, **asked).project.repository

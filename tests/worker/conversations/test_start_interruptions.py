@@ -15,7 +15,7 @@ from shared.clock import after, now
 from shared.leasing import leases
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
@@ -44,7 +44,7 @@ MAX_POINTS = 100
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
     # These tests take long, and nothing writes heartbeats meanwhile.
     change(context, Node, context.settings.node, heartbeat_at=after(600))
@@ -89,7 +89,7 @@ def assert_ready(context: WorkerContext, server: FakeAgentServer, task_id: str) 
 
 
 def test_worker_that_dies_is_replaced(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     died = walks = 0
     for walk in starts(context, server, die):
@@ -106,7 +106,7 @@ def test_worker_that_dies_is_replaced(
 
 
 def test_worker_whose_lease_is_not_over_is_not_replaced(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id, title="A title")
     server.before = lambda _method: die()
@@ -118,7 +118,7 @@ def test_worker_whose_lease_is_not_over_is_not_replaced(
 
 
 def test_message_that_an_interrupted_create_lost_is_sent(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = begin_without_message(context, user, sandbox_id, server)
     assert server.get(task_of(context, task_id).conversation_id).messages == []
@@ -128,7 +128,7 @@ def test_message_that_an_interrupted_create_lost_is_sent(
 
 
 def test_message_that_may_still_be_delivered_is_not_sent(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     """A worker was killed, and the agent server still executes its request."""
     waiting = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
@@ -146,7 +146,7 @@ def test_message_that_may_still_be_delivered_is_not_sent(
 
 
 def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     """The conversation's row was written by a worker whose clock was an hour ahead."""
     waiting = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
@@ -157,7 +157,7 @@ def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
     assert_ready(context, server, task_id)
 
 
-def begin_without_message(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> str:
+def begin_without_message(context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer) -> str:
     """Begin a start whose create is interrupted as soon as the conversation exists, and return its task's id."""
     task_id = ask(context, user, sandbox_id, title="A title")
     server.loses_messages = True
@@ -174,7 +174,7 @@ def begin_without_message(context: WorkerContext, user: Person, sandbox_id: str,
 
 
 def test_conversation_that_begins_without_a_message_gets_none(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id, initial_message=None)
     server.after = lambda method: die() if method == "create_conversation" else None
@@ -187,7 +187,7 @@ def test_conversation_that_begins_without_a_message_gets_none(
     assert server.get(task_of(context, task_id).conversation_id).messages == []
 
 
-def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, user: Person) -> None:
+def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, user: ApiUser) -> None:
     for at in range(MAX_POINTS):
         task_id = ask(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -202,7 +202,7 @@ def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, us
     assert at > 6
 
 
-def test_sandbox_deleted_at_any_point_of_a_start(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_deleted_at_any_point_of_a_start(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     ends: list[str] = []
     for at in range(MAX_POINTS):
         task_id = ask(context, user)
@@ -239,7 +239,7 @@ def refuse_without(database: PunctuatedDatabase, engine: FakeEngine) -> Callable
 
 
 def test_sandbox_whose_delete_is_requested_is_not_kept_by_a_start(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id)
     delete(context, sandbox_id)

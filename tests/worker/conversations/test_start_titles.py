@@ -4,7 +4,7 @@ import pytest
 
 from shared.conversations import start_tasks
 from shared.states import Stage
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import ask, configure, conversation_of, running, task_of
 from worker.context import WorkerContext
@@ -12,12 +12,12 @@ from worker.conversations.start import start_conversation
 
 
 @pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: ApiUser) -> str:
     configure(context, user)
     return running(context, user)
 
 
-def rename(context: WorkerContext, user: Person, task_id: str) -> None:
+def rename(context: WorkerContext, user: ApiUser, task_id: str) -> None:
     with context.database.transaction() as session:
         assert start_tasks.rename(session, task_of(context, task_id).conversation_id, user.id, "New")
 
@@ -25,7 +25,7 @@ def rename(context: WorkerContext, user: Person, task_id: str) -> None:
 @pytest.mark.parametrize("stage", [Stage.WORKING, Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION])
 @pytest.mark.parametrize("title", [None, "First"])
 def test_title_set_during_a_start_is_the_conversations(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage, title: str | None
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage, title: str | None
 ) -> None:
     task_id = ask(context, user, sandbox_id, title=title)
 
@@ -44,7 +44,7 @@ def test_title_set_during_a_start_is_the_conversations(
 
 @pytest.mark.usefixtures("server")
 def test_title_of_a_started_conversation_is_not_its_tasks_any_more(
-    context: WorkerContext, user: Person, sandbox_id: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     task_id = ask(context, user, sandbox_id)
     start_conversation(context, task_id)

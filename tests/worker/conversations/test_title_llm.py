@@ -8,7 +8,7 @@ import pytest
 
 from shared.states import Stage
 from shared.users import llm_profile_store
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import ask, configure, running, store_settings, task_of
 from worker.context import WorkerContext
@@ -20,7 +20,7 @@ TITLES = {"model": "openai/titles", "api_key": TITLE_KEY, "base_url": "https://t
 
 
 @pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: ApiUser) -> str:
     """A running sandbox of a user whose settings name a profile for titles."""
     configure(context, user)
     with context.database.transaction() as session:
@@ -30,7 +30,7 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 
 
 def started(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, **request: Any
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, **request: Any
 ) -> Mapping[str, Any]:
     """The request body of a conversation that was started in the sandbox."""
     task_id = ask(context, user, sandbox_id, **request)
@@ -41,7 +41,7 @@ def started(
 
 
 def test_profile_is_stored_before_the_conversation(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     body = started(context, user, sandbox_id, server)
     assert body["title_llm_profile"] == TITLE_PROFILE
@@ -54,7 +54,7 @@ def test_profile_is_stored_before_the_conversation(
 )
 def test_profile_is_not_stored_without_need(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox_id: str,
     server: FakeAgentServer,
     profile: str | None,
@@ -68,7 +68,7 @@ def test_profile_is_not_stored_without_need(
 
 def test_profile_that_the_server_refuses_fails_no_start(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox_id: str,
     server: FakeAgentServer,
     caplog: pytest.LogCaptureFixture,

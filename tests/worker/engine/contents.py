@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.container import FakeContainer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import INSTALLATION
@@ -25,7 +25,7 @@ def put(
     return request.name
 
 
-def stray(user: Person, digit: str = "f") -> Sandbox:
+def stray(user: ApiUser, digit: str = "f") -> Sandbox:
     """Return a sandbox that has no row."""
     columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
     return Sandbox(**columns)

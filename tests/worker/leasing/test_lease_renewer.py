@@ -12,7 +12,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from worker.lease_renewer import MAX_RUN_SECONDS, STALL_SECONDS, LeaseRenewer
 
 HOUR = timedelta(hours=1)
@@ -25,7 +25,7 @@ def renewer(database: Database) -> LeaseRenewer:
 
 
 @pytest.fixture
-def sandbox_id(database: Database, user: Person) -> str:
+def sandbox_id(database: Database, user: ApiUser) -> str:
     return make_sandbox(database, user).id
 
 
@@ -130,7 +130,7 @@ def test_claim_that_follows_a_lost_one_in_the_same_process_is_kept(
 
 
 def test_unavailable_database_ends_neither_the_renewer_nor_the_lease(
-    database: Database, user: Person, sandbox_id: str
+    database: Database, user: ApiUser, sandbox_id: str
 ) -> None:
     flaky = Flaky(database, failures=1)
     renewer = LeaseRenewer(flaky, "worker-1", HOUR.total_seconds())
@@ -144,7 +144,7 @@ def test_unavailable_database_ends_neither_the_renewer_nor_the_lease(
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_locked_row_keeps_its_lease_and_the_others_theirs(
-    database: Database, user: Person, renewer: LeaseRenewer, sandbox_id: str
+    database: Database, user: ApiUser, renewer: LeaseRenewer, sandbox_id: str
 ) -> None:
     other_id = make_sandbox(database, user).id
     with renewer.holding(Sandbox, claim(database, sandbox_id)), renewer.holding(Sandbox, claim(database, other_id)):

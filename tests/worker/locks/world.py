@@ -30,7 +30,7 @@ from shared.sandboxes import quarantine
 from shared.states import DeadlineAction, Desired, NodeStatus, Reason, Stage, Status
 from shared.users import device_authorizations, settings_store
 from shared.users.device_authorizations import Requester
-from tests.factories import VAULT, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
+from tests.factories import VAULT, ApiUser, make_conversation, make_node, make_sandbox, make_start_task, make_user
 from tests.fakes.engine import IMAGE
 from worker.context import WorkerContext
 
@@ -65,9 +65,9 @@ class World:
     """The rows' ids by name, and a backup of all rows."""
 
     context: WorkerContext
-    alice: Person
+    alice: ApiUser
     # Owner with the max number of running sandboxes.
-    bob: Person
+    bob: ApiUser
     ids: dict[str, str]
     _before: dict[Any, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -108,11 +108,11 @@ class World:
 def make_world(context: WorkerContext) -> World:
     """Create the rows that operations contend for."""
     database = context.database
-    alice, bob = make_person(database, "alice"), make_person(database, "bob")
-    for person, strategy in ((alice, "ADD_TO_ANY"), (bob, "NO_GROUPING")):
+    alice, bob = make_user(database, "alice"), make_user(database, "bob")
+    for user, strategy in ((alice, "ADD_TO_ANY"), (bob, "NO_GROUPING")):
         with database.transaction() as session:
             settings = {"llm_api_key": "sk-test", "llm_model": "m", "sandbox_grouping_strategy": strategy}
-            settings_store.change(session, VAULT, person.id, settings)
+            settings_store.change(session, VAULT, user.id, settings)
     with database.transaction() as session:
         spec = session.get_one(SandboxSpec, IMAGE)
         spec.warm_target, spec.warm_most = 5, 6

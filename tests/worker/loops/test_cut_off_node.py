@@ -6,7 +6,7 @@ import pytest
 
 from shared.models import Node, Sandbox
 from shared.states import Reason, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.probes import PROBES, probe, tolerating_probes
 from tests.worker.scenarios import row, running
@@ -51,7 +51,7 @@ def statuses(context: WorkerContext, *sandbox_ids: str) -> list[str]:
 
 
 def test_no_sandbox_fails_while_none_is_reached(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found = [running(context, user), running(context, user)]
     network.unreachable = silence(engine, *found)
@@ -70,7 +70,7 @@ def test_no_sandbox_fails_while_none_is_reached(
 
 
 def test_silent_server_is_detected_although_all_others_are_silent_too(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found, hostile = running(context, user), [running(context, user), running(context, user)]
     network.unreachable = silence(engine, *hostile)  # as a sandbox with the right to drop packets may be
@@ -80,7 +80,7 @@ def test_silent_server_is_detected_although_all_others_are_silent_too(
 
 
 def test_sandbox_that_alone_is_not_reached_has_failed(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found, healthy = running(context, user), running(context, user)
     probe(monitor)

@@ -12,7 +12,7 @@ import pytest
 from shared.clock import after
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Status
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.rows import all_rows
 from tests.services.directories import REPOSITORY
 from tests.worker.scenarios import row
@@ -52,7 +52,7 @@ def end(worker: subprocess.Popen[str]) -> None:
     worker.wait()
 
 
-def held(context: WorkerContext, user: Person, **columns: Any) -> str:
+def held(context: WorkerContext, user: ApiUser, **columns: Any) -> str:
     return make_sandbox(context.database, user, **{"status": Status.STARTING, **HELD, **columns}).id
 
 
@@ -65,7 +65,7 @@ def is_free(context: WorkerContext, sandbox_id: str) -> bool:
 
 
 def test_leases_are_freed_when_their_holder_is_killed(
-    context: WorkerContext, user: Person, directory: Path, worker: subprocess.Popen[str]
+    context: WorkerContext, user: ApiUser, directory: Path, worker: subprocess.Popen[str]
 ) -> None:
     sandbox_id = held(context, user)
     free_leases(context, directory)
@@ -81,7 +81,7 @@ def test_leases_are_freed_when_their_holder_is_killed(
     assert is_free(context, sandbox_id), "the fence must be incremented by one only"
 
 
-def test_leases_of_every_kind_are_freed(context: WorkerContext, user: Person, directory: Path) -> None:
+def test_leases_of_every_kind_are_freed(context: WorkerContext, user: ApiUser, directory: Path) -> None:
     sandbox = make_sandbox(context.database, user)
     task = make_start_task(context.database, user, sandbox, **HELD)
     talk = make_conversation(context.database, user, sandbox, **HELD)
@@ -91,7 +91,7 @@ def test_leases_of_every_kind_are_freed(context: WorkerContext, user: Person, di
         assert (found.lease_until, found.fence) == (None, 8)
 
 
-def test_leases_of_another_worker_are_kept(context: WorkerContext, user: Person, directory: Path) -> None:
+def test_leases_of_another_worker_are_kept(context: WorkerContext, user: ApiUser, directory: Path) -> None:
     sandbox_id = held(context, user, lease_owner="node-a:1:abcd")
     lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
@@ -101,7 +101,7 @@ def test_leases_of_another_worker_are_kept(context: WorkerContext, user: Person,
 @pytest.mark.parametrize("desired", list(Desired))
 @pytest.mark.parametrize("ready", [True, False])
 def test_start_that_may_overlap_with_a_stop_waits(
-    context: WorkerContext, user: Person, directory: Path, ready: bool, desired: Desired
+    context: WorkerContext, user: ApiUser, directory: Path, ready: bool, desired: Desired
 ) -> None:
     sandbox_id = held(context, user, desired=desired, ready_at=after(-60) if ready else None)
     lock_liveness_file(directory, OWNER).close()
@@ -109,7 +109,7 @@ def test_start_that_may_overlap_with_a_stop_waits(
     assert is_free(context, sandbox_id) == (not ready or desired != Desired.RUNNING)
 
 
-def test_leases_are_kept_without_a_directory_of_workers(context: WorkerContext, user: Person, directory: Path) -> None:
+def test_leases_are_kept_without_a_directory_of_workers(context: WorkerContext, user: ApiUser, directory: Path) -> None:
     held(context, user)
     before = all_rows(context.database)
     free_leases(context, directory)

@@ -15,7 +15,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.deadlines import NEVER
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import another, assert_at_rest, change, configure, deliver, row, running, set_desired, start
 from worker.context import WorkerContext
@@ -58,7 +58,9 @@ def in_force(context: WorkerContext, sandbox_id: str, **own: int | None) -> None
         deadlines.set_own(session, session.get_one(Sandbox, sandbox_id), own)
 
 
-def test_unused_sandbox_is_paused_stopped_and_deleted(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unused_sandbox_is_paused_stopped_and_deleted(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
+) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         name = container_name(sandbox_id)
@@ -86,7 +88,7 @@ def test_unused_sandbox_is_paused_stopped_and_deleted(context: WorkerContext, us
     assert engine.volumes == {}
 
 
-def test_deadline_of_a_resumed_sandbox_restarts(context: WorkerContext, user: Person) -> None:
+def test_deadline_of_a_resumed_sandbox_restarts(context: WorkerContext, user: ApiUser) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         for seconds in (PAUSE, STOP):
@@ -100,7 +102,7 @@ def test_deadline_of_a_resumed_sandbox_restarts(context: WorkerContext, user: Pe
             assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
 
 
-def test_expired_sandbox_is_deleted_with_its_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_expired_sandbox_is_deleted_with_its_reason(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         in_force(context, sandbox_id, max_age_seconds=30)
@@ -110,7 +112,7 @@ def test_expired_sandbox_is_deleted_with_its_reason(context: WorkerContext, user
     assert engine.containers == {}
 
 
-def test_sandbox_that_failed_is_deleted_in_time(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_failed_is_deleted_in_time(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
@@ -125,7 +127,7 @@ def test_sandbox_that_failed_is_deleted_in_time(context: WorkerContext, user: Pe
     assert (engine.containers, engine.volumes) == ({}, {})
 
 
-def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     change(context, Node, NODE_ID, capacity=0)
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = start(context, user)
@@ -138,7 +140,7 @@ def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: Person
 
 
 class TestActivity:
-    def test_sandbox_with_a_running_agent_is_not_paused(self, context: WorkerContext, user: Person) -> None:
+    def test_sandbox_with_a_running_agent_is_not_paused(self, context: WorkerContext, user: ApiUser) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             talk = make_conversation(
@@ -152,7 +154,7 @@ class TestActivity:
             clock.shift(PAUSE)
             assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
 
-    def test_completed_start_counts_as_activity(self, context: WorkerContext, user: Person) -> None:
+    def test_completed_start_counts_as_activity(self, context: WorkerContext, user: ApiUser) -> None:
         """The deadline restarts when the start completes."""
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
@@ -168,7 +170,7 @@ class TestActivity:
 
 class TestLostNode:
     @pytest.mark.parametrize("cordoned", [False, True])
-    def test_only_deletes_are_applied(self, context: WorkerContext, user: Person, cordoned: bool) -> None:
+    def test_only_deletes_are_applied(self, context: WorkerContext, user: ApiUser, cordoned: bool) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             idle, doomed = running(context, user), running(context, user)
             in_force(context, doomed, max_age_seconds=PAUSE)
@@ -188,7 +190,7 @@ class TestLostNode:
 
 class TestRaces:
     def test_resume_overtakes_a_pause_in_progress(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
@@ -203,7 +205,7 @@ class TestRaces:
             found = row(context, Sandbox, sandbox_id)
             assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
 
-    def test_owner_s_pause_replaces_the_deadline_s(self, context: WorkerContext, user: Person) -> None:
+    def test_owner_s_pause_replaces_the_deadline_s(self, context: WorkerContext, user: ApiUser) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
@@ -213,7 +215,7 @@ class TestRaces:
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
     def test_owner_s_pause_during_the_deadline_s(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
@@ -223,7 +225,7 @@ class TestRaces:
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
     def test_owner_s_request_between_read_and_write_wins(
-        self, context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+        self, context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The sweep does not overrule a request that comes between its read and its write."""
         with time_machine.travel(now(), tick=False) as clock:
@@ -240,7 +242,7 @@ class TestRaces:
             apply_deadlines(context)
             assert row(context, Sandbox, sandbox_id).generation == 1
 
-    def test_two_workers_of_a_node(self, context: WorkerContext, user: Person) -> None:
+    def test_two_workers_of_a_node(self, context: WorkerContext, user: ApiUser) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
@@ -249,7 +251,7 @@ class TestRaces:
             assert row(context, Sandbox, sandbox_id).generation == 2
 
 
-def test_deadline_columns_are_current_in_every_state(context: WorkerContext, user: Person) -> None:
+def test_deadline_columns_are_current_in_every_state(context: WorkerContext, user: ApiUser) -> None:
     """Every write to the row updates the columns that the sweep reads."""
     ids = [running(context, user) for _ in range(4)]
     for sandbox_id, desired in zip(ids, Desired, strict=True):

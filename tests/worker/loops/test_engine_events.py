@@ -7,7 +7,7 @@ import pytest
 
 from shared.models import Sandbox
 from shared.states import Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ def follow(context: WorkerContext) -> None:
         follow_events(context)
 
 
-def test_event_triggers_a_status_check(context: WorkerContext, user: Person, engine: EventEngine) -> None:
+def test_event_triggers_a_status_check(context: WorkerContext, user: ApiUser, engine: EventEngine) -> None:
     sandbox_id = running(context, user)
     engine.changed = [container_name(sandbox_id)]
     follow(context)
@@ -59,7 +59,7 @@ def test_event_triggers_a_status_check(context: WorkerContext, user: Person, eng
 
 @pytest.mark.parametrize("error", [EngineRefused, EngineFailing])
 def test_container_that_can_not_be_removed_does_not_end_the_events(
-    context: WorkerContext, user: Person, engine: EventEngine, error: type[EngineError]
+    context: WorkerContext, user: ApiUser, engine: EventEngine, error: type[EngineError]
 ) -> None:
     """Docker answers 500 while a file system of the container is in use."""
 
@@ -79,7 +79,7 @@ def test_container_that_can_not_be_removed_does_not_end_the_events(
 
 @pytest.mark.parametrize("verb", ["list_containers", "remove"])
 def test_engine_that_is_slow_to_list_or_to_remove_does_not_end_the_events(
-    context: WorkerContext, user: Person, engine: EventEngine, verb: str
+    context: WorkerContext, user: ApiUser, engine: EventEngine, verb: str
 ) -> None:
     def time_out(_name: str) -> None:
         raise EngineUnavailable("ReadTimeout")
@@ -98,7 +98,7 @@ def test_subscription_begins_before_the_resync(context: WorkerContext, engine: E
     assert verbs.index("follow") < verbs.index("list_containers")
 
 
-def test_change_without_a_subscription_is_found(context: WorkerContext, user: Person, engine: EventEngine) -> None:
+def test_change_without_a_subscription_is_found(context: WorkerContext, user: ApiUser, engine: EventEngine) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
     follow(context)
@@ -107,7 +107,7 @@ def test_change_without_a_subscription_is_found(context: WorkerContext, user: Pe
 
 
 def test_event_of_a_sandbox_on_another_node_is_ignored(
-    context: WorkerContext, user: Person, engine: EventEngine
+    context: WorkerContext, user: ApiUser, engine: EventEngine
 ) -> None:
     """No worker of this node would run the check, and the other node's engine has no such change."""
     moved = make_sandbox(context.database, user, node_id="node-b")
@@ -117,7 +117,7 @@ def test_event_of_a_sandbox_on_another_node_is_ignored(
 
 
 def test_event_of_an_unknown_container_changes_nothing(
-    context: WorkerContext, user: Person, engine: EventEngine
+    context: WorkerContext, user: ApiUser, engine: EventEngine
 ) -> None:
     running(context, user)
     before, verbs = all_rows(context.database), engine.verbs()
@@ -129,7 +129,7 @@ def test_event_of_an_unknown_container_changes_nothing(
 
 
 def test_unavailable_engine_is_logged_and_not_compared(
-    context: WorkerContext, user: Person, engine: EventEngine, caplog: pytest.LogCaptureFixture
+    context: WorkerContext, user: ApiUser, engine: EventEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     running(context, user)
     before = all_rows(context.database)

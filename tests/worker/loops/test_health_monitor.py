@@ -11,7 +11,7 @@ from shared.clock import after
 from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Reason, Status
 from tests.doubles import PromptExecutor
-from tests.factories import Person, make_node, make_sandbox
+from tests.factories import ApiUser, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.loops.probes import PROBES, probe, tolerating_probes
@@ -33,7 +33,7 @@ def context(context: WorkerContext) -> WorkerContext:
 
 
 def test_unresponsive_server_becomes_an_error(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     silent, healthy = running(context, user), running(context, user)
     engine.silent = {container_name(silent)}
@@ -55,7 +55,7 @@ def test_unresponsive_server_becomes_an_error(
 
 
 def test_server_that_responds_sometimes_keeps_running(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     sandbox_id = running(context, user)
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_server_that_responds_sometimes_keeps_running(
 
 
 def test_one_failed_probe_is_no_failure_however_rare_probes_are(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     settings = context.settings.model_copy(update={"health_probe_seconds": 600.0})
     rare = LivenessMonitor(replace(context, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
@@ -80,7 +80,7 @@ def test_one_failed_probe_is_no_failure_however_rare_probes_are(
 
 
 def test_server_that_responds_at_the_last_moment_keeps_running(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     sandbox_id = running(context, user)
     engine.silent = {container_name(sandbox_id)}
@@ -93,7 +93,7 @@ def test_server_that_responds_at_the_last_moment_keeps_running(
 
 
 def test_failed_probes_before_and_after_a_boot_do_not_add_up(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     sandbox_id = running(context, user)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_failed_probes_before_and_after_a_boot_do_not_add_up(
 
 
 def test_resume_of_an_unresponsive_sandbox_gets_its_full_timeout(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     """A sandbox that is resumed at the last moment gets the full timeout of a resume."""
     sandbox_id = running(context, user)
@@ -136,7 +136,7 @@ def test_resume_of_an_unresponsive_sandbox_gets_its_full_timeout(
     ],
 )
 def test_sandboxes_that_do_not_run_are_not_probed(
-    context: WorkerContext, user: Person, monitor: LivenessMonitor, engine: FakeEngine, columns: dict[str, object]
+    context: WorkerContext, user: ApiUser, monitor: LivenessMonitor, engine: FakeEngine, columns: dict[str, object]
 ) -> None:
     make_node(context.database, "node-b")
     asked: list[str] = []
@@ -150,7 +150,7 @@ def test_sandboxes_that_do_not_run_are_not_probed(
 
 
 def test_wrong_server_at_the_address_is_reported_immediately(
-    context: WorkerContext, user: Person, engine: FakeEngine, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor
 ) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].files = {"/": b'{"session_api_keys": ["another"]}'}
@@ -160,7 +160,7 @@ def test_wrong_server_at_the_address_is_reported_immediately(
 
 
 def test_row_that_can_not_be_probed_affects_no_other(
-    context: WorkerContext, user: Person, monitor: LivenessMonitor
+    context: WorkerContext, user: ApiUser, monitor: LivenessMonitor
 ) -> None:
     defective = make_sandbox(context.database, user, spec_id=IMAGE, id="a" + "0" * 31, session_key="damaged")
     gone = make_sandbox(context.database, user, spec_id=IMAGE, id="a" + "1" * 31)
@@ -169,7 +169,7 @@ def test_row_that_can_not_be_probed_affects_no_other(
     assert row(context, Sandbox, gone.id).reason == Reason.CONTAINER_MISSING
 
 
-def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """A server gets no second probe while the first is pending, and no probe waits for another one."""
     held, asked = threading.Event(), Counter[str]()
     healthy, *stuck = (container_name(running(context, user)) for _ in range(1 + STUCK))
@@ -191,7 +191,7 @@ def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: Person,
         monitor.close()
 
 
-def test_stalled_engine_delays_no_probe(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """The check of an unresponsive server needs the engine: it runs in another thread, one per sandbox."""
     held, observed, asked = threading.Event(), Counter[str](), Counter[str]()
     silent, healthy = (container_name(running(context, user)) for _ in range(2))
@@ -217,7 +217,7 @@ def test_stalled_engine_delays_no_probe(context: WorkerContext, user: Person, en
 
 
 def test_probes_that_wait_for_a_thread_end_with_the_monitor(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     held, asked = threading.Event(), Counter[str]()
     names = [container_name(running(context, user)) for _ in range(2)]

@@ -10,7 +10,7 @@ from shared.errors import Conflict
 from shared.models import Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.states import NodeStatus
-from tests.factories import NODE_ID, Person, make_node
+from tests.factories import NODE_ID, ApiUser, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import change, row, running
 from worker.__main__ import send_heartbeat_or_exit
@@ -63,7 +63,7 @@ class TestEngineOfAnotherNode:
     """The worker of `node-a` runs with the engine of `node-b`."""
 
     @pytest.fixture
-    def moved(self, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+    def moved(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
         """A sandbox that moved from `node-a` and runs on that engine."""
         make_node(context.database, "node-b", engine_id=engine.id)
         sandbox_id = running(context, user)

@@ -10,7 +10,7 @@ from shared.conversations import queries as conversation_queries
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import DeleteConversation
 from shared.states import Desired, Reason, Status
-from tests.factories import NODE_ID, Person, make_conversation
+from tests.factories import NODE_ID, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap
@@ -21,14 +21,14 @@ from worker.conversations.start import start_conversation
 
 
 @pytest.fixture
-def parent(context: WorkerContext, user: Person) -> Conversation:
+def parent(context: WorkerContext, user: ApiUser) -> Conversation:
     configure(context, user)
     sandbox = row(context, Sandbox, running(context, user))
     return make_conversation(context.database, user, sandbox, title_settled=True)
 
 
 @pytest.fixture
-def elsewhere(context: WorkerContext, user: Person) -> str:
+def elsewhere(context: WorkerContext, user: ApiUser) -> str:
     """Another sandbox, which the deletion of the parent does not lock."""
     return running(context, user)
 
@@ -39,7 +39,7 @@ def server(engine: FakeEngine, elsewhere: str) -> FakeAgentServer:
 
 
 def test_start_that_the_deletion_missed_is_cancelled(
-    context: WorkerContext, user: Person, parent: Conversation, elsewhere: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, elsewhere, parent_conversation_id=parent.id)
     change(context, Conversation, parent.id, listed=False, deleted_at=now())
@@ -51,7 +51,7 @@ def test_start_that_the_deletion_missed_is_cancelled(
 
 
 def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
-    context: WorkerContext, user: Person, parent: Conversation, elsewhere: str
+    context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str
 ) -> None:
     change(context, Sandbox, elsewhere, goes_with_conversations=True)
     with context.database.transaction() as session:
@@ -67,7 +67,7 @@ def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
 
 
 def test_completion_of_a_start_waits_for_the_deletion(
-    context: WorkerContext, user: Person, parent: Conversation
+    context: WorkerContext, user: ApiUser, parent: Conversation
 ) -> None:
     delete = partial(
         conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)
@@ -79,7 +79,7 @@ def test_completion_of_a_start_waits_for_the_deletion(
 
 
 def test_deletion_waits_for_the_completion_of_a_start(
-    context: WorkerContext, user: Person, parent: Conversation
+    context: WorkerContext, user: ApiUser, parent: Conversation
 ) -> None:
     delete = partial(
         conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)

@@ -9,7 +9,7 @@ from sqlmodel import select
 from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import quarantine
 from shared.states import Reason, Status
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.engine.contents import put, stray
 from tests.worker.scenarios import another, deliver, row
@@ -23,7 +23,7 @@ FEW = quarantine.MAX_UNASKED
 DIGITS = "0123456789abcdef"
 
 
-def put_strays(engine: FakeEngine, user: Person, number: int) -> list[str]:
+def put_strays(engine: FakeEngine, user: ApiUser, number: int) -> list[str]:
     return [put(engine, stray(user, digit)) for digit in DIGITS[:number]]
 
 
@@ -44,7 +44,7 @@ def approve(context: WorkerContext, *names: str) -> None:
 
 
 def test_unknown_container_is_paused_and_kept_for_an_hour(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     name = put(engine, stray(user))
     resync(context)
@@ -62,7 +62,7 @@ def test_unknown_container_is_paused_and_kept_for_an_hour(
 
 
 def test_unknown_container_that_is_started_later_is_paused_too(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     name = put(engine, stray(user), ContainerState.CREATED)
     resync(context)
@@ -72,7 +72,7 @@ def test_unknown_container_that_is_started_later_is_paused_too(
     assert engine.containers[name].state == ContainerState.PAUSED
 
 
-def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     name = put(engine, stray(user), ContainerState.ABSENT)
     for _ in range(2):
         resync(context)
@@ -83,7 +83,7 @@ def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: P
 
 
 def test_containers_of_deleted_sandboxes_are_removed_immediately(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     for digit in DIGITS:
         put(engine, make_sandbox(context.database, user, id=digit * 32, status=Status.DELETED))
@@ -92,7 +92,7 @@ def test_containers_of_deleted_sandboxes_are_removed_immediately(
     assert kept(context) == {}
 
 
-def test_restored_older_store_loses_no_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_restored_older_store_loses_no_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     names = put_strays(engine, user, FEW + 1)
     resync(context)
     pass_time(context, 1000 * HOUR)
@@ -102,7 +102,7 @@ def test_restored_older_store_loses_no_files(context: WorkerContext, user: Perso
     assert {found.one_of_many for found in kept(context).values()} == {True}
 
 
-def test_containers_without_approval_are_kept(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_containers_without_approval_are_kept(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     names = put_strays(engine, user, FEW + 2)
     resync(context)
     pass_time(context, 1000 * HOUR)
@@ -113,7 +113,7 @@ def test_containers_without_approval_are_kept(context: WorkerContext, user: Pers
 
 
 def test_growing_number_of_containers_waits_for_approval(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     put_strays(engine, user, FEW)
     resync(context)
@@ -125,7 +125,7 @@ def test_growing_number_of_containers_waits_for_approval(
     assert sorted(engine.volumes) == names
 
 
-def test_approval_is_executed_immediately_in_batches(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_approval_is_executed_immediately_in_batches(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     names = put_strays(engine, user, MAX_REMOVALS + 2)
     resync(context)
     approve(context, *names)
@@ -135,7 +135,7 @@ def test_approval_is_executed_immediately_in_batches(context: WorkerContext, use
     assert engine.volumes == {}
 
 
-def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     unknown = stray(user)
     name = put(engine, unknown)
     resync(context)
@@ -152,7 +152,7 @@ def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, use
 
 @pytest.mark.parametrize("error", [EngineRefused, EngineFailing, EngineUnavailable])
 def test_container_that_can_not_be_paused_or_removed_delays_no_other(
-    context: WorkerContext, user: Person, engine: FakeEngine, error: type[EngineError]
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     def refuse(name: str) -> None:
         if name == first:
@@ -167,7 +167,7 @@ def test_container_that_can_not_be_paused_or_removed_delays_no_other(
     assert list(engine.containers) == [first]
 
 
-def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     short = replace(context, settings=context.settings.model_copy(update={"quarantine_seconds": 0.0}))
     put(engine, stray(user))
     resync(context)
@@ -176,7 +176,7 @@ def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: Per
     assert engine.volumes == {}
 
 
-def test_each_node_has_its_own(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_each_node_has_its_own(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     with context.database.transaction() as session:
         quarantine.keep(session, "node-b", ["aw-theirs"])
     name = put(engine, stray(user))

@@ -11,7 +11,7 @@ from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, Reason, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
@@ -51,7 +51,7 @@ def checked(context: WorkerContext, sandbox_id: str) -> list[type]:
 
 @pytest.mark.parametrize("state", OUTSIDE)
 def test_change_is_recorded_without_a_job(
-    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
     put(engine, sandbox_id, state)
@@ -63,7 +63,7 @@ def test_change_is_recorded_without_a_job(
 
 @pytest.mark.parametrize(("desired", "state"), list(product([Desired.RUNNING, Desired.PAUSED], ContainerState)))
 def test_container_is_left_as_it_is(
-    context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, state: ContainerState
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, desired)
@@ -74,7 +74,7 @@ def test_container_is_left_as_it_is(
     assert engine.verbs() == []
 
 
-def test_slow_check_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_slow_check_is_left_to_a_job(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     engine.at_boot = "never"  # its agent server does not respond
     assert checked(context, sandbox_id) == JOB
@@ -85,7 +85,7 @@ def test_slow_check_is_left_to_a_job(context: WorkerContext, user: Person, engin
     assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
 
 
-def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = start(context, user)
     assert checked(context, sandbox_id) == JOB
     assert engine.calls == []
@@ -93,7 +93,7 @@ def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user:
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     change(context, Sandbox, sandbox_id, lease_owner="worker-2", lease_until=after(10))
     engine.calls.clear()
@@ -103,7 +103,7 @@ def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, user: P
 
 
 @pytest.mark.parametrize("at", range(2, 6))
-def test_failed_check_is_retried(context: WorkerContext, user: Person, engine: FakeEngine, at: int) -> None:
+def test_failed_check_is_retried(context: WorkerContext, user: ApiUser, engine: FakeEngine, at: int) -> None:
     def fail() -> None:
         raise OperationalError("", {}, Exception())
 
@@ -116,7 +116,7 @@ def test_failed_check_is_retried(context: WorkerContext, user: Person, engine: F
     assert found.due_at is not None or found.lease_until is not None
 
 
-def test_unavailable_engine_is_retried(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unavailable_engine_is_retried(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     engine.down = True
     checked(context, sandbox_id)
@@ -125,14 +125,14 @@ def test_unavailable_engine_is_retried(context: WorkerContext, user: Person, eng
     assert found.due_at is not None
 
 
-def test_check_does_not_delay_a_row_due_sooner(context: WorkerContext, user: Person) -> None:
+def test_check_does_not_delay_a_row_due_sooner(context: WorkerContext, user: ApiUser) -> None:
     sandbox_id = start(context, user)
     sooner = row(context, Sandbox, sandbox_id).due_at
     recheck(replace(context), sandbox_id)
     assert row(context, Sandbox, sandbox_id).due_at == sooner
 
 
-def test_check_that_waits_for_a_thread_is_enqueued_once(context: WorkerContext, user: Person) -> None:
+def test_check_that_waits_for_a_thread_is_enqueued_once(context: WorkerContext, user: ApiUser) -> None:
     assert isinstance(context.status_checks, ManualExecutor)
     for sandbox_id in (running(context, user), running(context, user)):
         for _ in range(100):
@@ -145,7 +145,7 @@ def test_check_that_waits_for_a_thread_is_enqueued_once(context: WorkerContext, 
 
 
 def test_waiting_check_sees_a_change_after_a_job_has_checked_the_row(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     assert isinstance(context.status_checks, ManualExecutor)
     sandbox_id = running(context, user)

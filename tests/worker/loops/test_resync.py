@@ -12,7 +12,7 @@ from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, PauseKind, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
-from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
 from tests.worker.engine.contents import put, stray
@@ -39,7 +39,7 @@ MATCHING: dict[tuple[Status, bool], set[ContainerState]] = {
 }
 
 
-def quiet_row(context: WorkerContext, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
+def quiet_row(context: WorkerContext, user: ApiUser, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
     """Create a row that is not due."""
     columns = {"spec_id": IMAGE, "due_at": None, "ready_at": now() if ready else None, **columns}
     return make_sandbox(context.database, user, status=status, **columns)
@@ -63,7 +63,7 @@ def cases() -> Iterator[tuple[Status, bool, ContainerState]]:
 
 
 def test_rows_that_differ_from_their_containers_are_checked(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     made = {case: quiet_row(context, user, case[0], ready=case[1]) for case in cases()}
     for (_, _, state), sandbox in made.items():
@@ -81,26 +81,26 @@ def test_rows_that_differ_from_their_containers_are_checked(
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED, CREATED])
 def test_paused_sandbox_of_another_pause_kind_is_checked(
-    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, state: ContainerState
 ) -> None:
     stopped = quiet_row(context, user, Status.PAUSED, pause_kind=PauseKind.STOPPED)
     put(engine, stopped, state)
     assert checked(context) == ({stopped.id} if state == FROZEN else set())
 
 
-def test_failed_start_without_a_container_is_consistent(context: WorkerContext, user: Person) -> None:
+def test_failed_start_without_a_container_is_consistent(context: WorkerContext, user: ApiUser) -> None:
     quiet_row(context, user, Status.ERROR, ready=False)
     assert checked(context) == set()
 
 
-def test_unobserved_desired_state_is_checked(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unobserved_desired_state_is_checked(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox = quiet_row(context, user, Status.RUNNING, generation=2)
     put(engine, sandbox)
     assert checked(context) == {sandbox.id}
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_leased_or_due_row_is_left_alone(context: WorkerContext, user: Person, engine: FakeEngine, held: bool) -> None:
+def test_leased_or_due_row_is_left_alone(context: WorkerContext, user: ApiUser, engine: FakeEngine, held: bool) -> None:
     columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
     gone = quiet_row(context, user, Status.RUNNING, **columns)
     leaving = quiet_row(context, user, Status.DELETING, **columns)
@@ -110,12 +110,12 @@ def test_leased_or_due_row_is_left_alone(context: WorkerContext, user: Person, e
     assert row(context, Sandbox, gone.id).due_at == columns.get("due_at")
 
 
-def test_expired_lease_protects_no_row(context: WorkerContext, user: Person) -> None:
+def test_expired_lease_protects_no_row(context: WorkerContext, user: ApiUser) -> None:
     sandbox = quiet_row(context, user, Status.RUNNING, lease_owner="worker-2", lease_until=after(-1))
     assert checked(context) == {sandbox.id}
 
 
-def test_check_resolves_a_difference(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_check_resolves_a_difference(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].state = EXITED
     assert checked(context) == {sandbox_id}
@@ -128,7 +128,7 @@ def test_check_resolves_a_difference(context: WorkerContext, user: Person, engin
 
 class TestReaping:
     def test_containers_of_deleted_sandboxes_are_removed(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         kept = put(engine, quiet_row(context, user, Status.RUNNING))
         put(engine, quiet_row(context, user, Status.DELETED))
@@ -138,7 +138,7 @@ class TestReaping:
         assert list(engine.volumes) == [kept]
 
     def test_unlabelled_volume_of_a_deleted_sandbox_is_removed(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         name = put(engine, quiet_row(context, user, Status.DELETED), ContainerState.ABSENT)
         engine.volumes[name] = {}
@@ -146,7 +146,7 @@ class TestReaping:
         assert engine.volumes == {}
 
     def test_leaves_an_unlabelled_volume_that_no_row_explains_alone(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         # Another installation may share the engine.
         name = container_name(stray(user).id)
@@ -155,20 +155,20 @@ class TestReaping:
         assert list(engine.volumes) == [name]
         assert all_rows(context.database)["unknown_container"] == []
 
-    def test_leaves_another_installation_alone(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_leaves_another_installation_alone(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         theirs = put(engine, stray(user), installation="another")
         resync(context)
         assert theirs in engine.containers
         assert theirs in engine.volumes
 
-    def test_leaves_foreign_names_alone(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_leaves_foreign_names_alone(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         name = put(engine, quiet_row(context, user, Status.DELETED))
         engine.volumes["backup"] = engine.volumes[name]
         resync(context)
         assert list(engine.volumes) == ["backup"]
 
     def test_pauses_and_keeps_the_sandboxes_of_another_node(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         # This happens after the restore of a database from before a failover, or if a worker was renamed.
         make_node(context.database, "node-b")
@@ -181,7 +181,7 @@ class TestReaping:
 
     @pytest.mark.parametrize("at", range(6))
     def test_leaves_containers_that_appear_during_the_resync(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, at: int
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, at: int
     ) -> None:
         def appear(_name: str = "") -> None:
             engine.before.clear()
@@ -202,7 +202,7 @@ class TestReaping:
 
 @pytest.mark.parametrize("start_check", [check, recheck])
 def test_check_of_an_unknown_sandbox_touches_neither_store_nor_engine(
-    context: WorkerContext, user: Person, engine: FakeEngine, start_check: Check
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, start_check: Check
 ) -> None:
     put(engine, quiet_row(context, user, Status.RUNNING))
     before = all_rows(context.database)
@@ -213,7 +213,7 @@ def test_check_of_an_unknown_sandbox_touches_neither_store_nor_engine(
 
 
 @pytest.mark.parametrize("start_check", [check, recheck])
-def test_check_of_a_deleted_sandbox_changes_nothing(context: WorkerContext, user: Person, start_check: Check) -> None:
+def test_check_of_a_deleted_sandbox_changes_nothing(context: WorkerContext, user: ApiUser, start_check: Check) -> None:
     sandbox = quiet_row(context, user, Status.DELETED)
     start_check(context, sandbox.id)
     deliver(context)

@@ -8,7 +8,7 @@ import pytest
 
 from shared.models import Node, Sandbox
 from shared.states import Desired, NodeStatus, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
 from tests.worker.loops.test_stuck_containers import stick
@@ -30,7 +30,7 @@ def move(context: WorkerContext, *ids: str) -> None:
     deliver(context)
 
 
-def run_here(context: WorkerContext, user: Person, number: int) -> list[str]:
+def run_here(context: WorkerContext, user: ApiUser, number: int) -> list[str]:
     """Start sandboxes on `node-a`, in the order of their ids."""
     change(context, Node, "node-b", capacity=0)
     ids = sorted(running(context, user) for _ in range(number))
@@ -39,7 +39,7 @@ def run_here(context: WorkerContext, user: Person, number: int) -> list[str]:
 
 
 @pytest.fixture
-def moved(context: WorkerContext, other: WorkerContext, user: Person) -> str:
+def moved(context: WorkerContext, other: WorkerContext, user: ApiUser) -> str:
     """A sandbox that runs on `node-b`, while `node-a` is lost and still has its former container."""
     sandbox_id = running(context, user)
     move(other, sandbox_id)
@@ -134,7 +134,7 @@ def test_container_that_appears_later_is_removed(
 
 
 def test_removal_without_a_response_delays_no_other(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
     move(other, *ids)
@@ -146,7 +146,7 @@ def test_removal_without_a_response_delays_no_other(
 
 
 def test_each_stuck_container_has_its_turn(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
     move(other, *ids)
@@ -182,7 +182,7 @@ def test_container_of_a_sandbox_that_moves_back_meanwhile_is_kept(
 
 
 def test_sandbox_that_moves_back_during_another_removal_is_kept(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 2)
     move(other, *ids)

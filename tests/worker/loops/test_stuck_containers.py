@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from shared.states import Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.engine.contents import put, stray
 from tests.worker.loops.test_quarantine import pass_time, put_strays
@@ -19,7 +19,7 @@ from worker.sandboxes.reconciler import reconcile
 ERRORS = [EngineRefused, EngineFailing, EngineUnavailable]
 
 
-def put_deleted(context: WorkerContext, engine: FakeEngine, user: Person, digits: str) -> list[str]:
+def put_deleted(context: WorkerContext, engine: FakeEngine, user: ApiUser, digits: str) -> list[str]:
     """Containers whose sandboxes are deleted."""
     ids = (digit * 32 for digit in digits)
     return [put(engine, make_sandbox(context.database, user, id=each, status=Status.DELETED)) for each in ids]
@@ -44,7 +44,7 @@ def calls(engine: FakeEngine, verb: str) -> list[str]:
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_removal_of_a_late_container_delays_nothing(
-    context: WorkerContext, user: Person, engine: FakeEngine, error: type[EngineError]
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     stuck, *_ = put_deleted(context, engine, user, "01")
     unknown = put(engine, stray(user, "f"))
@@ -55,7 +55,7 @@ def test_removal_of_a_late_container_delays_nothing(
 
 
 def test_round_ends_after_two_calls_without_a_response(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     names = put_deleted(context, engine, user, "0123")
     stick(engine, *names)
@@ -63,7 +63,9 @@ def test_round_ends_after_two_calls_without_a_response(
     assert calls(engine, "remove") == names[:2]
 
 
-def test_engine_that_goes_away_during_a_round_ends_it(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_engine_that_goes_away_during_a_round_ends_it(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
+) -> None:
     put_deleted(context, engine, user, "cdef")
     put_strays(engine, user, 4)
     engine.before["remove"] = lambda _name: setattr(engine, "down", True)
@@ -71,7 +73,7 @@ def test_engine_that_goes_away_during_a_round_ends_it(context: WorkerContext, us
     assert [verb for verb, _ in engine.calls if verb in ("pause", "remove")] == ["remove"] * 2 + ["pause"] * 2
 
 
-def test_each_container_has_its_turn(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_each_container_has_its_turn(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     first, second, third, fourth, healthy = put_deleted(context, engine, user, "01234")
     stick(engine, first, second, third, fourth)
     for turn in ([first, second], [third, fourth], [healthy, first, second]):
@@ -80,7 +82,7 @@ def test_each_container_has_its_turn(context: WorkerContext, user: Person, engin
     assert healthy not in engine.containers
 
 
-def test_removals_from_the_quarantine_take_turns(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_removals_from_the_quarantine_take_turns(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     stuck = put_strays(engine, user, 3)
     stick(engine, *stuck[:2])
     resync(context)
@@ -90,7 +92,7 @@ def test_removals_from_the_quarantine_take_turns(context: WorkerContext, user: P
     assert list(engine.containers) == stuck[:2]
 
 
-def test_container_is_removed_once_the_engine_can(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_container_is_removed_once_the_engine_can(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     [stuck] = put_deleted(context, engine, user, "0")
     stick(engine, stuck)
     resync(context)
@@ -103,7 +105,7 @@ def test_container_is_removed_once_the_engine_can(context: WorkerContext, user: 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_image_that_can_not_be_found_delays_nothing(
-    context: WorkerContext, user: Person, engine: FakeEngine, error: type[EngineError]
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     def fail(_name: str) -> None:
         raise error("status 500")

@@ -14,7 +14,7 @@ from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.queue.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
 from shared.states import Desired, NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task, make_user
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import change, deliver, row, start
 from worker.context import WorkerContext
@@ -31,7 +31,7 @@ def swept(context: WorkerContext) -> list[Job]:
 
 
 @pytest.fixture
-def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+def sandbox(context: WorkerContext, user: ApiUser) -> Sandbox:
     return make_sandbox(context.database, user)
 
 
@@ -40,7 +40,7 @@ def test_nothing_is_due(context: WorkerContext) -> None:
     assert swept(context) == []
 
 
-def test_each_kind_of_row_is_enqueued(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_each_kind_of_row_is_enqueued(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     change(context, Sandbox, sandbox.id, due_at=now())
     task = make_start_task(context.database, user, sandbox)
     talk = make_conversation(context.database, user, sandbox, due_at=now())
@@ -73,7 +73,7 @@ def test_due_row_is_published_when_its_time_has_come(context: WorkerContext, san
 
 
 def test_final_tasks_and_rows_of_other_nodes_are_left_alone(
-    context: WorkerContext, user: Person, sandbox: Sandbox
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox
 ) -> None:
     make_node(context.database, "node-b")
     there = make_sandbox(context.database, user, node_id="node-b", due_at=now())
@@ -85,7 +85,7 @@ def test_final_tasks_and_rows_of_other_nodes_are_left_alone(
 
 @pytest.mark.parametrize("table", [Sandbox, StartTask, Conversation])
 def test_abandoned_lease_is_found_and_a_held_one_respected(
-    context: WorkerContext, user: Person, sandbox: Sandbox, table: Any
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox, table: Any
 ) -> None:
     lease: dict[str, Any] = {"lease_owner": "worker-0", "lease_until": after(10), "due_at": None}
     rows = (
@@ -104,8 +104,10 @@ def test_abandoned_lease_is_found_and_a_held_one_respected(
     assert swept(context) == []
 
 
-def test_owner_with_many_due_rows_delays_no_other_owner(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
-    for owner, number, seconds in ((user, 600, 10), (make_person(context.database, "other-owner"), 1, 5)):
+def test_owner_with_many_due_rows_delays_no_other_owner(
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox
+) -> None:
+    for owner, number, seconds in ((user, 600, 10), (make_user(context.database, "other-owner"), 1, 5)):
         task = make_start_task(context.database, owner, sandbox, due_at=after(-seconds))
         copies = [task.model_dump() | {"id": new_id(), "conversation_id": new_id()} for _ in range(number - 1)]
         with context.database.transaction() as session:
@@ -117,7 +119,7 @@ def test_owner_with_many_due_rows_delays_no_other_owner(context: WorkerContext, 
 
 class TestPlacement:
     @pytest.fixture
-    def sandbox_id(self, context: WorkerContext, user: Person) -> str:
+    def sandbox_id(self, context: WorkerContext, user: ApiUser) -> str:
         """A sandbox for which no node had capacity."""
         change(context, Node, NODE_ID, capacity=0)
         sandbox_id = start(context, user)
@@ -136,7 +138,7 @@ class TestPlacement:
         assert swept(context) == []
         assert row(context, Sandbox, sandbox_id).node_id is None
 
-    def test_start_that_waits_for_it_is_enqueued(self, context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    def test_start_that_waits_for_it_is_enqueued(self, context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
         task = make_start_task(context.database, user, row(context, Sandbox, sandbox_id))
         assert swept(context) == [StartConversation(task.id, NODE_ID)]
 
@@ -149,7 +151,7 @@ class TestPlacement:
 
 class TestPlacementOfDeletes:
     @pytest.fixture
-    def sandbox_id(self, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+    def sandbox_id(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
         """A sandbox that was deleted before a node had room for it, while the engine of `node-a` is down."""
         engine.down = True
         send_heartbeat(context)
@@ -178,14 +180,14 @@ class TestPlacementOfDeletes:
         assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
 
     def test_starts_are_placed_on_other_nodes_meanwhile(
-        self, context: WorkerContext, other: WorkerContext, user: Person, sandbox_id: str
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, sandbox_id: str
     ) -> None:
         started = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)
         assert swept(context) == [StartSandbox(started.id, other.settings.node)]
         assert row(context, Sandbox, sandbox_id).node_id is None
 
 
-def test_expired_stored_responses_are_deleted(context: WorkerContext, user: Person) -> None:
+def test_expired_stored_responses_are_deleted(context: WorkerContext, user: ApiUser) -> None:
     kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
     with context.database.transaction() as session:
         session.add(IdempotencyKey(key="old", expires_at=now(), **kept))

@@ -18,7 +18,7 @@ from shared.retention import tombstones
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import Lost
 from shared.states import Stage, Status
-from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
 from tests.worker.scenarios import row
 from worker.context import WorkerContext
@@ -40,7 +40,7 @@ stores = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def aged(context: WorkerContext, user: Person) -> WorkerContext:
+def aged(context: WorkerContext, user: ApiUser) -> WorkerContext:
     """A store with thousands of deleted sandboxes and their conversations."""
     gone = make_sandbox(context.database, user, status=Status.DELETED)
     task = make_start_task(context.database, user, gone, stage=Stage.READY)
@@ -58,7 +58,7 @@ def aged(context: WorkerContext, user: Person) -> WorkerContext:
     return context
 
 
-def _stored_response(user: Person) -> dict[str, Any]:
+def _stored_response(user: ApiUser) -> dict[str, Any]:
     """Return the row of a response that is stored for a day."""
     answer: dict[str, Any] = {
         "operation": "POST /",
@@ -96,7 +96,7 @@ def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
 
 
 @stores
-def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, user: Person) -> None:
+def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, user: ApiUser) -> None:
     long_ago = now() - tombstones.RETENTION
     gone = make_sandbox(planned.database, user, status=Status.DELETED, updated_at=long_ago)
     make_conversation(planned.database, user, gone, listed=False, deleted_at=long_ago)
@@ -108,7 +108,7 @@ def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, us
 
 
 @stores
-def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: Person) -> None:
+def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: ApiUser) -> None:
     sandbox = make_sandbox(planned.database, user, due_at=now())
     make_start_task(planned.database, user, sandbox)
     make_conversation(planned.database, user, sandbox, due_at=now())
@@ -118,7 +118,7 @@ def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: Person
 
 
 @stores
-def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: WorkerContext, user: Person) -> None:
+def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
     make_node(planned.database, "node-b")
     make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
     with plans_of_sessions(other.database) as plans:
@@ -134,7 +134,7 @@ def test_health_monitor_scans_no_table(planned: WorkerContext) -> None:
     assert [plan for plan in plans if scans_table(plan)] == []
 
 
-def test_sweep_with_nothing_due_waits_for_no_writer(context: WorkerContext, user: Person) -> None:
+def test_sweep_with_nothing_due_waits_for_no_writer(context: WorkerContext, user: ApiUser) -> None:
     make_sandbox(context.database, user)
     with writer(context.database):
         sweeping = Thread(target=sweep, args=(context,), daemon=True)

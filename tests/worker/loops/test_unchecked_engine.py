@@ -10,7 +10,7 @@ from shared.clock import after, now
 from shared.errors import Conflict
 from shared.models import Node, Sandbox
 from shared.states import Desired, NodeStatus, Status
-from tests.factories import NODE_ID, Person, make_person
+from tests.factories import NODE_ID, ApiUser, make_user
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import status_of
 from tests.worker.scenarios import another, assert_at_rest, change, deliver, row, running, set_desired
@@ -61,7 +61,7 @@ def test_first_worker_of_a_node_reports_that_its_engine_is_down(misled: WorkerCo
 
 
 def test_nothing_acts_on_the_wrong_engine(
-    context: WorkerContext, misled: WorkerContext, user: Person, wrong_engine: FakeEngine
+    context: WorkerContext, misled: WorkerContext, user: ApiUser, wrong_engine: FakeEngine
 ) -> None:
     kept, started = running(context, user), running(context, user)
     set_desired(context, started, Desired.PAUSED)
@@ -78,7 +78,7 @@ def test_nothing_acts_on_the_wrong_engine(
         send_heartbeat(misled)
 
 
-def test_worker_continues_once_its_engine_responds(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_worker_continues_once_its_engine_responds(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, Desired.PAUSED)
     late = replace(another(context), engine_checked=Event())
@@ -98,10 +98,10 @@ def test_checks_of_a_heartbeat_lock_nothing(misled: WorkerContext) -> None:
     """A check may wait for the engine that does not respond. On SQLite, all writers wait for one lock."""
     with misled.database.transaction() as session:
         session.delete(session.get_one(Node, NODE_ID))
-    written: list[Person] = []
+    written: list[ApiUser] = []
 
     def write() -> None:
-        written.append(make_person(misled.database, f"user-{len(written)}"))
+        written.append(make_user(misled.database, f"user-{len(written)}"))
 
     for checks in (misled.node_checks, misled.impairment_checks):
         checks.append(write)

@@ -15,7 +15,7 @@ from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, NodeStatus, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
 from tests.worker.scenarios import another, change, row, running, start
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.parametrize("seconds", [-24 * HOUR, -HOUR, -90, 90, HOU
 
 
 @pytest.fixture
-def old_sandbox(context: WorkerContext, user: Person) -> Sandbox:
+def old_sandbox(context: WorkerContext, user: ApiUser) -> Sandbox:
     """A stored response, change entries and a sandbox that a clock a day ahead would delete or expire."""
     change(context, SandboxSpec, IMAGE, max_age_seconds=12 * HOUR)
     stored: dict[str, Any] = {
@@ -63,7 +63,9 @@ def test_sweep_deletes_and_expires_nothing(context: WorkerContext, old_sandbox: 
         assert session.get_one(Sandbox, old_sandbox.id).desired == Desired.RUNNING
 
 
-def test_periodic_tasks_do_nothing_until_the_clock_is_right(context: WorkerContext, user: Person, seconds: int) -> None:
+def test_periodic_tasks_do_nothing_until_the_clock_is_right(
+    context: WorkerContext, user: ApiUser, seconds: int
+) -> None:
     sandbox_id = make_sandbox(context.database, user, due_at=now()).id
     assert isinstance(context.publisher, RecordingPublisher)
     work = unless_clock_is_wrong(lambda: sweep(context))
@@ -76,7 +78,7 @@ def test_periodic_tasks_do_nothing_until_the_clock_is_right(context: WorkerConte
 
 
 def test_no_periodic_task_touches_store_or_engine(
-    context: WorkerContext, user: Person, engine: FakeEngine, door: DoorCheck, seconds: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, door: DoorCheck, seconds: int
 ) -> None:
     start(context, user)
     before = all_rows(context.database)
@@ -88,7 +90,7 @@ def test_no_periodic_task_touches_store_or_engine(
     assert engine.calls == []
 
 
-def test_jobs_are_left_to_others(context: WorkerContext, user: Person, engine: FakeEngine, seconds: int) -> None:
+def test_jobs_are_left_to_others(context: WorkerContext, user: ApiUser, engine: FakeEngine, seconds: int) -> None:
     sandbox_id = start(context, user)
     before = all_rows(context.database)
     with time_machine.travel(after(seconds)):
@@ -101,7 +103,7 @@ def test_jobs_are_left_to_others(context: WorkerContext, user: Person, engine: F
 
 
 def test_history_is_in_order_after_a_clock_change(
-    context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, seconds: int
 ) -> None:
     sandbox_id = start(context, user)
     sync_clock(context.database)

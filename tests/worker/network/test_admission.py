@@ -9,7 +9,7 @@ from sqlalchemy import event
 from shared.models import Sandbox
 from shared.nodes import model_servers
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import claim, row, running, set_desired, store_settings, warm
 from worker.engine.protocol import ContainerStatus
@@ -67,7 +67,7 @@ def models_of(scene: Scene, sandbox_id: str) -> frozenset[str]:
 
 
 def test_claimed_sandbox_is_admitted_once_before_its_init(
-    scene: Scene, warm_id: str, admitted: list[ContainerStatus], user: Person
+    scene: Scene, warm_id: str, admitted: list[ContainerStatus], user: ApiUser
 ) -> None:
     allow(scene, SERVER)
     store_settings(scene.context, user, llm_base_url=f"http://{SERVER}/v1")
@@ -81,7 +81,7 @@ def test_claimed_sandbox_is_admitted_once_before_its_init(
 
 
 def test_rules_that_cannot_be_written_keep_a_claimed_sandbox_from_its_owner(
-    scene: Scene, warm_id: str, user: Person
+    scene: Scene, warm_id: str, user: ApiUser
 ) -> None:
     allow(scene, SERVER)
     store_settings(scene.context, user, llm_base_url=f"http://{SERVER}/v1")
@@ -93,7 +93,7 @@ def test_rules_that_cannot_be_written_keep_a_claimed_sandbox_from_its_owner(
     assert (requests, row(scene.context, Sandbox, warm_id).status) == ([], Status.STARTING)
 
 
-def test_each_new_observation_is_admitted(scene: Scene, admitted: list[ContainerStatus], user: Person) -> None:
+def test_each_new_observation_is_admitted(scene: Scene, admitted: list[ContainerStatus], user: ApiUser) -> None:
     scene.isolation.refresh()
     sandbox_id = running(scene.context, user)
     assert len(admitted) == 1
@@ -104,7 +104,7 @@ def test_each_new_observation_is_admitted(scene: Scene, admitted: list[Container
     assert len(admitted) == len({id(each) for each in admitted}) == 2
 
 
-def test_admission_reads_with_one_prepared_statement(scene: Scene, user: Person) -> None:
+def test_admission_reads_with_one_prepared_statement(scene: Scene, user: ApiUser) -> None:
     allow(scene, SERVER, OTHER)
     store_settings(scene.context, user, llm_base_url=f"http://{OTHER}/v1")
     scene.isolation.refresh()
@@ -119,7 +119,7 @@ def test_admission_reads_with_one_prepared_statement(scene: Scene, user: Person)
 
 
 @pytest.mark.parametrize("has_settings", [False, True])
-def test_admission_allows_what_a_resync_allows(scene: Scene, user: Person, has_settings: bool) -> None:
+def test_admission_allows_what_a_resync_allows(scene: Scene, user: ApiUser, has_settings: bool) -> None:
     allow(scene, SERVER, OTHER)
     scene.isolation.refresh()
     if has_settings:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.models import Sandbox
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import row, running
 from worker.engine.protocol import ContainerState, ContainerStatus
@@ -34,7 +34,7 @@ def before(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callabl
 
 
 def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
-    scene: Scene, user: Person, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolation = scene.isolation
     isolation.refresh()
@@ -64,7 +64,7 @@ def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
 
 
 def test_withdrawal_leaves_the_rules_of_the_next_sandbox_at_the_address(
-    scene: Scene, user: Person, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolation = scene.isolation
     isolation.refresh()

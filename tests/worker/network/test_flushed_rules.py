@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from shared.db.database import StoreError
 from shared.sandboxes import specs
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import running
@@ -42,7 +42,7 @@ OUTAGES = [_engine_away, _list_away, _database_away, _route_taken]
 
 
 @pytest.fixture(autouse=True)
-def sandbox_id(scene: Scene, user: Person) -> str:
+def sandbox_id(scene: Scene, user: ApiUser) -> str:
     """A running sandbox with firewall rules, which was admitted after the last comparison."""
     scene.isolation.refresh()
     return running(scene.context, user)

@@ -9,7 +9,7 @@ from shared.nodes import model_servers
 from shared.sandboxes import specs
 from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import ask, configure, deliver, row, running, set_desired, start, store_settings, warm
@@ -28,7 +28,7 @@ MODELS = {"llm_base_url": f"http://{SERVER}/v1"}
 
 
 @pytest.fixture
-def sandbox_id(scene: Scene, user: Person) -> str:
+def sandbox_id(scene: Scene, user: ApiUser) -> str:
     """A running sandbox with firewall rules."""
     scene.isolation.refresh()
     return running(scene.context, user)
@@ -108,7 +108,7 @@ def test_egress_follows_the_spec_while_running(
         assert session.get_one(SandboxSpec, IMAGE).revision == 1, "warm sandboxes stay usable"
 
 
-def test_model_server_is_reached_if_it_is_allowed_and_named(scene: Scene, sandbox_id: str, user: Person) -> None:
+def test_model_server_is_reached_if_it_is_allowed_and_named(scene: Scene, sandbox_id: str, user: ApiUser) -> None:
     address = scene.address(sandbox_id)
     store_settings(scene.context, user, **MODELS)
     scene.isolation.refresh()
@@ -122,7 +122,7 @@ def test_model_server_is_reached_if_it_is_allowed_and_named(scene: Scene, sandbo
     assert scene.rules.models == frozenset()
 
 
-def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: Person) -> None:
+def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: ApiUser) -> None:
     scene.isolation.refresh()
     store_settings(scene.context, user, **MODELS)
     with scene.context.database.transaction() as session:
@@ -131,7 +131,7 @@ def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: Pe
     assert scene.rules.models == {f"{scene.address(sandbox_id)} . 192.168.1.20 . 8000"}
 
 
-def test_model_server_of_a_new_conversation_is_reached_at_once(scene: Scene, sandbox_id: str, user: Person) -> None:
+def test_model_server_of_a_new_conversation_is_reached_at_once(scene: Scene, sandbox_id: str, user: ApiUser) -> None:
     with scene.context.database.transaction() as session:
         model_servers.allow(session, SERVER)
     configure(scene.context, user)
@@ -155,7 +155,7 @@ def test_flushed_rules_close_the_node_until_they_are_read_back(scene: Scene) -> 
     assert closed_reason(scene) is None
 
 
-def test_node_without_rights_is_closed_and_starts_nothing(scene: Scene, user: Person) -> None:
+def test_node_without_rights_is_closed_and_starts_nothing(scene: Scene, user: ApiUser) -> None:
     scene.firewall.problem = "nft is missing: install the package nftables"
     scene.isolation.refresh()
     assert closed_reason(scene) == scene.firewall.problem
@@ -252,7 +252,7 @@ def test_engine_that_is_down_changes_nothing(scene: Scene) -> None:
     assert (scene.rules, scene.isolation.check()) == (before, None)
 
 
-def test_sandbox_of_an_earlier_version_moves_when_it_starts_again(scene: Scene, user: Person) -> None:
+def test_sandbox_of_an_earlier_version_moves_when_it_starts_again(scene: Scene, user: ApiUser) -> None:
     sandbox_id = running(scene.bare, user)  # on the engine's own bridge
     scene.isolation.refresh()
     assert scene.rules.sandboxes == frozenset()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared.states import Desired
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import running, set_desired
 from worker.engine.protocol import ContainerState, ContainerSummary, EngineError, EngineRefused, EngineUnavailable
@@ -17,7 +17,7 @@ Edit = Callable[[ContainerSummary], ContainerSummary]
 
 
 @pytest.fixture
-def sandbox_id(scene: Scene, user: Person) -> str:
+def sandbox_id(scene: Scene, user: ApiUser) -> str:
     """A running sandbox with firewall rules."""
     scene.isolation.refresh()
     return running(scene.context, user)
@@ -68,7 +68,7 @@ def test_running_container_that_is_listed_without_address_keeps_its_rules(
 
 @pytest.mark.parametrize("ended_first", [True, False])
 def test_address_that_is_listed_twice_is_of_the_container_that_has_it(
-    scene: Scene, sandbox_id: str, user: Person, monkeypatch: pytest.MonkeyPatch, ended_first: bool
+    scene: Scene, sandbox_id: str, user: ApiUser, monkeypatch: pytest.MonkeyPatch, ended_first: bool
 ) -> None:
     both = [sandbox_id, running(scene.context, user)]
     ended, holder = both if ended_first else reversed(both)
@@ -80,7 +80,7 @@ def test_address_that_is_listed_twice_is_of_the_container_that_has_it(
 
 
 def test_address_of_a_container_that_has_moved_is_of_the_next_one(
-    scene: Scene, sandbox_id: str, user: Person, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, sandbox_id: str, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved, holder = sandbox_id, running(scene.context, user)
     at_both = {each: scene.address(each) for each in (moved, holder)}
@@ -93,7 +93,7 @@ def test_address_of_a_container_that_has_moved_is_of_the_next_one(
 
 @pytest.mark.parametrize("error", [EngineUnavailable("timeout"), EngineRefused("no")])
 def test_container_that_cannot_be_observed_keeps_its_rules_and_delays_no_other(
-    scene: Scene, sandbox_id: str, user: Person, monkeypatch: pytest.MonkeyPatch, error: EngineError
+    scene: Scene, sandbox_id: str, user: ApiUser, monkeypatch: pytest.MonkeyPatch, error: EngineError
 ) -> None:
     ended = running(scene.context, user)
     address = scene.address(ended)

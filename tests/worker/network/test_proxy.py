@@ -16,7 +16,7 @@ from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import model_servers
 from shared.sandboxes import specs
 from shared.states import Desired, Reason, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import IMAGE
 from tests.fakes.firewall import FakeFirewall
 from tests.worker.network.scene import Scene
@@ -51,7 +51,7 @@ def environment(scene: Scene, sandbox_id: str) -> dict[str, str]:
     return scene.engine.containers[container_name(sandbox_id)].request.env
 
 
-def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: Person) -> None:
+def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: ApiUser) -> None:
     with scene.context.database.transaction() as session:
         model_servers.allow(session, "192.168.1.20:8000")
     set_egress(scene, NAMES)
@@ -72,7 +72,7 @@ def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: P
 
 
 @pytest.mark.parametrize(("egress", "after"), [("open", ["*"]), ("10.2.0.0/16", ["10.2.0.0/16"]), ("none", None)])
-def test_change_reaches_running_sandboxes(scene: Scene, user: Person, egress: str, after: list[str] | None) -> None:
+def test_change_reaches_running_sandboxes(scene: Scene, user: ApiUser, egress: str, after: list[str] | None) -> None:
     """Running programs keep using the proxy, even for addresses that they could reach without it."""
     set_egress(scene, NAMES)
     address = scene.address(running(scene.context, user))
@@ -81,7 +81,7 @@ def test_change_reaches_running_sandboxes(scene: Scene, user: Person, egress: st
     assert scene.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
 
 
-def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: Person) -> None:
+def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: ApiUser) -> None:
     scene.isolation.refresh()
     sandbox_id = running(scene.context, user)
     assert (proxy_files(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
@@ -96,7 +96,7 @@ def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: 
     assert PROXY_LABEL in scene.engine.containers[container_name(sandbox_id)].request.labels
 
 
-def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: Person) -> None:
+def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         folder, port = scene.isolation._parts.shared.egress_folder, server.getsockname()[1]
         listening = EgressProxy(folder, "127.0.0.1", port, scene.firewall)
@@ -122,7 +122,7 @@ def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, us
     running(scene.context, user)
 
 
-def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: Person) -> None:
+def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: ApiUser) -> None:
     set_egress(scene, NAMES)
     former = running(scene.context, user)
     address = scene.address(former)
@@ -141,7 +141,7 @@ def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: Pers
     assert (proxy_files(scene)[address], scene.rules.of(frozenset({address}))) == before
 
 
-def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None:
+def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: ApiUser) -> None:
     set_egress(scene, NAMES)
     sandbox_id = running(scene.context, user)
     scene.engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
@@ -151,7 +151,7 @@ def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: Person) -> None
     assert (proxy_files(scene), scene.rules.sandboxes) == ({}, frozenset())
 
 
-def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: Person) -> None:
+def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: ApiUser) -> None:
     set_egress(scene, NAMES)
     running(scene.context, user)
     folder = scene.isolation._parts.shared.egress_folder

@@ -8,7 +8,7 @@ from shared.crypto import Vault, new_secret_key
 from shared.models import Sandbox, UserSettings
 from shared.nodes import model_servers
 from shared.states import Status
-from tests.factories import VAULT, Person, make_person
+from tests.factories import VAULT, ApiUser, make_user
 from tests.worker.network.scene import Scene
 from tests.worker.scenarios import row, running, store_settings
 
@@ -35,7 +35,7 @@ def _damage_document(settings: UserSettings) -> None:
 SPOILS = [_encrypt_with_another_key, _damage_ciphertext, _damage_document]
 
 
-def change_row(scene: Scene, user: Person, change: Spoil) -> None:
+def change_row(scene: Scene, user: ApiUser, change: Spoil) -> None:
     with scene.context.database.transaction() as session:
         found = session.get_one(UserSettings, user.id)
         change(found)
@@ -43,18 +43,18 @@ def change_row(scene: Scene, user: Person, change: Spoil) -> None:
 
 
 @pytest.fixture
-def other(scene: Scene) -> Person:
+def other(scene: Scene) -> ApiUser:
     """A second user. The settings of both users name a model server that is allowed."""
-    return make_person(scene.context.database, "other")
+    return make_user(scene.context.database, "other")
 
 
 @pytest.fixture
-def sandboxes(scene: Scene, user: Person, other: Person) -> tuple[str, str]:
+def sandboxes(scene: Scene, user: ApiUser, other: ApiUser) -> tuple[str, str]:
     """A running sandbox of each user."""
     with scene.context.database.transaction() as session:
         model_servers.allow(session, SERVER)
-    for person in (user, other):
-        store_settings(scene.context, person, **MODELS)
+    for owner in (user, other):
+        store_settings(scene.context, owner, **MODELS)
     scene.isolation.refresh()
     return running(scene.context, user), running(scene.context, other)
 
@@ -65,7 +65,7 @@ def restart(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_rules_of_all_others_are_written(scene: Scene, user: Person, sandboxes: tuple[str, str], spoil: Spoil) -> None:
+def test_rules_of_all_others_are_written(scene: Scene, user: ApiUser, sandboxes: tuple[str, str], spoil: Spoil) -> None:
     mine, others = (scene.address(each) for each in sandboxes)
     change_row(scene, user, spoil)
     node = restart(scene)
@@ -78,7 +78,7 @@ def test_rules_of_all_others_are_written(scene: Scene, user: Person, sandboxes: 
 
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_model_server_is_reached_once_the_settings_can_be_read(
-    scene: Scene, user: Person, sandboxes: tuple[str, str], spoil: Spoil
+    scene: Scene, user: ApiUser, sandboxes: tuple[str, str], spoil: Spoil
 ) -> None:
     mine, others = (scene.address(each) for each in sandboxes)
     kept: list[UserSettings] = []
@@ -96,7 +96,7 @@ def test_model_server_is_reached_once_the_settings_can_be_read(
 
 
 def test_missing_key_is_reported_as_long_as_it_is_missing(
-    scene: Scene, user: Person, sandboxes: tuple[str, str]
+    scene: Scene, user: ApiUser, sandboxes: tuple[str, str]
 ) -> None:
     change_row(scene, user, _encrypt_with_another_key)
     node, vault = restart(scene), scene.context.vault
@@ -109,7 +109,7 @@ def test_missing_key_is_reported_as_long_as_it_is_missing(
 
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_sandbox_starts_without_its_model_servers(
-    scene: Scene, user: Person, sandboxes: tuple[str, str], spoil: Spoil
+    scene: Scene, user: ApiUser, sandboxes: tuple[str, str], spoil: Spoil
 ) -> None:
     change_row(scene, user, spoil)
     node = restart(scene)

@@ -12,7 +12,7 @@ from shared.models import Sandbox
 from shared.sandboxes import specs
 from shared.states import Status
 from shared.warm_pool import start as sandbox_start
-from tests.factories import VAULT, Person, make_person, make_sandbox
+from tests.factories import VAULT, ApiUser, make_sandbox, make_user
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import row, start, warm
 from worker.context import WorkerContext
@@ -25,7 +25,7 @@ from worker.sandboxes.reconciler import reconcile
 def test_agent_server_allows_the_same_origins_as_the_api(
     context: WorkerContext, database: Database, pooled: bool
 ) -> None:
-    sandbox = make_sandbox(database, make_person(database, "anna"))
+    sandbox = make_sandbox(database, make_user(database, "anna"))
     if pooled:
         sandbox.owner_id, sandbox.boot_key = None, VAULT.encrypt("boot")
     settings = context.shared.model_copy(
@@ -35,14 +35,14 @@ def test_agent_server_allows_the_same_origins_as_the_api(
     assert config["allow_cors_origins"] == ["https://aw.example", "https://page.example"]
 
 
-def test_webhooks_name_the_node_of_the_container(context: WorkerContext, database: Database, user: Person) -> None:
+def test_webhooks_name_the_node_of_the_container(context: WorkerContext, database: Database, user: ApiUser) -> None:
     """The container of a sandbox that was moved away may still run on a lost node."""
     config = json.loads(SandboxServer(context, make_sandbox(database, user)).config())
     assert [webhook["headers"] for webhook in config["webhooks"]] == [{NODE_HEADER: context.settings.node}]
 
 
 def test_warm_sandbox_builds_its_routes_before_its_claim(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     warm_id, owned = warm(context), start(context, user)
     for sandbox_id in (warm_id, owned):
@@ -51,7 +51,7 @@ def test_warm_sandbox_builds_its_routes_before_its_claim(
     assert engine.servers[container_name(owned)].calls == []
 
 
-def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     """The server no longer awaits an init request, but no row says so; its init key is no longer valid."""
     warm_id = warm(context)
     reconcile(context, warm_id)
@@ -63,7 +63,7 @@ def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engin
     assert row(context, Sandbox, warm_id).status == Status.RUNNING
 
 
-def claim(context: WorkerContext, owner: Person) -> Sandbox:
+def claim(context: WorkerContext, owner: ApiUser) -> Sandbox:
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         spec.warm_most = 1

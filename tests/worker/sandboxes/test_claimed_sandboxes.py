@@ -6,7 +6,7 @@ import pytest
 
 from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import lose
@@ -19,7 +19,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture
-def used(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+def used(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A claimed sandbox in which a conversation has begun, and whose container has exited."""
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
@@ -50,7 +50,7 @@ def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngi
 
 
 def test_server_that_someone_else_booted_is_initialized_after_a_freeze(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     """Its container still has the configuration of the warm pool, which a start by the worker would replace."""
     sandbox_id = warm(context)

@@ -11,7 +11,7 @@ from shared.container_logs import kept_logs
 from shared.conversations import known_secrets
 from shared.models import Sandbox, SandboxLog
 from shared.states import Desired, Reason, Status
-from tests.factories import Person, session_key_of
+from tests.factories import ApiUser, session_key_of
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
 from tests.worker.scenarios import (
@@ -36,7 +36,7 @@ from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
-def test_log_outlives_a_deleted_sandbox(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_log_outlives_a_deleted_sandbox(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     engine.calls.clear()
     delete(context, sandbox_id)
@@ -46,7 +46,7 @@ def test_log_outlives_a_deleted_sandbox(context: WorkerContext, engine: FakeEngi
     assert verbs.index("stop") < verbs.index("read_log") < verbs.index("remove"), "it has the processes' last words"
 
 
-def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     engine.at_boot = 3
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
@@ -58,7 +58,7 @@ def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine,
     assert reads(engine) == 1, "one reading serves both"
 
 
-def test_log_of_a_server_that_never_answers(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_log_of_a_server_that_never_answers(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     engine.at_boot = "never"
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
@@ -66,7 +66,7 @@ def test_log_of_a_server_that_never_answers(context: WorkerContext, engine: Fake
     assert logs_of(context, sandbox_id) == [(["the last line"], "failed")]
 
 
-def test_log_of_a_container_that_exits_by_itself(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_log_of_a_container_that_exits_by_itself(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     found = container_of(engine, sandbox_id)
     found.state, found.exit_code, found.oom_killed = ContainerState.EXITED, 137, True
@@ -76,7 +76,7 @@ def test_log_of_a_container_that_exits_by_itself(context: WorkerContext, engine:
     assert logs_of(context, sandbox_id) == [(["the last line"], "exited")]
 
 
-def test_each_container_has_its_own_log(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_each_container_has_its_own_log(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, Desired.STOPPED)
     reconcile(context, sandbox_id)
@@ -93,7 +93,7 @@ def test_each_container_has_its_own_log(context: WorkerContext, engine: FakeEngi
     ]
 
 
-def test_no_secret_is_kept(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_no_secret_is_kept(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     configure(context, user)
     sandbox_id = running(context, user)
     ask(context, user, sandbox_id)
@@ -114,7 +114,7 @@ def test_log_of_a_warm_sandbox_is_not_read(context: WorkerContext, engine: FakeE
 
 
 def test_log_of_a_claimed_sandbox_that_never_was_its_owners_is_not_read(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     reconcile(context, warm(context))
     sandbox_id = claim(context, user)
@@ -122,14 +122,14 @@ def test_log_of_a_claimed_sandbox_that_never_was_its_owners_is_not_read(
     assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
 
 
-def test_container_that_never_started_has_no_log(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_container_that_never_started_has_no_log(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     container_of(engine, sandbox_id).state = ContainerState.CREATED
     delete(context, sandbox_id)
     assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
 
 
-def test_no_log_is_kept_for_no_days(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_no_log_is_kept_for_no_days(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     none = replace(context, settings=context.settings.model_copy(update={"container_log_days": 0.0}))
     sandbox_id = running(none, user)
     delete(none, sandbox_id)
@@ -142,7 +142,7 @@ def test_no_log_is_kept_for_no_days(context: WorkerContext, engine: FakeEngine, 
 
 
 def test_worker_that_dies_before_the_removal_keeps_the_log_once(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     sandbox_id = running(context, user)
 
@@ -190,7 +190,7 @@ def _break_store(_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_log_that_cannot_be_kept_blocks_nothing(
     context: WorkerContext,
     engine: FakeEngine,
-    user: Person,
+    user: ApiUser,
     monkeypatch: pytest.MonkeyPatch,
     harm: Callable[[FakeEngine, pytest.MonkeyPatch], None],
 ) -> None:
@@ -206,7 +206,7 @@ def test_log_that_cannot_be_kept_blocks_nothing(
     assert row(context, Sandbox, failed).reason == Reason.EXIT_CODE
 
 
-def test_old_logs_are_deleted_by_the_sweep(context: WorkerContext, user: Person) -> None:
+def test_old_logs_are_deleted_by_the_sweep(context: WorkerContext, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     short = replace(context, settings=context.settings.model_copy(update={"container_log_days": 0.000_001}))
     delete(short, sandbox_id)

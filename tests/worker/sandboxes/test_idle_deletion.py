@@ -8,7 +8,7 @@ import pytest
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import change, deliver, row, running
 from worker.context import WorkerContext
@@ -30,7 +30,7 @@ def pass_idle_deadline(context: WorkerContext, sandbox_id: str, **columns: Any) 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
 def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
-    context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, state: ContainerState
 ) -> None:
     """The engine shows that the sandbox was resumed after the backup, in which it had been stopped for long."""
     sandbox_id = running(context, user)
@@ -46,7 +46,7 @@ def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
 
 
 def test_idle_deadline_deletes_the_running_container_of_a_lost_node(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     """The sandbox was never stopped: its node was lost, and is back after the deadline."""
     sandbox_id = running(context, user)
@@ -57,7 +57,7 @@ def test_idle_deadline_deletes_the_running_container_of_a_lost_node(
 
 
 def test_idle_deadline_deletes_a_failed_sandbox_whose_container_is_paused(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     """A paused container, unlike a running one, is no sign that the sandbox was used since it failed."""
     sandbox_id = running(context, user)

@@ -14,7 +14,7 @@ from shared.models import Sandbox, SandboxLog
 from shared.queue.jobs import ReadLog
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_person
+from tests.factories import NODE_ID, ApiUser, make_user
 from tests.fakes.container import printed
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.printed_logs import container_of, logs_of, reads
@@ -39,7 +39,7 @@ def test_log_of_a_running_container(
     context: WorkerContext,
     publisher: RecordingPublisher,
     engine: FakeEngine,
-    user: Person,
+    user: ApiUser,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(container_logs, "FRESH_SECONDS", 60.0)
@@ -52,7 +52,7 @@ def test_log_of_a_running_container(
 
 
 def test_readings_follow_the_log(
-    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_logs, "FRESH_SECONDS", 0.0)
     sandbox_id = running(context, user)
@@ -70,7 +70,7 @@ def test_readings_follow_the_log(
 
 
 def test_log_is_read_again_after_the_clock_was_set_back(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     sandbox_id = running(context, user)
     with time_machine.travel(after(3600)):
@@ -80,7 +80,7 @@ def test_log_is_read_again_after_the_clock_was_set_back(
     assert logs_of(context, sandbox_id) == [(["the last line", "and one more"], None)]
 
 
-def test_reading_without_a_container_is_recorded(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_reading_without_a_container_is_recorded(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = start(context, user)
     read_live(context, sandbox_id)
     with context.database.reading() as session:
@@ -90,7 +90,7 @@ def test_reading_without_a_container_is_recorded(context: WorkerContext, engine:
 
 
 def test_log_of_a_claimed_sandbox_is_not_read_before_it_is_its_owners(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     """After a restore of the store, the container may be another user's (decision 47)."""
     reconcile(context, warm(context))
@@ -103,7 +103,7 @@ def test_log_of_a_claimed_sandbox_is_not_read_before_it_is_its_owners(
 
 @pytest.mark.parametrize("verb", ["observe", "read_log"])
 def test_engine_in_trouble_ends_the_reading_only(
-    context: WorkerContext, engine: FakeEngine, user: Person, verb: str
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, verb: str
 ) -> None:
     sandbox_id = running(context, user)
     engine.fail[verb] = 1
@@ -113,7 +113,7 @@ def test_engine_in_trouble_ends_the_reading_only(
     assert len(logs_of(context, sandbox_id)) == 1, "its slot is free again"
 
 
-def test_sandbox_of_another_node_is_not_read(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+def test_sandbox_of_another_node_is_not_read(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     other = replace(context, settings=context.settings.model_copy(update={"node": "node-b"}))
     engine.calls.clear()
@@ -140,18 +140,18 @@ def names_read(engine: FakeEngine) -> set[str]:
 
 
 def test_owner_with_many_readings_leaves_places_for_others(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     mine, theirs = (
         [running(context, user) for _ in range(8)],
-        running(context, make_person(context.database, "other-owner")),
+        running(context, make_user(context.database, "other-owner")),
     )
     read_while_reading(context, engine, [*mine, theirs])
     assert names_read(engine) == {container_name(each) for each in (*mine[:4], theirs)}
 
 
 def test_reading_without_a_place_is_made_later(
-    context: WorkerContext, publisher: RecordingPublisher, engine: FakeEngine, user: Person
+    context: WorkerContext, publisher: RecordingPublisher, engine: FakeEngine, user: ApiUser
 ) -> None:
     mine = [running(context, user) for _ in range(6)]
     publisher.jobs.clear()
@@ -164,7 +164,7 @@ def test_log_is_read_by_one_job_at_a_time(
     context: WorkerContext,
     publisher: RecordingPublisher,
     engine: FakeEngine,
-    user: Person,
+    user: ApiUser,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(container_logs, "FRESH_SECONDS", 60.0)
@@ -177,7 +177,7 @@ def test_log_is_read_by_one_job_at_a_time(
 
 
 def test_detail_of_a_failure_is_short(
-    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "read_log", lambda _name: printed(*["x" * 10_000] * 3, "the end"))
     engine.at_boot = 3

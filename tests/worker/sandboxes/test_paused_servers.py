@@ -13,7 +13,7 @@ from shared.clock import after
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.factories import DOOR, Person
+from tests.factories import DOOR, ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
 from tests.worker.scenarios import (
@@ -33,7 +33,7 @@ from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
 
-Act = Callable[[WorkerContext, Person, str, str], None]
+Act = Callable[[WorkerContext, ApiUser, str, str], None]
 
 
 class SilentServer:
@@ -67,7 +67,7 @@ async def _request(scope: Any, receive: Any) -> httpx.Request:
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def _settings(context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(context, user)
     change(context, Node, context.settings.node, heartbeat_at=after(600))
     monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
@@ -81,23 +81,23 @@ def silent(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> 
         yield app
 
 
-def by_an_outsider(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+def by_an_outsider(context: WorkerContext, _user: ApiUser, sandbox_id: str, _task_id: str) -> None:
     change(context, Sandbox, sandbox_id, status=Status.PAUSED, reason=Reason.PAUSED_OUTSIDE)
 
 
-def by_a_pause(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+def by_a_pause(context: WorkerContext, _user: ApiUser, sandbox_id: str, _task_id: str) -> None:
     set_desired(context, sandbox_id, Desired.PAUSED)
 
 
-def by_a_delete(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+def by_a_delete(context: WorkerContext, _user: ApiUser, sandbox_id: str, _task_id: str) -> None:
     set_desired(context, sandbox_id, Desired.DELETED)
 
 
-def by_its_end(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+def by_its_end(context: WorkerContext, _user: ApiUser, sandbox_id: str, _task_id: str) -> None:
     change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.EXIT_CODE, detail="3")
 
 
-def by_its_owner(context: WorkerContext, user: Person, _sandbox_id: str, task_id: str) -> None:
+def by_its_owner(context: WorkerContext, user: ApiUser, _sandbox_id: str, task_id: str) -> None:
     with context.database.transaction() as session:
         start_tasks.cancel(session, task_id, user.id, due_at=after(600))
 
@@ -114,7 +114,7 @@ ENDS: dict[Act, Reason] = {
 @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
 @pytest.mark.parametrize("act", ENDS)
 def test_start_ends_with_its_sandbox_or_its_cancellation(
-    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer, act: Act, method: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer, act: Act, method: str
 ) -> None:
     silent.method = method
     task_id = ask(context, user, sandbox_id)
@@ -130,7 +130,7 @@ def test_start_ends_with_its_sandbox_or_its_cancellation(
 
 
 def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
-    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer, server: FakeAgentServer
 ) -> None:
     """The lease expired while this worker waited, and another worker has finished the start."""
     silent.method = "create_conversation"
@@ -148,7 +148,7 @@ def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
 
 
 def test_server_that_is_unpaused_continues(
-    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer
 ) -> None:
     """A create that timed out may be executed later: the second refresh deletes its conversation."""
     silent.method = "create_conversation"

@@ -7,7 +7,7 @@ from shared.clock import now
 from shared.models import Conversation, Sandbox
 from shared.sandboxes import desired_state
 from shared.states import Desired, Reason, Status
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import deliver, row, server_of, set_desired
@@ -33,7 +33,7 @@ def pause(context: WorkerContext, sandbox_id: str, reason: Reason | None = None)
 
 
 def test_pause_by_its_owner_interrupts_the_agents(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
     pause(context, sandbox_id)
@@ -44,7 +44,7 @@ def test_pause_by_its_owner_interrupts_the_agents(
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
 def test_interrupted_agent_continues_after_the_resume(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, desired: Desired
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, desired: Desired
 ) -> None:
     for name, status in (("1", "running"), ("2", "paused"), ("3", "finished")):
         server.add(name * 32, execution_status=status)
@@ -60,7 +60,7 @@ def test_interrupted_agent_continues_after_the_resume(
 
 
 def test_agent_that_a_user_has_resumed_gets_no_request(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
     pause(context, sandbox_id)
@@ -72,7 +72,7 @@ def test_agent_that_a_user_has_resumed_gets_no_request(
 
 
 def test_conversations_of_other_sandboxes_are_not_continued(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     other = make_conversation(context.database, user, make_sandbox(context.database, user))
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
@@ -83,7 +83,7 @@ def test_conversations_of_other_sandboxes_are_not_continued(
 
 
 def test_pause_by_a_quota_interrupts_nothing(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
     pause(context, sandbox_id, Reason.MADE_ROOM)
@@ -102,7 +102,7 @@ def test_pause_without_conversations_sends_no_request(
 
 
 def test_agent_server_that_fails_does_not_block_a_pause(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
     server.refuse["find_running"] = httpx.Response(500)

@@ -22,7 +22,7 @@ from shared.states import Desired
 from tests.drills.checker import Evidence, check
 from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
-from tests.factories import NODE_ID, SECRET_KEY, make_node, make_person, make_spec
+from tests.factories import NODE_ID, SECRET_KEY, make_node, make_spec, make_user
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenarios
 from tests.worker.contexts import make_context
@@ -55,7 +55,7 @@ class Life(RuleBasedStateMachine):
         path = shutil.copy(template, self._directory.name)
         self._engine = FakeEngine()
         self._context = make_worker(Path(path), self._engine)
-        self._user = make_person(self._context.database, "alice")
+        self._user = make_user(self._context.database, "alice")
         self._history: list[Entry] = []
 
     @rule(target=sandboxes, boots=st.booleans())

@@ -6,7 +6,7 @@ from sqlmodel import select
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.states import Desired, Reason, Status
-from tests.factories import NODE_ID, Person
+from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import another, assert_at_rest, change, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
@@ -33,7 +33,7 @@ def refusing(engine: FakeEngine, verb: str, times: int = OFTEN) -> None:
         engine.images.clear()
 
 
-def refused(context: WorkerContext, user: Person) -> str:
+def refused(context: WorkerContext, user: ApiUser) -> str:
     """A sandbox that `node-a` has refused."""
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
@@ -47,7 +47,7 @@ def known(context: WorkerContext) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("verb", ["create", "put_file", "start", "pull"])
 def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, verb: str
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
 ) -> None:
     refusing(engine, verb)
     sandbox_id = refused(context, user)
@@ -64,7 +64,7 @@ def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
 
 
 def test_sweep_of_the_other_node_finds_it(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     sandbox_id = refused(context, user)
@@ -73,7 +73,7 @@ def test_sweep_of_the_other_node_finds_it(
 
 
 def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     for _ in range(placement.MAX_FAILURES):
@@ -98,7 +98,7 @@ def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
 def test_broken_spec_opens_no_circuit_breaker(
     context: WorkerContext,
     other: WorkerContext,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     other_engine: FakeEngine,
     verb: str,
@@ -120,7 +120,7 @@ def test_broken_spec_opens_no_circuit_breaker(
 
 
 def test_new_desired_state_may_return_to_the_first_node(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, other_engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, other_engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
     refusing(other_engine, "create")
@@ -138,7 +138,7 @@ def test_new_desired_state_may_return_to_the_first_node(
         assert [left.node_id for left in session.exec(select(StaleContainer)).all()] == ["node-b"]
 
 
-def test_sandbox_that_was_ready_stays_with_its_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_was_ready_stays_with_its_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, Desired.STOPPED)
     reconcile(context, sandbox_id)
@@ -151,7 +151,9 @@ def test_sandbox_that_was_ready_stays_with_its_files(context: WorkerContext, use
     assert container_name(sandbox_id) in engine.volumes
 
 
-def test_sandbox_that_can_not_be_removed_is_not_moved(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_can_not_be_removed_is_not_moved(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
+) -> None:
     refusing(engine, "start", 1)
     refusing(engine, "remove", 1)
     sandbox_id = refused(context, user)
@@ -161,7 +163,7 @@ def test_sandbox_that_can_not_be_removed_is_not_moved(context: WorkerContext, us
 
 
 def test_sandbox_stays_where_no_other_node_has_room(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     change(context, Node, "node-b", capacity=0)
     refusing(engine, "create")
@@ -175,7 +177,7 @@ def test_sandbox_stays_where_no_other_node_has_room(
 
 
 def test_delete_overtakes_the_move(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     sandbox_id = start(context, user)
@@ -187,7 +189,7 @@ def test_delete_overtakes_the_move(
 
 
 def test_worker_that_has_lost_its_lease_changes_nothing(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = start(context, user)
 
@@ -205,7 +207,7 @@ def test_worker_that_has_lost_its_lease_changes_nothing(
 
 
 def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
     sandbox_id = start(context, user)
@@ -215,7 +217,7 @@ def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
 
 
 def test_container_that_a_slow_worker_creates_late_is_removed(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
     sandbox_id = refused(context, user)
@@ -230,7 +232,7 @@ def test_container_that_a_slow_worker_creates_late_is_removed(
 
 
 def test_tombstones_of_deleted_sandboxes_are_deleted(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 2)
     gone, kept = refused(context, user), refused(context, user)
@@ -245,7 +247,7 @@ def test_tombstones_of_deleted_sandboxes_are_deleted(
 
 @pytest.mark.parametrize("at", range(40))
 def test_worker_that_dies_during_the_move_loses_nothing(
-    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, at: int
+    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, at: int
 ) -> None:
     class Death(BaseException):
         pass

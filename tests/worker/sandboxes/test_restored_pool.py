@@ -9,7 +9,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import quarantine
 from shared.states import Desired, Reason, Status
 from shared.warm_pool.policy import OLD
-from tests.factories import NODE_ID, Person, make_person
+from tests.factories import NODE_ID, ApiUser, make_user
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import (
     INSTALLATION,
@@ -42,12 +42,12 @@ CONVERSATION = "c" * 32
 
 
 @pytest.fixture
-def other(context: WorkerContext) -> Person:
-    return make_person(context.database, "bertha")
+def other(context: WorkerContext) -> ApiUser:
+    return make_user(context.database, "bertha")
 
 
 @pytest.fixture
-def restored(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+def restored(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A sandbox with a conversation, which was warm when the store was backed up."""
     warm_id = make_warm_sandbox(context)
     backup = row(context, Sandbox, warm_id).model_dump()
@@ -138,7 +138,7 @@ def test_used_sandbox_that_was_restarted_for_its_owner_is_not_removed(
     assert_kept(context, engine, restored)
 
 
-def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, restored: str, other: Person) -> None:
+def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser) -> None:
     configure(context, other)
     store_settings(context, other, llm_api_key=LLM_KEY)
     with context.database.transaction() as session:
@@ -153,7 +153,7 @@ def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, r
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
 def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: Person, state: ContainerState
+    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser, state: ContainerState
 ) -> None:
     name = container_name(restored)
     engine.pause(name) if state == FROZEN else engine.stop(name, 1)
@@ -163,7 +163,7 @@ def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
 
 
 def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
 ) -> None:
     engine.remove_container(container_name(restored))
     assert claim(context, other) == restored
@@ -172,7 +172,7 @@ def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
 
 
 def test_claim_whose_container_was_removed_boots_on_its_unused_volume(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     warm_id = make_warm_sandbox(context)
     engine.remove_container(container_name(warm_id))
@@ -182,7 +182,7 @@ def test_claim_whose_container_was_removed_boots_on_its_unused_volume(
 
 
 def test_claim_of_a_volume_alone_that_fails_removes_nothing(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
 ) -> None:
     engine.remove_container(container_name(restored))
     assert claim(context, other) == restored
@@ -195,7 +195,7 @@ def test_claim_of_a_volume_alone_that_fails_removes_nothing(
 
 
 def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     warm_id = make_warm_sandbox(context)
     engine.remove(container_name(warm_id))
@@ -213,7 +213,7 @@ def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
 
 
 def test_claim_that_is_deleted_immediately_keeps_the_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
 ) -> None:
     assert claim(context, other) == restored
     set_desired(context, restored, Desired.DELETED)
@@ -241,7 +241,7 @@ def test_engine_that_refuses_the_check_removes_nothing(
 
 
 def test_restored_row_gets_its_files_back(
-    context: WorkerContext, engine: FakeEngine, user: Person, restored: str
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, restored: str
 ) -> None:
     reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
@@ -266,7 +266,7 @@ def test_warm_sandbox_without_a_claim_is_removed_immediately(
 
 
 def test_warm_sandbox_that_a_dead_worker_has_initialized_can_be_deleted(
-    context: WorkerContext, engine: FakeEngine, user: Person
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     """The sandbox has no files, and its server accepts the key of the row."""
     warm_id = make_warm_sandbox(context)

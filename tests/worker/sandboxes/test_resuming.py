@@ -9,7 +9,7 @@ import pytest
 
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.scenarios import row, running, set_desired
@@ -40,7 +40,7 @@ class PausedServers:
 
 
 @pytest.fixture
-def sandbox_id(context: WorkerContext, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: ApiUser) -> str:
     """A paused sandbox with the desired state RUNNING."""
     sandbox_id = running(context, user)
     for desired in (Desired.PAUSED, Desired.RUNNING):

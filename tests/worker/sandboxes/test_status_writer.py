@@ -11,7 +11,7 @@ from shared.queue.jobs import Job
 from shared.sandboxes import desired_state
 from shared.states import Desired, Status
 from shared.users import settings_store
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.container import printed
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.metrics import read_metrics
@@ -22,7 +22,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
-    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     init_key = new_api_key()
     sandbox_id = start(context, user)
@@ -39,7 +39,7 @@ def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
 
 
 def test_failure_s_log_lines_hold_no_secret_of_its_owner(
-    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, {"llm_api_key": "plain-key"})
@@ -51,7 +51,7 @@ def test_failure_s_log_lines_hold_no_secret_of_its_owner(
 
 
 def test_late_cleanup_leaves_the_next_worker_s_container_alone(
-    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)
     engine.at_boot = 3
@@ -79,7 +79,7 @@ def refills(context: WorkerContext) -> tuple[float, float]:
     return values.get((f"{REFILL}_count", IMAGE), 0), values.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
 
 
-def test_refill_is_counted_when_a_warm_sandbox_is_first_ready(context: WorkerContext, user: Person) -> None:
+def test_refill_is_counted_when_a_warm_sandbox_is_first_ready(context: WorkerContext, user: ApiUser) -> None:
     count, quick = refills(context)
     slow = warm(context, 20)
     for sandbox_id in (warm(context, 0), slow, start(context, user)):

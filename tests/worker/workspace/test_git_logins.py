@@ -16,7 +16,7 @@ from shared.models import Sandbox
 from shared.states import Status
 from shared.users import secrets
 from shared.users.secrets import ProviderCredential
-from tests.factories import Person, session_key_of
+from tests.factories import ApiUser, session_key_of
 from tests.services.asgi import serving
 from tests.services.git_http import GitServer, running_git_server
 from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
@@ -51,7 +51,7 @@ def server(tmp_path: Path) -> Iterator[GitServer]:
 
 
 @pytest.fixture
-def tokens(database: Database, vault: Vault, user: Person, server: GitServer) -> Tokens:
+def tokens(database: Database, vault: Vault, user: ApiUser, server: GitServer) -> Tokens:
     """The owner's stored tokens."""
     entry = {"token": TOKEN, "host": server.url}
     with database.transaction() as session:
@@ -105,7 +105,7 @@ def test_git_push_works_without_curl(
 
 
 def test_token_that_was_replaced_is_used_immediately(
-    shell: LocalShell, server: GitServer, clone: Path, database: Database, vault: Vault, user: Person
+    shell: LocalShell, server: GitServer, clone: Path, database: Database, vault: Vault, user: ApiUser
 ) -> None:
     server.password = "renewed"
     assert push(shell, clone) != 0

@@ -8,10 +8,10 @@ from fastapi.testclient import TestClient
 from api.schemas.v1.llm_catalog import SUGGESTED
 from shared.ids import new_id
 from tests.api.answers import get_json
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
-def test_the_caller_is_known(client: TestClient, user: Person) -> None:
+def test_the_caller_is_known(client: TestClient, user: ApiUser) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert client.post("/api/authenticate", headers=user.headers | form).status_code == 200
     assert client.post("/api/authenticate", headers=form).status_code == 401
@@ -19,7 +19,7 @@ def test_the_caller_is_known(client: TestClient, user: Person) -> None:
     assert get_json("/api/agent-profiles", client, user) == {"profiles": [], "active_agent_profile_id": None}
 
 
-def test_each_user_owns_one_organization(client: TestClient, user: Person) -> None:
+def test_each_user_owns_one_organization(client: TestClient, user: ApiUser) -> None:
     found = get_json("/api/organizations", client, user)
     assert [item["id"] for item in found["items"]] == [found["current_org_id"]] == [user.id]
     assert get_json(f"/api/organizations/{user.id}/me", client, user) == {
@@ -31,7 +31,7 @@ def test_each_user_owns_one_organization(client: TestClient, user: Person) -> No
 
 
 def test_the_id_of_an_earlier_organization_means_the_caller_s(
-    client: TestClient, user: Person, other_user: Person
+    client: TestClient, user: ApiUser, other_user: ApiUser
 ) -> None:
     """The web UI keeps the id in the browser when another user logs in."""
     for earlier in (other_user.id, new_id(), str(uuid4())):
@@ -43,23 +43,23 @@ def test_the_id_of_an_earlier_organization_means_the_caller_s(
     assert get_json(f"/api/organizations/{user.id}/profiles", client, other_user)["profiles"] == []
 
 
-def test_no_provider_connections(client: TestClient, user: Person, other_user: Person) -> None:
+def test_no_provider_connections(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     """Agent Canvas lists provider connections on its page of LLM settings."""
     path = f"/api/organizations/{user.id}/provider-connections"
     assert get_json(path, client, user) == get_json(path, client, other_user) == {"connections": []}
 
 
-def _all_of(client: TestClient, person: Person, path: str, **params: Any) -> list[Any]:
+def _all_of(client: TestClient, user: ApiUser, path: str, **params: Any) -> list[Any]:
     items, page_id = [], None
     while True:
-        page = get_json(path, client, person, limit=5, **params, **({"page_id": page_id} if page_id else {}))
+        page = get_json(path, client, user, limit=5, **params, **({"page_id": page_id} if page_id else {}))
         items += page["items"]
         page_id = page["next_page_id"]
         if page_id is None:
             return items
 
 
-def test_models_and_providers_are_suggested(client: TestClient, user: Person) -> None:
+def test_models_and_providers_are_suggested(client: TestClient, user: ApiUser) -> None:
     models = _all_of(client, user, "/api/v1/config/models/search")
     assert models == get_json("/api/v1/config/models/search", client, user, limit=100)["items"]
     assert [(model["provider"], model["name"]) for model in models] == SUGGESTED

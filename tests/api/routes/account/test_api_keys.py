@@ -11,7 +11,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import ApiKey
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 PATH = "/api/keys"
 
@@ -20,8 +20,8 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def make(client: TestClient, person: Person, name: str = "laptop", **body: Any) -> dict[str, Any]:
-    answer = client.post(PATH, json={"name": name} | body, headers=person.headers)
+def make(client: TestClient, user: ApiUser, name: str = "laptop", **body: Any) -> dict[str, Any]:
+    answer = client.post(PATH, json={"name": name} | body, headers=user.headers)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store"), answer.text
     made: dict[str, Any] = answer.json()
     return made
@@ -34,7 +34,7 @@ def listed(client: TestClient, key: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, database: Database, user: Person) -> None:
+def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, database: Database, user: ApiUser) -> None:
     made = make(client, user)
     assert made["key"].startswith(made["prefix"])
     assert (made["name"], made["expires_at"], made["last_used_at"]) == ("laptop", None, None)
@@ -44,7 +44,7 @@ def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, databas
     assert client.get("/api/v1/users/me", headers=bearer(made["key"])).json()["id"] == user.id
 
 
-def test_a_revoked_key_opens_nothing(client: TestClient, user: Person) -> None:
+def test_a_revoked_key_opens_nothing(client: TestClient, user: ApiUser) -> None:
     made = make(client, user)
     assert client.delete(f"{PATH}/{made['id']}", headers=user.headers).json() == {"success": True}
     assert client.get(PATH, headers=bearer(made["key"])).status_code == 401
@@ -52,14 +52,14 @@ def test_a_revoked_key_opens_nothing(client: TestClient, user: Person) -> None:
     assert client.delete(f"{PATH}/{made['id']}", headers=user.headers).status_code == 404
 
 
-def test_a_key_can_revoke_itself(client: TestClient, user: Person) -> None:
+def test_a_key_can_revoke_itself(client: TestClient, user: ApiUser) -> None:
     current = client.get(f"{PATH}/current", headers=user.headers).json()
     assert current == {"org_id": user.id, "user_id": user.id, "id": current["id"], "prefix": user.key[:11]}
     assert client.delete(f"{PATH}/{current['id']}", headers=user.headers).status_code == 200
     assert client.get(PATH, headers=user.headers).status_code == 401
 
 
-def test_a_key_ends(client: TestClient, database: Database, user: Person) -> None:
+def test_a_key_ends(client: TestClient, database: Database, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     made = make(client, user, expires_at=ends.isoformat())
     assert datetime.fromisoformat(made["expires_at"]) == ends
@@ -71,10 +71,10 @@ def test_a_key_ends(client: TestClient, database: Database, user: Person) -> Non
     assert [one["name"] for one in listed(client, user.key)] == ["tests"]
 
 
-def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: Person) -> None:
+def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     short = make(client, user, expires_at=ends.isoformat())
-    holder = Person(user.id, user.name, short["key"])
+    holder = ApiUser(user.id, user.name, short["key"])
     assert make(client, holder)["expires_at"] == short["expires_at"]
     assert make(client, holder, expires_at=(ends - timedelta(minutes=1)).isoformat())
     later = {"name": "later", "expires_at": (ends + timedelta(seconds=1)).isoformat()}
@@ -96,19 +96,19 @@ def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: P
         {"name": "x", "expires_at": "soon"},
     ],
 )
-def test_bad_keys_are_refused(client: TestClient, user: Person, body: Any) -> None:
+def test_bad_keys_are_refused(client: TestClient, user: ApiUser, body: Any) -> None:
     assert client.post(PATH, json=body, headers=user.headers).status_code == 422
     assert len(listed(client, user.key)) == 1
 
 
-def test_user_has_at_most_a_hundred_keys(client: TestClient, user: Person) -> None:
+def test_user_has_at_most_a_hundred_keys(client: TestClient, user: ApiUser) -> None:
     for number in range(99):
         make(client, user, f"k{number}")
     answer = client.post(PATH, json={"name": "one more"}, headers=user.headers)
     assert (answer.status_code, "100" in answer.json()["detail"]) == (409, True)
 
 
-def test_anothers_keys_are_not_there(client: TestClient, user: Person, other_user: Person) -> None:
+def test_anothers_keys_are_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     made = make(client, user)
     assert client.delete(f"{PATH}/{made['id']}", headers=other_user.headers).status_code == 404
     assert [one["name"] for one in listed(client, other_user.key)] == ["tests"]

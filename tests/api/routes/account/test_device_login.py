@@ -14,7 +14,7 @@ from shared.models import ApiKey, DeviceAuthorization
 from shared.models.users import DeviceStatus
 from shared.users import device_authorizations
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import Person
+from tests.factories import ApiUser
 
 AUTHORIZE, TOKEN, VERIFY = "/oauth/device/authorize", "/oauth/device/token", "/oauth/device/verify"
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -52,7 +52,7 @@ def shift(database: Database, **columns: timedelta) -> None:
                 setattr(row, name, getattr(row, name) - by)
 
 
-def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: Person) -> None:
+def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     uris = {"verification_uri", "verification_uri_complete"}
     assert set(begun) == uris | {"device_code", "user_code", "expires_in", "interval"}
@@ -69,7 +69,7 @@ def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database
     assert not [one for one in (received["access_token"], begun["device_code"], begun["user_code"]) if one in held]
 
 
-def test_a_code_is_used_once(client: TestClient, database: Database, user: Person) -> None:
+def test_a_code_is_used_once(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     assert poll(client, begun)[0] == 200
@@ -79,7 +79,7 @@ def test_a_code_is_used_once(client: TestClient, database: Database, user: Perso
         assert len(session.exec(select(ApiKey)).all()) == 2
 
 
-def test_code_used_twice_concurrently_is_used_once(client: TestClient, database: Database, user: Person) -> None:
+def test_code_used_twice_concurrently_is_used_once(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     with ThreadPoolExecutor(6) as pool:
@@ -89,7 +89,7 @@ def test_code_used_twice_concurrently_is_used_once(client: TestClient, database:
         assert len(session.exec(select(ApiKey)).all()) == 2
 
 
-def test_a_denied_device_gets_nothing(client: TestClient, user: Person) -> None:
+def test_a_denied_device_gets_nothing(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], user.key, "deny") == 200
     assert [error_of(client, begun) for _ in range(2)] == ["access_denied", "access_denied"]
@@ -97,7 +97,7 @@ def test_a_denied_device_gets_nothing(client: TestClient, user: Person) -> None:
 
 
 @pytest.mark.parametrize("approved", [False, True])
-def test_a_request_expires(client: TestClient, database: Database, user: Person, *, approved: bool) -> None:
+def test_a_request_expires(client: TestClient, database: Database, user: ApiUser, *, approved: bool) -> None:
     begun = begin(client)
     if approved:
         decide(client, begun["user_code"], user.key)
@@ -106,7 +106,7 @@ def test_a_request_expires(client: TestClient, database: Database, user: Person,
     assert decide(client, begun["user_code"], user.key) == 404
 
 
-def test_program_that_polls_too_often_gets_slow_down(client: TestClient, database: Database, user: Person) -> None:
+def test_program_that_polls_too_often_gets_slow_down(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     assert poll(client, begun)[1]["interval"] == 5
     for interval in (10, 15):
@@ -122,7 +122,7 @@ def test_program_that_polls_too_often_gets_slow_down(client: TestClient, databas
     assert poll(client, begun)[0] == 200  # an approved device is not slowed down
 
 
-def test_codes_are_typed_by_people(client: TestClient, user: Person) -> None:
+def test_codes_are_typed_by_people(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     assert decide(client, f" {begun['user_code'].lower().replace('-', ' ')} ", user.key) == 200
     assert poll(client, begun)[0] == 200
@@ -165,7 +165,7 @@ def test_approval_wants_a_user_s_key(client: TestClient, key: str) -> None:
     assert error_of(client, begun) == "authorization_pending"
 
 
-def test_a_wrong_code_approves_nothing(client: TestClient, user: Person) -> None:
+def test_a_wrong_code_approves_nothing(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     for code in ("", "BBBB-BBBB", begun["user_code"][:-1], "<script>"):
         answer = client.post(VERIFY, data={"user_code": code, "api_key": user.key, "decision": "approve"})
@@ -174,7 +174,7 @@ def test_a_wrong_code_approves_nothing(client: TestClient, user: Person) -> None
     assert error_of(client, begun) == "authorization_pending"
 
 
-def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, user: Person) -> None:
+def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     short = client.post("/api/keys", json={"name": "s", "expires_at": ends.isoformat()}, headers=user.headers).json()
     begun = begin(client)
@@ -184,7 +184,7 @@ def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, 
     assert [one["expires_at"] for one in found] == [None, short["expires_at"], short["expires_at"]]
 
 
-def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, user: Person) -> None:
+def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, user: ApiUser) -> None:
     other = client.post("/api/keys", json={"name": "other"}, headers=user.headers).json()
     begun = begin(client)
     decide(client, begun["user_code"], other["key"])
@@ -192,7 +192,7 @@ def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, u
     assert error_of(client, begun) == "access_denied"
 
 
-def test_key_that_expired_meanwhile_approves_nothing(client: TestClient, database: Database, user: Person) -> None:
+def test_key_that_expired_meanwhile_approves_nothing(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     with database.transaction() as session:
@@ -237,7 +237,7 @@ class TestStrangers:
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 
     def test_caller_who_fills_the_list_blocks_no_login(
-        self, client: TestClient, database: Database, user: Person
+        self, client: TestClient, database: Database, user: ApiUser
     ) -> None:
         early = begin(client)
         for expected in ("authorization_pending", *["slow_down"] * 11):
@@ -258,7 +258,7 @@ class TestStrangers:
         assert [error_of(client, one) for one in silent] == ["invalid_grant"] * 2
         assert [error_of(client, one) for one in asked] == ["authorization_pending"] * 3
 
-    def test_decisions_of_users_stay(self, client: TestClient, user: Person) -> None:
+    def test_decisions_of_users_stay(self, client: TestClient, user: ApiUser) -> None:
         approved, denied = begin(client), begin(client)
         decide(client, approved["user_code"], user.key)
         decide(client, denied["user_code"], user.key, "deny")
@@ -267,7 +267,7 @@ class TestStrangers:
         assert error_of(client, denied) == "access_denied"
         assert poll(client, approved)[0] == 200
 
-    def test_decided_ones_take_no_room(self, client: TestClient, user: Person) -> None:
+    def test_decided_ones_take_no_room(self, client: TestClient, user: ApiUser) -> None:
         early = begin(client)
         for _ in range(5):
             decide(client, begin(client)["user_code"], user.key, "deny")

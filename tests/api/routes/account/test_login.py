@@ -18,7 +18,7 @@ from shared.users import web_sessions
 from tests.api.documented import FOR_USERS, WITH_THE_METRICS_KEY
 from tests.api.operations import all_operations
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 
 OURS = {"Origin": "http://testserver"}
 ME = "/api/keys/current"
@@ -31,7 +31,7 @@ def sign_in(client: TestClient, key: str, return_to: str = "/", headers: dict[st
 
 
 @pytest.fixture
-def browser(client: TestClient, user: Person) -> TestClient:
+def browser(client: TestClient, user: ApiUser) -> TestClient:
     """A signed-in browser of the user."""
     assert sign_in(client, user.key).status_code == 303
     client.headers.update(OURS)
@@ -39,7 +39,7 @@ def browser(client: TestClient, user: Person) -> TestClient:
 
 
 def test_login_with_a_key_sets_a_cookie_with_the_same_access(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     assert client.post("/api/authenticate", headers=OURS).status_code == 401
     answer = sign_in(client, user.key, "/conversations/1?a=b#c")
@@ -61,7 +61,7 @@ def test_a_wrong_key_gets_none(client: TestClient, key: str) -> None:
     assert "Set-Cookie" not in answer.headers
 
 
-def test_cookie_s_token_is_no_key(browser: TestClient, user: Person) -> None:
+def test_cookie_s_token_is_no_key(browser: TestClient, user: ApiUser) -> None:
     token = browser.cookies[COOKIE]
     browser.cookies.clear()
     for headers in ({"Authorization": f"Bearer {token}"}, {"X-Session-API-Key": token}):
@@ -70,12 +70,12 @@ def test_cookie_s_token_is_no_key(browser: TestClient, user: Person) -> None:
     assert browser.get(ME, headers={"Cookie": f"{COOKIE}="}).status_code == 401
 
 
-def test_key_beside_a_cookie_decides(browser: TestClient, other_user: Person) -> None:
+def test_key_beside_a_cookie_decides(browser: TestClient, other_user: ApiUser) -> None:
     assert browser.get(ME, headers=other_user.headers).json()["user_id"] == other_user.id
     assert browser.get(ME, headers={"Authorization": "Bearer aw_wrong"}).status_code == 401
 
 
-def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Database, user: Person) -> None:
+def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     closed = [one for one in all_operations(browser) if not (one.is_open or one.is_webhook or one.path == "/metrics")]
     assert {str(one) for one in closed} == FOR_USERS - WITH_THE_METRICS_KEY
@@ -124,7 +124,7 @@ def test_cookie_changes_nothing_without_an_origin(browser: TestClient, sandbox: 
     assert browser.delete(f"/api/v1/sandboxes/{sandbox.id}", headers=own).status_code == 200
 
 
-def test_pages_of_listed_origins_may_use_it(context: Context, user: Person) -> None:
+def test_pages_of_listed_origins_may_use_it(context: Context, user: ApiUser) -> None:
     page = "https://page.example"
     settings = context.settings.model_copy(update={"cors_origins": page})
     with TestClient(create_app(replace(context, settings=settings))) as client:
@@ -148,7 +148,7 @@ def test_pages_of_listed_origins_may_use_it(context: Context, user: Person) -> N
         ("/" + "a" * 5000, "/"),
     ],
 )
-def test_login_redirects_to_own_paths_only(client: TestClient, user: Person, asked: str, gone: str) -> None:
+def test_login_redirects_to_own_paths_only(client: TestClient, user: ApiUser, asked: str, gone: str) -> None:
     assert sign_in(client, user.key, asked).headers["Location"] == gone
     answer = client.get("/login", params={"returnTo": asked}, follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, gone)  # signed in already
@@ -161,7 +161,7 @@ def test_the_page_runs_nothing_and_repeats_nothing(client: TestClient) -> None:
     assert (answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]) == ("same-origin", "no-store")
 
 
-def test_signing_out_ends_it(browser: TestClient, user: Person) -> None:
+def test_signing_out_ends_it(browser: TestClient, user: ApiUser) -> None:
     assert user.name in browser.get("/login").text
     token = browser.cookies[COOKIE]
     answer = browser.post("/logout", follow_redirects=False)
@@ -178,7 +178,7 @@ def test_login_ends_with_its_key(browser: TestClient) -> None:
         assert browser.get(path).status_code == 401
 
 
-def test_login_expires_no_later_than_its_key(client: TestClient, database: Database, user: Person) -> None:
+def test_login_expires_no_later_than_its_key(client: TestClient, database: Database, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     short = client.post("/api/keys", json={"name": "s", "expires_at": ends.isoformat()}, headers=user.headers).json()
     sign_in(client, short["key"])
@@ -193,7 +193,7 @@ def test_login_expires_no_later_than_its_key(client: TestClient, database: Datab
     assert client.get(ME).status_code == 401
 
 
-def test_login_ends_before_a_key_that_lives_longer(client: TestClient, database: Database, user: Person) -> None:
+def test_login_ends_before_a_key_that_lives_longer(client: TestClient, database: Database, user: ApiUser) -> None:
     ends = (now() + timedelta(days=60)).isoformat()
     long = client.post("/api/keys", json={"name": "l", "expires_at": ends}, headers=user.headers).json()
     said = sign_in(client, long["key"]).headers["Set-Cookie"].lower()
@@ -203,7 +203,7 @@ def test_login_ends_before_a_key_that_lives_longer(client: TestClient, database:
     assert row.expires_at <= now() + timedelta(seconds=web_sessions.LIFE_SECONDS)
 
 
-def test_signing_in_again_replaces_it(browser: TestClient, database: Database, user: Person) -> None:
+def test_signing_in_again_replaces_it(browser: TestClient, database: Database, user: ApiUser) -> None:
     old = browser.cookies[COOKIE]
     sign_in(browser, user.key)
     assert browser.cookies[COOKIE] != old
@@ -213,7 +213,7 @@ def test_signing_in_again_replaces_it(browser: TestClient, database: Database, u
 
 
 def test_key_has_a_max_of_logins_and_old_ones_are_deleted(
-    client: TestClient, database: Database, user: Person, other_user: Person, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_sessions, "MAX_SESSIONS", 2)
     tokens = []
@@ -239,7 +239,7 @@ def test_use_of_it_is_use_of_the_key(browser: TestClient, database: Database) ->
         assert session.exec(select(ApiKey)).one().last_used_at is not None
 
 
-def test_over_https_it_is_for_https_alone(client: TestClient, user: Person) -> None:
+def test_over_https_it_is_for_https_alone(client: TestClient, user: ApiUser) -> None:
     answer = sign_in(client, user.key, headers={"Origin": "https://testserver"})  # a proxy has ended TLS
     assert "secure" in answer.headers["Set-Cookie"].lower()
     client.cookies.clear()
@@ -251,7 +251,7 @@ def test_over_https_it_is_for_https_alone(client: TestClient, user: Person) -> N
 class TestDevices:
     """The page that approves devices also accepts the login."""
 
-    def test_no_key_is_asked_for(self, browser: TestClient, user: Person) -> None:
+    def test_no_key_is_asked_for(self, browser: TestClient, user: ApiUser) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()
         page = browser.get("/oauth/device/verify", params={"user_code": begun["user_code"]}).text
         assert (user.name in page, "api_key" in page) == (True, False)
@@ -263,7 +263,7 @@ class TestDevices:
         headers = {"Authorization": f"Bearer {token['access_token']}"}
         assert browser.get(ME, headers=headers).json()["user_id"] == user.id
 
-    def test_a_key_that_is_typed_holds(self, browser: TestClient, other_user: Person) -> None:
+    def test_a_key_that_is_typed_holds(self, browser: TestClient, other_user: ApiUser) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()
         form = {"user_code": begun["user_code"], "decision": "approve", "api_key": other_user.key}
         assert browser.post("/oauth/device/verify", data=form).status_code == 200

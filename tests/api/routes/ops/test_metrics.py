@@ -18,7 +18,7 @@ from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from shared.settings import Settings
 from shared.states import Desired, Status
-from tests.factories import VAULT, Person, make_node, make_sandbox, make_spec, session_key_of
+from tests.factories import VAULT, ApiUser, make_node, make_sandbox, make_spec, session_key_of
 from tests.services.metrics import read_metrics
 
 STARTS = "agent_workspace_sandbox_starts_total"
@@ -40,7 +40,7 @@ def pooled(database: Database) -> SandboxSpec:
 
 
 def add_member(database: Database, spec: SandboxSpec, status: Status = Status.RUNNING) -> Sandbox:
-    no_owner = Person("", "", "")
+    no_owner = ApiUser("", "", "")
     mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": spec.revision}
     return make_sandbox(database, no_owner, spec_id=spec.id, status=status, **mine)
 
@@ -56,7 +56,7 @@ def scrape(client: TestClient, key: str) -> dict[tuple[str, ...], float]:
     return read_metrics(answer.text)
 
 
-def test_metrics_require_their_own_key(client: TestClient, key: str, user: Person, database: Database) -> None:
+def test_metrics_require_their_own_key(client: TestClient, key: str, user: ApiUser, database: Database) -> None:
     sandbox_key = session_key_of(make_sandbox(database, user))
     for headers in (
         {},
@@ -102,7 +102,7 @@ def test_new_metrics_key_is_valid_immediately(client: TestClient, key: str, sett
 
 
 def test_starts_from_the_pool_and_others_are_counted(
-    client: TestClient, key: str, user: Person, database: Database, pooled: SandboxSpec
+    client: TestClient, key: str, user: ApiUser, database: Database, pooled: SandboxSpec
 ) -> None:
     add_member(database, pooled)
     start = partial(client.post, SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=user.headers)
@@ -115,7 +115,7 @@ def test_starts_from_the_pool_and_others_are_counted(
 
 
 def test_starts_of_a_spec_without_a_pool_are_neither(
-    client: TestClient, key: str, user: Person, database: Database
+    client: TestClient, key: str, user: ApiUser, database: Database
 ) -> None:
     make_node(database)
     spec = make_spec(database, f"cold/{new_id()}:1")
@@ -123,7 +123,7 @@ def test_starts_of_a_spec_without_a_pool_are_neither(
     assert not [name for name in scrape(client, key) if spec.id in name]
 
 
-def test_repeated_start_is_counted_once(client: TestClient, key: str, user: Person, pooled: SandboxSpec) -> None:
+def test_repeated_start_is_counted_once(client: TestClient, key: str, user: ApiUser, pooled: SandboxSpec) -> None:
     headers = user.headers | {"Idempotency-Key": "once"}
     for _ in range(2):
         assert client.post(SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=headers).status_code == 200
@@ -131,7 +131,7 @@ def test_repeated_start_is_counted_once(client: TestClient, key: str, user: Pers
 
 
 def test_refused_start_is_not_counted(
-    client: TestClient, key: str, user: Person, pooled: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, key: str, user: ApiUser, pooled: SandboxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError
@@ -160,7 +160,7 @@ def test_empty_pool_has_gauges_too(client: TestClient, key: str, pooled: Sandbox
 
 
 def test_metrics_count_the_rows_that_wait_for_a_worker(
-    client: TestClient, key: str, user: Person, database: Database
+    client: TestClient, key: str, user: ApiUser, database: Database
 ) -> None:
     def waiting() -> list[float]:
         metrics = scrape(client, key)
@@ -198,7 +198,7 @@ def test_slow_scrape_delays_no_other_request(client: TestClient, key: str, monke
         assert scraped.result() == {}
 
 
-def test_nothing_of_anybody_is_in_it(client: TestClient, key: str, user: Person, pooled: SandboxSpec) -> None:
+def test_nothing_of_anybody_is_in_it(client: TestClient, key: str, user: ApiUser, pooled: SandboxSpec) -> None:
     params = {"sandbox_spec_id": pooled.id}
     made = client.post(SANDBOXES, params=params, headers=user.headers).json()["id"]
     text = client.get("/metrics", headers=bearer(key)).text

@@ -6,7 +6,7 @@ from api.routes.ops import store_gauges
 from shared.clock import now
 from shared.db.database import Database
 from shared.states import NodeStatus, Reason, Status
-from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 
 
 def read(database: Database) -> dict[tuple[str, ...], float]:
@@ -18,7 +18,7 @@ def read(database: Database) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_sandboxes_are_counted_by_node_status_and_reason(database: Database, user: Person) -> None:
+def test_sandboxes_are_counted_by_node_status_and_reason(database: Database, user: ApiUser) -> None:
     make_node(database)
     make_sandbox(database, user)
     make_sandbox(database, user, owner_id=None)
@@ -51,7 +51,7 @@ def test_silent_node_is_seen_though_no_other_node_marks_it_lost(database: Databa
     assert found["node_status", NODE_ID, NodeStatus.READY] == 1
 
 
-def test_costly_counts_are_kept_for_some_seconds(database: Database, user: Person) -> None:
+def test_costly_counts_are_kept_for_some_seconds(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user)
     read(database)
     make_sandbox(database, user)
@@ -60,7 +60,7 @@ def test_costly_counts_are_kept_for_some_seconds(database: Database, user: Perso
     assert read(database)["sandboxes", NODE_ID, "RUNNING", ""] == 2
 
 
-def test_unreconciled_sandbox_is_counted_though_nothing_is_due(database: Database, user: Person) -> None:
+def test_unreconciled_sandbox_is_counted_though_nothing_is_due(database: Database, user: ApiUser) -> None:
     assert read(database)["oldest_unreconciled_seconds",] == 0
     old = now() - timedelta(seconds=60)
     make_sandbox(database, user, observed_generation=0, updated_at=old)

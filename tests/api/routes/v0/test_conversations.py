@@ -16,7 +16,7 @@ from shared.queue.jobs import DeleteConversation, DeleteSandbox, PauseSandbox, R
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
 
@@ -24,13 +24,13 @@ PATH = "/api/conversations"
 
 
 @pytest.fixture
-def _with_a_model(database: Database, vault: Vault, user: Person) -> None:
+def _with_a_model(database: Database, vault: Vault, user: ApiUser) -> None:
     with database.transaction() as session:
         settings_store.change(session, vault, user.id, {"llm_model": "m", "llm_api_key": "k"})
 
 
-def ask(client: TestClient, person: Person, method: str, path: str, body: Any = None) -> Any:
-    return client.request(method, f"{PATH}{path}", json=body, headers=person.headers)
+def ask(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
+    return client.request(method, f"{PATH}{path}", json=body, headers=user.headers)
 
 
 def the_task(database: Database) -> StartTask:
@@ -39,7 +39,7 @@ def the_task(database: Database) -> StartTask:
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_start_is_v1s(client: TestClient, database: Database, user: Person) -> None:
+def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -> None:
     body = {
         "repository": "acme/app",
         "git_provider": "gitlab",
@@ -80,7 +80,7 @@ def test_a_start_is_v1s(client: TestClient, database: Database, user: Person) ->
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Database, user: Person) -> None:
+def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Database, user: ApiUser) -> None:
     task = {"git_provider": "github", "task_type": "OPEN_ISSUE", "repo": "acme/app", "issue_number": 7, "title": "t"}
     answer = ask(client, user, "POST", "", {"suggested_task": task, "initial_user_msg": "Hello"})
     assert answer.status_code == 200
@@ -90,7 +90,7 @@ def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Da
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Database, user: Person) -> None:
+def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Database, user: ApiUser) -> None:
     chosen = uuid4()
     for _ in range(2):
         answer = ask(client, user, "POST", "", {"conversation_id": str(chosen)})
@@ -103,7 +103,7 @@ def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Databa
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_start_without_settings_is_a_400(client: TestClient, user: Person) -> None:
+def test_start_without_settings_is_a_400(client: TestClient, user: ApiUser) -> None:
     answer = ask(client, user, "POST", "", {"initial_user_msg": "Hello"})
     body = answer.json()
     assert (answer.status_code, body["status"], body["msg_id"]) == (400, "error", "CONFIGURATION$SETTINGS_NOT_FOUND")
@@ -122,7 +122,7 @@ def test_start_without_settings_is_a_400(client: TestClient, user: Person) -> No
     ],
 )
 def test_options_that_are_not_supported_are_refused(
-    client: TestClient, database: Database, user: Person, body: Any
+    client: TestClient, database: Database, user: ApiUser, body: Any
 ) -> None:
     answer = ask(client, user, "POST", "", body)
     assert (answer.status_code, answer.json()["detail"][0]["loc"][-1]) == (422, next(iter(body)))
@@ -141,7 +141,7 @@ STATUSES = [
 
 @pytest.mark.parametrize(("status", "word"), STATUSES)
 def test_statuses_have_v0s_words(
-    client: TestClient, database: Database, user: Person, status: Status, word: str
+    client: TestClient, database: Database, user: ApiUser, status: Status, word: str
 ) -> None:
     row = make_conversation(database, user, make_sandbox(database, user, status=status), trigger="gui")
     found = ask(client, user, "GET", f"/{row.id}").json()
@@ -152,7 +152,9 @@ def test_statuses_have_v0s_words(
     assert [found] == ask(client, user, "GET", "").json()["results"]
 
 
-def test_lists_are_filtered_and_paged(client: TestClient, database: Database, user: Person, other_user: Person) -> None:
+def test_lists_are_filtered_and_paged(
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
+) -> None:
     place = make_sandbox(database, user)
     make_conversation(database, other_user, make_sandbox(database, other_user))
     parent = make_conversation(database, user, place, selected_repository="acme/app", trigger="gui")
@@ -174,7 +176,7 @@ def test_lists_are_filtered_and_paged(client: TestClient, database: Database, us
     assert ask(client, user, "GET", "?limit=101").status_code == 422
 
 
-def test_an_unknown_one_is_null(client: TestClient, database: Database, user: Person, other_user: Person) -> None:
+def test_an_unknown_one_is_null(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
     beginning = make_start_task(database, other_user)
     lost = make_start_task(database, user, stage=Stage.READY)
@@ -184,12 +186,12 @@ def test_an_unknown_one_is_null(client: TestClient, database: Database, user: Pe
     assert ask(client, user, "GET", "/nonsense").status_code == 400
 
 
-def test_a_failed_start_is_an_error(client: TestClient, database: Database, user: Person) -> None:
+def test_a_failed_start_is_an_error(client: TestClient, database: Database, user: ApiUser) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no")
     assert ask(client, user, "GET", f"/{task.conversation_id}").json()["status"] == "ERROR"
 
 
-def test_a_title_is_changed(client: TestClient, database: Database, user: Person, conversation: Conversation) -> None:
+def test_a_title_is_changed(client: TestClient, database: Database, user: ApiUser, conversation: Conversation) -> None:
     assert ask(client, user, "PATCH", f"/{conversation.id}", {"title": "New"}).json() is True
     assert as_stored(database, conversation).title == "New"
     for body in ({}, {"title": ""}, {"title": "x" * 201}, {"title": "x", "public": True}):
@@ -198,12 +200,12 @@ def test_a_title_is_changed(client: TestClient, database: Database, user: Person
 
 
 def test_deletion_deletes_the_sandbox_too(
-    client: TestClient, database: Database, user: Person, other_user: Person, publisher: RecordingPublisher
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)
     row = make_conversation(database, user, place)
-    for person, unknown in ((other_user, row.id), (user, "0" * 32)):
-        answer = ask(client, person, "DELETE", f"/{unknown}")
+    for owner, unknown in ((other_user, row.id), (user, "0" * 32)):
+        answer = ask(client, owner, "DELETE", f"/{unknown}")
         assert (answer.status_code, answer.json()) == (200, False)
     assert as_stored(database, place).desired == Desired.RUNNING
     assert ask(client, user, "DELETE", f"/{row.id}").json() is True
@@ -214,7 +216,7 @@ def test_deletion_deletes_the_sandbox_too(
 
 
 def test_stop_and_start_set_the_sandboxs_desired_state(
-    client: TestClient, database: Database, user: Person, other_user: Person, publisher: RecordingPublisher
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)
     row = make_conversation(database, user, place)
@@ -227,7 +229,7 @@ def test_stop_and_start_set_the_sandboxs_desired_state(
         assert ask(client, other_user, "POST", f"/{row.id}/{verb}").status_code == 404
 
 
-def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: Database, user: Person) -> None:
+def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: Database, user: ApiUser) -> None:
     urls = [
         {"name": "AGENT_SERVER", "url": "http://a:1", "port": 8000},
         {"name": "VSCODE", "url": "http://a:2", "port": 8001},
@@ -244,7 +246,7 @@ def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: 
 
 
 def test_the_agent_server_is_asked_as_by_v1(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"POST /api/conversations/{UUID(conversation.id)}/events"
     changed = [{"status": "ADDED", "path": "a"}, {"status": "UPDATED", "path": "b"}]

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from tests.api.documented import DEPRECATED
 from tests.api.operations import PLACEHOLDER, all_operations
-from tests.factories import Person
+from tests.factories import ApiUser
 
 LINK = re.compile(r'<(/api/v1/[^>]+)>; rel="successor-version"')
 
@@ -36,7 +36,7 @@ def test_deprecated_operations_are_those_of_v0(client: TestClient) -> None:
     assert found == deprecated(client) == DEPRECATED
 
 
-def test_deprecated_answers_name_their_successor(client: TestClient, user: Person) -> None:
+def test_deprecated_answers_name_their_successor(client: TestClient, user: ApiUser) -> None:
     paths = {PLACEHOLDER.sub("{}", path) for path in description(client)}
     operations = [one for one in all_operations(client) if str(one) in deprecated(client)]
     assert {str(one) for one in operations} == DEPRECATED
@@ -50,12 +50,12 @@ def test_deprecated_answers_name_their_successor(client: TestClient, user: Perso
             assert "Sunset" not in answer.headers
 
 
-def test_v1_answers_are_not_deprecated(client: TestClient, user: Person) -> None:
+def test_v1_answers_are_not_deprecated(client: TestClient, user: ApiUser) -> None:
     for path in ("/api/v1/settings", "/api/v1/secrets/search", "/api/v1/app-conversations", "/api/keys"):
         assert "Deprecation" not in client.get(path, headers=user.headers).headers
 
 
-def test_a_name_in_the_successors_path_is_quoted(client: TestClient, user: Person) -> None:
+def test_a_name_in_the_successors_path_is_quoted(client: TestClient, user: ApiUser) -> None:
     answer = client.delete("/api/secrets/a%3E%20b", headers=user.headers)
     assert answer.headers["Link"] == '</api/v1/secrets/a%3E%20b>; rel="successor-version"'
 

@@ -4,22 +4,22 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from tests.factories import Person
+from tests.factories import ApiUser
 
 SECRET = {"name": "TOKEN", "value": "plain", "description": "for tests"}
 LISTED = {"name": "TOKEN", "description": "for tests"}
 
 
-def listed(client: TestClient, person: Person) -> list[dict[str, Any]]:
+def listed(client: TestClient, user: ApiUser) -> list[dict[str, Any]]:
     """The secrets as both interfaces show them."""
-    old = client.get("/api/secrets", headers=person.headers).json()
-    new = client.get("/api/v1/secrets/search", headers=person.headers).json()
+    old = client.get("/api/secrets", headers=user.headers).json()
+    new = client.get("/api/v1/secrets/search", headers=user.headers).json()
     assert old == {"custom_secrets": new["items"]}
     assert "plain" not in str(old)
     return list(new["items"])
 
 
-def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: Person, other_user: Person) -> None:
+def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     answer = client.post("/api/secrets", json=SECRET, headers=user.headers)
     assert (answer.status_code, answer.json()) == (201, {"message": "Secret created successfully"})
     assert listed(client, user) == [LISTED]
@@ -32,7 +32,7 @@ def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: Person, 
     assert listed(client, user) == []
 
 
-def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: Person) -> None:
+def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: ApiUser) -> None:
     assert client.post("/api/v1/secrets", json=SECRET, headers=user.headers).status_code == 201
     answer = client.post("/api/secrets", json=SECRET | {"description": "another"}, headers=user.headers)
     assert answer.status_code == 400
@@ -40,7 +40,7 @@ def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: Person
     assert listed(client, user) == [LISTED]
 
 
-def test_a_secret_that_is_not_there(client: TestClient, user: Person, other_user: Person) -> None:
+def test_a_secret_that_is_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     client.post("/api/secrets", json=SECRET, headers=other_user.headers)
     for method, body in (("PUT", {"name": "TOKEN"}), ("DELETE", None)):
         answer = client.request(method, "/api/secrets/TOKEN", json=body, headers=user.headers)
@@ -48,7 +48,7 @@ def test_a_secret_that_is_not_there(client: TestClient, user: Person, other_user
     assert listed(client, other_user) == [LISTED]
 
 
-def test_tokens_are_unset(client: TestClient, user: Person) -> None:
+def test_tokens_are_unset(client: TestClient, user: ApiUser) -> None:
     body = {"provider_tokens": {"github": {"token": "t"}, "gitlab": {"token": "t"}}}
     client.post("/api/add-git-providers", json=body, headers=user.headers)
     client.post("/api/settings", json={}, headers=user.headers)
@@ -60,14 +60,14 @@ def test_tokens_are_unset(client: TestClient, user: Person) -> None:
         assert client.get(path, headers=user.headers).json()["provider_tokens_set"] == {}
 
 
-def test_settings_are_not_reset(client: TestClient, user: Person) -> None:
+def test_settings_are_not_reset(client: TestClient, user: ApiUser) -> None:
     client.post("/api/settings", json={"language": "de"}, headers=user.headers)
     answer = client.post("/api/reset-settings", headers=user.headers)
     assert (answer.status_code, "null" in answer.json()["error"]) == (410, True)
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
 
 
-def test_options_are_listed(client: TestClient, user: Person) -> None:
+def test_options_are_listed(client: TestClient, user: ApiUser) -> None:
     found = {
         name: client.get(f"/api/options/{name}", headers=user.headers).json()
         for name in ("models", "agents", "security-analyzers", "config")

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Sandbox, StartTask
 from shared.states import Reason, Stage, Status
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 PATH = "/api/conversations"
@@ -17,27 +17,27 @@ FIRST = datetime(2026, 1, 1, microsecond=5, tzinfo=UTC)
 
 
 @pytest.fixture
-def place(database: Database, user: Person) -> Sandbox:
+def place(database: Database, user: ApiUser) -> Sandbox:
     return make_sandbox(database, user, status=Status.STARTING)
 
 
 @pytest.fixture
-def task(database: Database, user: Person, place: Sandbox) -> StartTask:
+def task(database: Database, user: ApiUser, place: Sandbox) -> StartTask:
     return make_start_task(database, user, place, stage=Stage.WAITING_FOR_SANDBOX, request={"title": "First"})
 
 
-def ask(client: TestClient, person: Person, method: str, path: str, body: Any = None) -> Any:
-    return client.request(method, f"{PATH}{path}", json=body, headers=person.headers)
+def ask(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
+    return client.request(method, f"{PATH}{path}", json=body, headers=user.headers)
 
 
-def listed(client: TestClient, person: Person, query: str = "") -> list[str]:
-    answer = ask(client, person, "GET", query)
+def listed(client: TestClient, user: ApiUser, query: str = "") -> list[str]:
+    answer = ask(client, user, "GET", query)
     assert answer.status_code == 200, answer.text
     return [one["conversation_id"] for one in answer.json()["results"]]
 
 
 @pytest.mark.usefixtures("model_key", "spec", "node")
-def test_conversation_works_from_its_post_on(client: TestClient, user: Person, other_user: Person) -> None:
+def test_conversation_works_from_its_post_on(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     conversation_id = ask(client, user, "POST", "", {"initial_user_msg": "Hello"}).json()["conversation_id"]
     one = f"/{conversation_id}"
     assert listed(client, user) == [conversation_id]
@@ -57,17 +57,17 @@ def test_conversation_works_from_its_post_on(client: TestClient, user: Person, o
 
 
 @pytest.mark.usefixtures("model_key", "spec", "node")
-def test_wait_for_a_start_says_how_it_ended(client: TestClient, user: Person) -> None:
+def test_wait_for_a_start_says_how_it_ended(client: TestClient, user: ApiUser) -> None:
     answer = ask(client, user, "POST", "?wait=0.01", {})
     assert (answer.json()["conversation_status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
 
 
-def test_wait_for_a_failed_start_says_how_it_ended(client: TestClient, user: Person) -> None:
+def test_wait_for_a_failed_start_says_how_it_ended(client: TestClient, user: ApiUser) -> None:
     answer = ask(client, user, "POST", "?wait=20", {})
     assert (answer.status_code, answer.headers["Operation-Settled"]) == (400, "true")
 
 
-def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: Person, task: StartTask) -> None:
+def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: ApiUser, task: StartTask) -> None:
     assert ask(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
     waiting = client.get(f"/api/v1/conversations/{task.conversation_id}/pending-messages", headers=user.headers)
     assert [one["content"][0]["text"] for one in waiting.json()] == ["go on"]
@@ -83,7 +83,7 @@ def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: 
     ],
 )
 def test_operation_unavailable_during_the_start_is_a_409(
-    client: TestClient, user: Person, other_user: Person, task: StartTask, method: str, path: str
+    client: TestClient, user: ApiUser, other_user: ApiUser, task: StartTask, method: str, path: str
 ) -> None:
     answer = ask(client, user, method, f"/{task.conversation_id}/{path}")
     assert (answer.status_code, "being started" in answer.json()["error"]) == (409, True)
@@ -103,7 +103,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("method", "path", "body"), COMMANDS)
 def test_commands_to_one_whose_start_has_failed_say_so(
-    client: TestClient, database: Database, user: Person, other_user: Person, method: str, path: str, body: Any
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, method: str, path: str, body: Any
 ) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no such repository")
     answer = ask(client, user, method, f"/{task.conversation_id}{path}", body)
@@ -113,7 +113,7 @@ def test_commands_to_one_whose_start_has_failed_say_so(
 
 
 def test_title_of_a_starting_conversation_is_stored_with_its_request(
-    client: TestClient, database: Database, user: Person, other_user: Person, task: StartTask
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, task: StartTask
 ) -> None:
     assert ask(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404
     assert as_stored(database, task).request == {"title": "First"}
@@ -121,7 +121,7 @@ def test_title_of_a_starting_conversation_is_stored_with_its_request(
     assert as_stored(database, task).request["title"] == "New"
 
 
-def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database, user: Person) -> None:
+def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database, user: ApiUser) -> None:
     place = make_sandbox(database, user)
     times = [FIRST + timedelta(seconds=number) for number in (0, 0, 0, 1, 2, 3, 4)]
     rows = [
@@ -143,7 +143,7 @@ def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database
         assert found == expected, limit
 
 
-def test_starting_ones_are_filtered_as_others_are(client: TestClient, database: Database, user: Person) -> None:
+def test_starting_ones_are_filtered_as_others_are(client: TestClient, database: Database, user: ApiUser) -> None:
     place = make_sandbox(database, user)
     parent, child = (
         make_start_task(database, user, place, request=request, created_at=FIRST).conversation_id

@@ -9,14 +9,14 @@ from shared.conversations import start_tasks
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Stage
-from tests.factories import Person, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.interleaving import overlap_call
 from tests.rows import as_stored
 
 
 @pytest.mark.parametrize("path", ["/api/v1/app-conversations", "/api/conversations"])
 def test_conversation_that_becomes_ready_is_deleted(
-    client: TestClient, user: Person, sandbox: Sandbox, database: Database, path: str
+    client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database, path: str
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
     conversation = make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)

@@ -21,14 +21,14 @@ from shared.models import Conversation, Event, Sandbox
 from shared.sql.pagination import Page
 from shared.states import Status
 from tests.api.agent_reports import FIRST, JSON, conversation_report
-from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_conversation, make_event, make_sandbox, session_key_of
 from tests.rows import as_stored
 
 PATH = "/api/v1/app-conversations"
 
 
-def patch(client: TestClient, person: Person, conversation: Conversation, body: Any) -> dict[str, Any]:
-    answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=person.headers)
+def patch(client: TestClient, user: ApiUser, conversation: Conversation, body: Any) -> dict[str, Any]:
+    answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
     assert answer.status_code == 200, answer.text
     shown: dict[str, Any] = answer.json()
     return shown
@@ -36,7 +36,7 @@ def patch(client: TestClient, person: Person, conversation: Conversation, body: 
 
 class TestChange:
     def test_patch_changes_the_sent_fields_and_keeps_the_rest(
-        self, client: TestClient, user: Person, conversation: Conversation
+        self, client: TestClient, user: ApiUser, conversation: Conversation
     ) -> None:
         expected = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()
         for change in (
@@ -55,7 +55,7 @@ class TestChange:
         assert listed == shown
 
     def test_title_set_by_a_user_stays(
-        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         patch(client, user, conversation, {"title": "Mine"})
         report = json.dumps(conversation_report(conversation.id, title="The agent's", execution_status="idle"))
@@ -68,7 +68,7 @@ class TestChange:
             assert (row.title, row.title_settled) == (f"Conversation {conversation.id[:5]}", False)
 
     def test_branch_and_provider_go_with_the_repository(
-        self, client: TestClient, user: Person, conversation: Conversation
+        self, client: TestClient, user: ApiUser, conversation: Conversation
     ) -> None:
         patch(
             client, user, conversation, {"selected_repository": "a/b", "selected_branch": "x", "git_provider": "github"}
@@ -77,7 +77,7 @@ class TestChange:
         assert (shown["selected_repository"], shown["selected_branch"], shown["git_provider"]) == (None, None, None)
 
     def test_patch_is_in_the_change_log(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         before = as_stored(database, conversation).updated_at
         patch(client, user, conversation, {"title": "x"})
@@ -103,28 +103,28 @@ class TestChange:
         ],
     )
     def test_bad_changes_are_refused(
-        self, client: TestClient, user: Person, conversation: Conversation, body: Any
+        self, client: TestClient, user: ApiUser, conversation: Conversation, body: Any
     ) -> None:
         answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
         assert answer.status_code == 422
 
     def test_other_users_conversation_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
-        for person, one, status in (
+        for owner, one, status in (
             (other_user, conversation.id, 404),
             (user, hidden.id, 404),
             (user, new_id(), 404),
             (user, "nonsense", 400),
         ):
-            answer = client.patch(f"{PATH}/{one}", json={"title": "x"}, headers=person.headers)
+            answer = client.patch(f"{PATH}/{one}", json={"title": "x"}, headers=owner.headers)
             assert answer.status_code == status
         assert as_stored(database, conversation).title == conversation.title
 
 
-def _archive(client: TestClient, person: Person, conversation: Conversation) -> zipfile.ZipFile:
-    answer = client.get(f"{PATH}/{conversation.id}/download", headers=person.headers)
+def _archive(client: TestClient, user: ApiUser, conversation: Conversation) -> zipfile.ZipFile:
+    answer = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/zip")
     dashed = conversation_report(conversation.id)["id"]
     assert answer.headers["Content-Disposition"] == f'attachment; filename="conversation_{dashed}.zip"'
@@ -134,7 +134,7 @@ def _archive(client: TestClient, person: Person, conversation: Conversation) -> 
 class TestDownload:
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.DELETED])
     def test_meta_and_events_in_order(
-        self, client: TestClient, user: Person, database: Database, status: Status, monkeypatch: pytest.MonkeyPatch
+        self, client: TestClient, user: ApiUser, database: Database, status: Status, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(conversation_export, "PAGE", 2)
         sandbox = make_sandbox(database, user, status=status)
@@ -152,12 +152,12 @@ class TestDownload:
         assert session_key_of(sandbox).encode() not in archive.read("meta.json")
 
     def test_download_without_events_is_complete(
-        self, client: TestClient, user: Person, conversation: Conversation
+        self, client: TestClient, user: ApiUser, conversation: Conversation
     ) -> None:
         assert _archive(client, user, conversation).namelist() == ["meta.json"]
 
     def test_large_event_is_not_indented(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         deep: Any = "x"
         for _ in range(90):
@@ -172,7 +172,7 @@ class TestDownload:
         assert len(large) == len(json.dumps(body, separators=(",", ":")))
 
     def test_name_of_an_event_is_no_path(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         make_event(database, conversation, id="../../etc/passwd")
         archive = _archive(client, user, conversation)
@@ -181,7 +181,7 @@ class TestDownload:
     def test_no_connection_and_no_event_is_held_while_it_is_sent(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         context: Context,
         monkeypatch: pytest.MonkeyPatch,
@@ -209,7 +209,7 @@ class TestDownload:
     def test_more_than_one_archive_holds(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         database: Database,
         monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +221,7 @@ class TestDownload:
         assert (answer.status_code, "2 events" in answer.json()["detail"]) == (413, True)
 
     def test_other_users_conversation_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, conversation: Conversation
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation
     ) -> None:
-        for person, one, status in ((other_user, conversation.id, 404), (user, new_id(), 404), (user, "x", 400)):
-            assert client.get(f"{PATH}/{one}/download", headers=person.headers).status_code == status
+        for owner, one, status in ((other_user, conversation.id, 404), (user, new_id(), 404), (user, "x", 400)):
+            assert client.get(f"{PATH}/{one}/download", headers=owner.headers).status_code == status

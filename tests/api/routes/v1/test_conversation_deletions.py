@@ -15,32 +15,32 @@ from shared.queue.jobs import CancelStart, DeleteConversation, DeleteSandbox
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
 from tests.api.agent_reports import conversation_report, event_report, update_report
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_event, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_event, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 PATH = "/api/v1/app-conversations"
 Post = Callable[..., int]
 
 
-def delete(client: TestClient, person: Person, conversation_id: str) -> int:
-    return int(client.delete(f"{PATH}/{conversation_id}", headers=person.headers).status_code)
+def delete(client: TestClient, user: ApiUser, conversation_id: str) -> int:
+    return int(client.delete(f"{PATH}/{conversation_id}", headers=user.headers).status_code)
 
 
-def listed(client: TestClient, person: Person, path: str = "/search", **params: Any) -> Any:
-    answer = client.get(PATH + path, params={"include_sub_conversations": True, **params}, headers=person.headers)
+def listed(client: TestClient, user: ApiUser, path: str = "/search", **params: Any) -> Any:
+    answer = client.get(PATH + path, params={"include_sub_conversations": True, **params}, headers=user.headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 @pytest.fixture
-def neighbour(database: Database, user: Person, sandbox: Sandbox) -> Conversation:
+def neighbour(database: Database, user: ApiUser, sandbox: Sandbox) -> Conversation:
     """Another conversation in the same sandbox."""
     return make_conversation(database, user, sandbox)
 
 
 class TestDeletion:
     def test_conversation_is_missing_immediately_in_all_operations(
-        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         make_event(database, conversation)
         listed(client, user)  # fills the response cache, which must not serve this list later
@@ -61,7 +61,7 @@ class TestDeletion:
     def test_events_are_deleted_and_the_remaining_work_is_stored(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         neighbour: Conversation,
         database: Database,
@@ -85,7 +85,7 @@ class TestDeletion:
         assert publisher.jobs == [DeleteConversation(conversation.id, NODE_ID)]
 
     def test_its_start_task_is_deleted_too(
-        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id, due_at=None)
         assert delete(client, user, conversation.id) == 200
@@ -93,7 +93,7 @@ class TestDeletion:
         assert listed(client, user, "/start-tasks", ids=[task.id]) == [None]
 
     def test_deletion_is_in_the_change_log(
-        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         with database.reading() as session:
@@ -103,7 +103,7 @@ class TestDeletion:
         ]
 
     def test_its_id_is_not_reused(
-        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation
+        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         body = {"conversation_id": conversation.id}
@@ -114,7 +114,7 @@ class TestPermission:
     def test_deletion_again_changes_nothing(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         neighbour: Conversation,
         database: Database,
@@ -126,14 +126,14 @@ class TestPermission:
         assert (as_stored(database, conversation), publisher.jobs) == (before, jobs)
 
     def test_deletion_by_another_user_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         assert delete(client, other_user, conversation.id) == 404
         assert as_stored(database, conversation).deleted_at is None
         assert delete(client, user, conversation.id) == 200
         assert delete(client, other_user, conversation.id) == 404
 
-    def test_unknown_or_malformed_id_is_refused(self, client: TestClient, user: Person) -> None:
+    def test_unknown_or_malformed_id_is_refused(self, client: TestClient, user: ApiUser) -> None:
         assert delete(client, user, new_id()) == 404
         assert delete(client, user, "nonsense") == 400
 
@@ -142,8 +142,8 @@ class TestSubConversations:
     def test_go_along_with_theirs(
         self,
         client: TestClient,
-        user: Person,
-        other_user: Person,
+        user: ApiUser,
+        other_user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         neighbour: Conversation,
@@ -157,7 +157,7 @@ class TestSubConversations:
         assert all(as_stored(database, row).deleted_at for row in (conversation, child, grandchild))
         assert as_stored(database, theirs).deleted_at is None
 
-    def test_circle_ends(self, client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+    def test_circle_ends(self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
         first, second = new_id(), new_id()
         make_conversation(database, user, sandbox, id=first, parent_id=second)
         make_conversation(database, user, sandbox, id=second, parent_id=first)
@@ -167,7 +167,7 @@ class TestSubConversations:
     def test_sub_conversations_being_started_are_cancelled(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         neighbour: Conversation,
@@ -189,7 +189,7 @@ class TestSandbox:
     def test_is_deleted_with_its_last_conversation(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         neighbour: Conversation,
@@ -204,7 +204,7 @@ class TestSandbox:
         assert publisher.jobs[-1] == DeleteSandbox(sandbox.id, NODE_ID)
 
     def test_defect_42_of_a_child_stays_while_others_are_in_it(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         shared, own = make_sandbox(database, user), make_sandbox(database, user)
         for place in (shared, own):
@@ -215,7 +215,7 @@ class TestSandbox:
         assert as_stored(database, own).desired == Desired.DELETED
 
     def test_stays_for_a_start_in_progress(
-        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox)
         assert delete(client, user, conversation.id) == 200
@@ -225,7 +225,7 @@ class TestSandbox:
 
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.DELETED])
     def test_sandbox_may_be_in_any_state(
-        self, client: TestClient, user: Person, database: Database, status: Status
+        self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         sandbox = make_sandbox(database, user, status=status, node_id=None if status == Status.DELETED else NODE_ID)
         conversation = make_conversation(database, user, sandbox)
@@ -238,7 +238,7 @@ class TestReports:
     def test_reports_are_accepted_and_bring_nothing_back(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         neighbour: Conversation,
@@ -256,7 +256,7 @@ class TestReports:
         assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
 
     def test_reports_of_the_last_events_may_race_with_the_deletion(
-        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, post: Post
+        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, post: Post
     ) -> None:
         assert post(f"/events/{conversation.id}", [event_report()]) == 200
         assert delete(client, user, conversation.id) == 200
@@ -269,8 +269,8 @@ class TestStartOnItsWay:
     def test_unfinished_start_is_cancelled(
         self,
         client: TestClient,
-        user: Person,
-        other_user: Person,
+        user: ApiUser,
+        other_user: ApiUser,
         sandbox: Sandbox,
         database: Database,
         publisher: RecordingPublisher,
@@ -289,7 +289,7 @@ class TestStartOnItsWay:
         assert publisher.jobs[0] == CancelStart(task.id, NODE_ID)
 
     def test_start_that_has_failed_is_a_404(
-        self, client: TestClient, user: Person, sandbox: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=Reason.CLONE_FAILED)
         assert delete(client, user, task.conversation_id) == 404

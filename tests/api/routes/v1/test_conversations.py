@@ -14,7 +14,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.api.answers import get_json
 from tests.factories import (
-    Person,
+    ApiUser,
     make_conversation,
     make_event,
     make_sandbox,
@@ -30,7 +30,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 class TestSearch:
     def test_newest_first_and_in_six_orders(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         rows = [
             make_conversation(
@@ -64,7 +64,7 @@ class TestSearch:
             assert page_id is None
 
     def test_equal_times_are_paged_without_loss(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         ids = {make_conversation(database, user, sandbox, created_at=FIRST).id for _ in range(5)}
         found, page_id = [], ""
@@ -76,7 +76,7 @@ class TestSearch:
         assert set(found) == ids
 
     def test_a_long_title_fits_into_a_page_id(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         for number in range(2):
             make_conversation(database, user, sandbox, title=f"{number}" + "🦊" * 499)
@@ -85,7 +85,7 @@ class TestSearch:
         assert rest["items"][0]["title"].startswith("1")
 
     def test_filters_agree_with_count(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         other_sandbox = make_sandbox(database, user)
         kept = make_conversation(database, user, sandbox, title="Über 100% of_it", created_at=FIRST, updated_at=FIRST)
@@ -111,7 +111,7 @@ class TestSearch:
 
     @pytest.mark.parametrize("title", ["Über Straße", "ПРИВЕТ", "a*b", "a?b", "[x]", "a]b^-c", "100% of_it", "a/b\\c"])
     def test_parts_of_titles_are_found_in_any_case(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox, title: str
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, title: str
     ) -> None:
         make_conversation(database, user, sandbox, title=f"x{title}x")
         make_conversation(database, user, sandbox, title="xyz ı abc 100 of it")
@@ -123,7 +123,7 @@ class TestSearch:
     @pytest.mark.parametrize("column", ["created_at", "updated_at"])
     @pytest.mark.parametrize("written", ["2026-01-01T10:00:00.123456Z", "2026-01-01T11:00:00.123456+01:00"])
     def test_gte_includes_the_time_itself_and_lt_does_not(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox, column: str, written: str
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, column: str, written: str
     ) -> None:
         time = datetime(2026, 1, 1, 10, microsecond=123456, tzinfo=UTC)
         before, row, after = (
@@ -136,7 +136,7 @@ class TestSearch:
             assert _get(client, user, "/count", **params) == len(expected)
 
     def test_search_includes_sub_conversations_when_asked(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         parent = make_conversation(database, user, sandbox, created_at=FIRST)
         children = [
@@ -152,7 +152,7 @@ class TestSearch:
         assert _get(client, user, ids=parent.id)[0]["sub_conversation_ids"] == children
 
     def test_search_finds_only_the_caller_s_listed_conversations(
-        self, client: TestClient, user: Person, other_user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         hidden = make_conversation(database, user, sandbox, listed=False)
         theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
@@ -165,14 +165,14 @@ class TestSearch:
 
 class TestBatch:
     def test_batch_keeps_its_order(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         rows = [make_conversation(database, user, sandbox).id for _ in range(3)]
         dashed = f"{rows[0][:8]}-{rows[0][8:12]}-{rows[0][12:16]}-{rows[0][16:20]}-{rows[0][20:]}"
         found = _get(client, user, ids=[rows[2], new_id(), dashed, rows[1]])
         assert [item and item["id"] for item in found] == [rows[2], None, rows[0], rows[1]]
 
-    def test_batch_of_too_many_or_wrong_ids_is_refused(self, client: TestClient, user: Person) -> None:
+    def test_batch_of_too_many_or_wrong_ids_is_refused(self, client: TestClient, user: ApiUser) -> None:
         answer = client.get(PATH, params={"ids": [new_id(), "bad-1", "bad-2"]}, headers=user.headers)
         assert answer.status_code == 400
         assert "bad-1" in answer.json()["detail"]
@@ -185,7 +185,7 @@ class TestBatch:
 
 class TestFields:
     def test_fields_while_the_sandbox_runs(
-        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+        self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         metrics = {
             "model_name": "m",
@@ -228,7 +228,7 @@ class TestFields:
         assert shown["workspace"] == {"kind": "LocalWorkspace", "working_dir": "/workspace/project"}
 
     def test_agent_that_is_not_an_acp_agent_has_no_acp_server(
-        self, client: TestClient, database: Database, user: Person, sandbox: Sandbox
+        self, client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
     ) -> None:
         tags = {"acpserver": "claude"}
         conversation = make_conversation(database, user, sandbox, tags=tags, agent_kind="openhands")
@@ -246,7 +246,7 @@ class TestFields:
         ],
     )
     def test_fields_without_a_running_sandbox(
-        self, client: TestClient, user: Person, database: Database, status: Status, wire: str
+        self, client: TestClient, user: ApiUser, database: Database, status: Status, wire: str
     ) -> None:
         gone = make_sandbox(database, user, status=status, exposed_urls=[{"name": "AGENT_SERVER", "url": "http://a"}])
         conversation = make_conversation(
@@ -259,7 +259,7 @@ class TestFields:
             assert shown[name] is None
 
     def test_requested_deletion_is_enough_to_be_missing(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         leaving = make_sandbox(database, user, desired=Desired.DELETED)
         make_conversation(database, user, leaving)
@@ -267,7 +267,7 @@ class TestFields:
 
 
 def test_a_list_takes_few_queries(
-    client: TestClient, user: Person, database: Database, sandbox: Sandbox, count_queries: Any
+    client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, count_queries: Any
 ) -> None:
     for _ in range(20):
         make_conversation(database, user, sandbox, updated_at=now())

@@ -21,7 +21,7 @@ from shared.users import settings_store
 from tests.api.agent_reports import conversation_report, event_report
 from tests.api.answers import get_json
 from tests.api.routes.v1.test_webhooks import Post
-from tests.factories import VAULT, Person, make_conversation, make_sandbox, make_spec
+from tests.factories import VAULT, ApiUser, make_conversation, make_sandbox, make_spec
 from tests.rows import as_stored
 
 PATH = "/api/v1/sandboxes"
@@ -31,7 +31,7 @@ NONE: dict[str, Any] = dict.fromkeys(FIELDS)
 
 
 @pytest.fixture
-def chained(database: Database, user: Person) -> Sandbox:
+def chained(database: Database, user: ApiUser) -> Sandbox:
     """A running sandbox of a spec with deadlines, last used half a minute ago."""
     make_spec(database, **CHAIN)
     sandbox = make_sandbox(database, user, status_changed_at=after(-30), last_active_at=after(-30))
@@ -48,12 +48,12 @@ def in_force(shown: dict[str, Any]) -> dict[str, Any]:
     return {name: shown[name] for name in FIELDS}
 
 
-def patch(client: TestClient, user: Person, sandbox: Sandbox, body: Any) -> Any:
+def patch(client: TestClient, user: ApiUser, sandbox: Sandbox, body: Any) -> Any:
     return client.patch(f"{PATH}/{sandbox.id}", json=body, headers=user.headers)
 
 
 class TestFields:
-    def test_deadlines_are_in_every_get(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+    def test_deadlines_are_in_every_get(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
         shown = _get(client, user, f"/{chained.id}")
         assert in_force(shown) == NONE | CHAIN
         assert (time_of(shown["last_active_at"]), shown["expires_at"]) == (chained.last_active_at, None)
@@ -61,24 +61,24 @@ class TestFields:
         assert time_of(shown["next_deadline"]["at"]) == chained.last_active_at + timedelta(seconds=60)
         assert _get(client, user, "/search")["items"] == _get(client, user, id=chained.id) == [shown]
 
-    def test_deadlines_are_null_without_any(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_deadlines_are_null_without_any(self, client: TestClient, user: ApiUser, database: Database) -> None:
         shown = _get(client, user, f"/{make_sandbox(database, user).id}")
         assert in_force(shown) == NONE
         assert (shown["expires_at"], shown["next_deadline"]) == (None, None)
 
     def test_each_sandbox_with_its_own_specs(
-        self, client: TestClient, user: Person, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         other = make_sandbox(database, user, spec_id="other:1")
         shown = {item["id"]: in_force(item) for item in _get(client, user, "/search")["items"]}
         assert shown == {chained.id: NONE | CHAIN, other.id: NONE}
 
-    def test_deadlines_of_a_spec_are_shown(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+    def test_deadlines_of_a_spec_are_shown(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
         [spec] = get_json("/api/v1/sandbox-specs", client, user, id=chained.spec_id)
         assert in_force(spec) == NONE | CHAIN
 
     def test_reason_of_the_deletion_is_shown(
-        self, client: TestClient, user: Person, database: Database, other_user: Person
+        self, client: TestClient, user: ApiUser, database: Database, other_user: ApiUser
     ) -> None:
         sandbox = make_sandbox(database, user, max_age_seconds=1, created_at=after(-2))
         with database.transaction() as session:
@@ -100,7 +100,7 @@ class TestFields:
 class TestStart:
     @pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b'{"unknown": 1}'])
     def test_start_without_a_body_has_its_spec_s_deadlines(
-        self, client: TestClient, user: Person, database: Database, content: bytes | None
+        self, client: TestClient, user: ApiUser, database: Database, content: bytes | None
     ) -> None:
         make_spec(database, **CHAIN)
         headers = user.headers | {"Content-Type": "application/json"}
@@ -108,7 +108,7 @@ class TestStart:
         assert (answer.status_code, in_force(answer.json())) == (200, NONE | CHAIN)
         assert answer.json()["next_deadline"] is None  # the sandbox is not idle yet
 
-    def test_start_with_deadlines_of_its_own(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_with_deadlines_of_its_own(self, client: TestClient, user: ApiUser, database: Database) -> None:
         make_spec(database, **CHAIN)
         own = {"freeze_after_seconds": "never", "stop_after_seconds": 7, "delete_after_seconds": None}
         shown = client.post(PATH, json=own | {"max_age_seconds": 90}, headers=user.headers).json()
@@ -120,7 +120,7 @@ class TestStart:
 
 
 class TestPatch:
-    def test_patch_changes_only_the_sent_deadlines(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+    def test_patch_changes_only_the_sent_deadlines(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
         shown = patch(client, user, chained, {"freeze_after_seconds": 5, "stop_after_seconds": "never"}).json()
         assert in_force(shown) == NONE | CHAIN | {"freeze_after_seconds": 5, "stop_after_seconds": None}
         shown = patch(client, user, chained, {"freeze_after_seconds": None}).json()
@@ -128,7 +128,7 @@ class TestPatch:
         assert _get(client, user, f"/{chained.id}") == shown
 
     def test_patch_is_a_use_even_when_empty(
-        self, client: TestClient, user: Person, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         shown = patch(client, user, chained, {}).json()
         assert time_of(shown["last_active_at"]) > chained.last_active_at + timedelta(seconds=29)
@@ -136,7 +136,7 @@ class TestPatch:
         assert as_stored(database, chained).generation == chained.generation  # unchanged
 
     def test_invalid_deadline_is_a_422_with_its_location(
-        self, client: TestClient, user: Person, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_DEADLINE_SECONDS + 1, 10**30]
         operations = (("PATCH", f"{PATH}/{chained.id}"), ("POST", PATH))
@@ -149,7 +149,7 @@ class TestPatch:
         assert as_stored(database, chained) == chained
 
     def test_max_age_that_is_already_exceeded_is_refused(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user, created_at=after(-3600))
         answer = patch(client, user, sandbox, {"max_age_seconds": 3599})
@@ -158,7 +158,7 @@ class TestPatch:
         assert patch(client, user, sandbox, {"max_age_seconds": 3700}).status_code == 200
 
     def test_patch_of_an_unknown_sandbox_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         assert patch(client, other_user, chained, {}).status_code == 404
         leaving = make_sandbox(database, user, desired=Desired.DELETED)
@@ -167,7 +167,7 @@ class TestPatch:
 
 class TestUse:
     def test_reports_of_its_agent_server(
-        self, client: TestClient, post: Post, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, post: Post, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         reports = (
             (f"/events/{conversation.id}", [event_report()]),
@@ -184,7 +184,7 @@ class TestUse:
                 assert self.last_use(client, user, conversation) == used  # too soon after the last write
 
     def test_refused_report_is_no_activity(
-        self, client: TestClient, post: Post, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, post: Post, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         before = self.last_use(client, user, conversation)
         others = make_conversation(database, user, make_sandbox(database, user))
@@ -194,7 +194,7 @@ class TestUse:
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
     def test_a_conversation_started_in_it(
-        self, client: TestClient, user: Person, database: Database, status: Status
+        self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         with database.transaction() as session:
             settings_store.change(session, VAULT, user.id, {"llm_api_key": "sk-test"})
@@ -206,7 +206,7 @@ class TestUse:
             assert as_stored(database, sandbox).last_active_at == now()
 
     def test_resume_is_activity_and_pause_or_read_is_not(
-        self, client: TestClient, user: Person, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         _get(client, user, f"/{chained.id}")
         client.post(f"{PATH}/{chained.id}/pause", headers=user.headers)
@@ -214,12 +214,12 @@ class TestUse:
         client.post(f"{PATH}/{chained.id}/resume", headers=user.headers)
         assert as_stored(database, chained).last_active_at > chained.last_active_at
 
-    def last_use(self, client: TestClient, user: Person, conversation: Conversation) -> datetime:
+    def last_use(self, client: TestClient, user: ApiUser, conversation: Conversation) -> datetime:
         return time_of(_get(client, user, f"/{conversation.sandbox_id}")["last_active_at"])
 
 
 def test_the_list_asks_for_its_specs_once(
-    client: TestClient, user: Person, database: Database, count_queries: Any
+    client: TestClient, user: ApiUser, database: Database, count_queries: Any
 ) -> None:
     for number in range(3):
         make_sandbox(database, user, spec_id=f"s:{number}")

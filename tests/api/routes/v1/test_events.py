@@ -13,13 +13,13 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event
 from shared.states import Status
-from tests.factories import Person, make_conversation, make_event, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_event, make_sandbox
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def conversation(database: Database, user: Person) -> Conversation:
+def conversation(database: Database, user: ApiUser) -> Conversation:
     # The events outlive their sandbox.
     return make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
 
@@ -33,14 +33,14 @@ def events(database: Database, conversation: Conversation) -> list[Event]:
     ]
 
 
-def _get(client: TestClient, person: Person, conversation_id: str, path: str = "", **params: Any) -> Any:
-    answer = client.get(f"/api/v1/conversation/{conversation_id}/events{path}", params=params, headers=person.headers)
+def _get(client: TestClient, user: ApiUser, conversation_id: str, path: str = "", **params: Any) -> Any:
+    answer = client.get(f"/api/v1/conversation/{conversation_id}/events{path}", params=params, headers=user.headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def test_events_are_returned_as_they_were_sent(
-    client: TestClient, user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     body = {"id": "e1", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "text": "a\0b\ud83e \ud800 ü"}
     make_event(database, conversation, id="e1", body=body)
@@ -49,7 +49,7 @@ def test_events_are_returned_as_they_were_sent(
 
 
 def test_events_are_found_by_each_spelling_of_their_ids(
-    client: TestClient, user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     for written in (str(uuid4()), uuid4().hex):
         make_event(database, conversation, id=written, body={"id": written})
@@ -58,7 +58,7 @@ def test_events_are_found_by_each_spelling_of_their_ids(
 
 
 def test_page_is_written_event_by_event(
-    client: TestClient, user: Person, conversation: Conversation, events: list[Event], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, conversation: Conversation, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Any] = []
 
@@ -73,7 +73,7 @@ def test_page_is_written_event_by_event(
 
 
 def test_events_are_paged_in_both_orders(
-    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+    client: TestClient, user: ApiUser, conversation: Conversation, events: list[Event]
 ) -> None:
     ids = [event.id for event in events]
     for sort_order, expected in ((None, ids), ("TIMESTAMP", ids), ("TIMESTAMP_DESC", ids[::-1])):
@@ -90,7 +90,7 @@ def test_events_are_paged_in_both_orders(
 @pytest.mark.usefixtures("_small_pages")
 @pytest.mark.parametrize("sort_order", ["TIMESTAMP", "TIMESTAMP_DESC"])
 def test_pages_end_by_bytes_too(
-    client: TestClient, user: Person, conversation: Conversation, database: Database, sort_order: str
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database, sort_order: str
 ) -> None:
     sizes = [
         10,
@@ -122,7 +122,7 @@ def test_pages_end_by_bytes_too(
 
 @pytest.mark.usefixtures("_small_pages")
 def test_batch_of_large_events_is_refused(
-    client: TestClient, user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     ids = [make_event(database, conversation, body=_large(number, size)).id for number, size in enumerate((10, 3, 3))]
     assert len(_get(client, user, conversation.id, id=ids[1:])) == 2
@@ -143,7 +143,7 @@ def _large(number: int, kilobytes: int) -> dict[str, Any]:
 
 
 def test_equal_times_keep_the_order_of_arrival(
-    client: TestClient, user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     ids = [make_event(database, conversation, timestamp=FIRST).id for _ in range(4)]
     page = _get(client, user, conversation.id, "/search", limit=3)
@@ -152,7 +152,7 @@ def test_equal_times_keep_the_order_of_arrival(
 
 
 def test_filters_agree_with_count(
-    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+    client: TestClient, user: ApiUser, conversation: Conversation, events: list[Event]
 ) -> None:
     ids = [event.id for event in events]
     for params, expected in (
@@ -169,7 +169,7 @@ def test_filters_agree_with_count(
 
 
 def test_batch_keeps_its_order(
-    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+    client: TestClient, user: ApiUser, conversation: Conversation, events: list[Event]
 ) -> None:
     ids = [events[2].id, "unknown", events[0].id]
     found = _get(client, user, conversation.id, id=ids)
@@ -181,20 +181,20 @@ def test_batch_keeps_its_order(
 
 @pytest.mark.usefixtures("events")
 def test_events_of_other_conversations_are_not_there(
-    client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
     make_event(database, hidden, id="hidden")
     empty = make_conversation(database, other_user, make_sandbox(database, other_user))
     asked = ((other_user, conversation.id), (other_user, empty.id), (user, new_id()), (user, hidden.id))
-    for person, conversation_id in asked:
-        assert _get(client, person, conversation_id, "/search") == {"items": [], "next_page_id": None}
-        assert _get(client, person, conversation_id, "/count") == 0
-        assert _get(client, person, conversation_id, id="hidden") == [None]
+    for owner, conversation_id in asked:
+        assert _get(client, owner, conversation_id, "/search") == {"items": [], "next_page_id": None}
+        assert _get(client, owner, conversation_id, "/count") == 0
+        assert _get(client, owner, conversation_id, id="hidden") == [None]
 
 
 @pytest.mark.parametrize("path", ["/search", "/count"])
-def test_unknown_kinds_are_refused(client: TestClient, user: Person, conversation: Conversation, path: str) -> None:
+def test_unknown_kinds_are_refused(client: TestClient, user: ApiUser, conversation: Conversation, path: str) -> None:
     answer = client.get(
         f"/api/v1/conversation/{conversation.id}/events{path}?kind__eq=NoSuchEvent", headers=user.headers
     )

@@ -13,7 +13,7 @@ from shared.leasing.leases import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 from tests.api.agent_reports import event_report, update_report
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.rows import as_stored
 
 Post = Callable[..., int]
@@ -31,7 +31,7 @@ def status(value: str, after: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def reason(client: TestClient, user: Person, conversation: Conversation) -> Callable[[], tuple[Any, Any]]:
+def reason(client: TestClient, user: ApiUser, conversation: Conversation) -> Callable[[], tuple[Any, Any]]:
     """Return a function that reads the reason, which must be the same in each kind of read."""
 
     def read() -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def test_a_conversation_in_error_says_why_until_it_goes_on(
 
 
 def test_reports_of_an_error_may_come_in_any_order(
-    post: Post, user: Person, sandbox: Sandbox, database: Database
+    post: Post, user: ApiUser, sandbox: Sandbox, database: Database
 ) -> None:
     reports = [status("running", 1), status("error", 2), failure(2.01)]
     for order in itertools.permutations(range(3)):
@@ -86,7 +86,7 @@ def test_strange_reasons_are_made_storable(
 
 
 def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
-    client: TestClient, user: Person, database: Database
+    client: TestClient, user: ApiUser, database: Database
 ) -> None:
     known = dict(zip(("execution_reason", "execution_detail"), WHY, strict=True))
     paused = make_sandbox(database, user, status=Status.PAUSED)
@@ -97,7 +97,7 @@ def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
 
 class TestSilence:
     def test_running_agent_is_due_for_a_check(
-        self, post: Post, database: Database, user: Person, sandbox: Sandbox
+        self, post: Post, database: Database, user: ApiUser, sandbox: Sandbox
     ) -> None:
         for value, expected in (("running", True), ("finished", False)):
             each = make_conversation(database, user, sandbox, title_settled=True)
@@ -106,7 +106,7 @@ class TestSilence:
             assert (due_at is not None) is expected
             assert due_at is None or due_at <= after(MAX_SECONDS)
 
-    def test_earlier_check_stays_due(self, post: Post, database: Database, user: Person, sandbox: Sandbox) -> None:
+    def test_earlier_check_stays_due(self, post: Post, database: Database, user: ApiUser, sandbox: Sandbox) -> None:
         soon = after(2)
         each = make_conversation(database, user, sandbox, title_settled=True, due_at=soon)
         assert post(f"/events/{each.id}", [status("running", 1)]) == 200
@@ -125,7 +125,7 @@ class TestSilence:
         self,
         post: Post,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         database: Database,
         sandbox: Sandbox,
         reports: Any,

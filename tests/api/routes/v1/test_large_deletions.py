@@ -11,14 +11,14 @@ from shared.models import Conversation, Sandbox
 from shared.queue.jobs import DeleteConversation
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.rows import as_stored
 
 CHILDREN = 2 * deletion.MAX_TARGETS + 20
 
 
 @pytest.fixture
-def parent(database: Database, user: Person, sandbox: Sandbox) -> Conversation:
+def parent(database: Database, user: ApiUser, sandbox: Sandbox) -> Conversation:
     """A conversation with many sub-conversations, one of which has its own, in a sandbox that was made for it."""
     with database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).goes_with_conversations = True
@@ -29,7 +29,7 @@ def parent(database: Database, user: Person, sandbox: Sandbox) -> Conversation:
     return parent
 
 
-def delete(client: TestClient, user: Person, conversation: Conversation) -> int:
+def delete(client: TestClient, user: ApiUser, conversation: Conversation) -> int:
     return int(client.delete(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).status_code)
 
 
@@ -41,7 +41,7 @@ def count_listed(database: Database) -> int:
 def test_request_deletes_all_descendants(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     parent: Conversation,
     publisher: RecordingPublisher,
@@ -53,7 +53,7 @@ def test_request_deletes_all_descendants(
 
 
 def test_request_deletes_a_limited_number(
-    client: TestClient, database: Database, user: Person, parent: Conversation, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, database: Database, user: ApiUser, parent: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "MAX_DELETIONS", 2)
     assert delete(client, user, parent) == 200
@@ -63,7 +63,7 @@ def test_request_deletes_a_limited_number(
 def test_stored_delete_is_acknowledged_although_the_database_fails_later(
     client: TestClient,
     database: Database,
-    user: Person,
+    user: ApiUser,
     parent: Conversation,
     publisher: RecordingPublisher,
     monkeypatch: pytest.MonkeyPatch,

@@ -9,7 +9,7 @@ from shared.db.database import Database
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 MASK = "**********"
 FAST = {"model": "openai/gpt-4o-mini", "api_key": "fast-plain"}
@@ -19,11 +19,11 @@ DEEP = {"model": "openai/o3", "api_key": "deep-plain", "base_url": "https://llm.
 class Profiles:
     """The profile routes for one user."""
 
-    def __init__(self, client: TestClient, person: Person, family: str = "/api/v1/settings/profiles") -> None:
-        self.client, self.person, self.family = client, person, family
+    def __init__(self, client: TestClient, user: ApiUser, family: str = "/api/v1/settings/profiles") -> None:
+        self.client, self.user, self.family = client, user, family
 
     def ask(self, method: str, path: str = "", body: Any = None) -> Any:
-        return self.client.request(method, self.family + path, json=body, headers=self.person.headers)
+        return self.client.request(method, self.family + path, json=body, headers=self.user.headers)
 
     def save(self, name: str, llm: dict[str, Any] | None = None, **more: Any) -> None:
         answer = self.ask("POST", f"/{name}", more if llm is None else {"llm": llm} | more)
@@ -40,26 +40,26 @@ class Profiles:
 
 
 @pytest.fixture
-def profiles(client: TestClient, user: Person) -> Profiles:
+def profiles(client: TestClient, user: ApiUser) -> Profiles:
     return Profiles(client, user)
 
 
-def load(database: Database, person: Person) -> StoredSettings:
+def load(database: Database, user: ApiUser) -> StoredSettings:
     with database.reading() as session:
-        stored = settings_store.load(session, VAULT, person.id)
+        stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
     return stored
 
 
-def in_force(database: Database, person: Person) -> dict[str, Any]:
-    stored = load(database, person)
+def in_force(database: Database, user: ApiUser) -> dict[str, Any]:
+    stored = load(database, user)
     llm = {"model": stored.llm_model, "api_key": stored.llm_api_key, "base_url": stored.llm_base_url}
     rest: dict[str, Any] = stored.agent_settings.get("llm", {})
     return {name: value for name, value in llm.items() if value} | rest
 
 
-def change(client: TestClient, person: Person, body: Any) -> None:
-    assert client.post("/api/v1/settings", json=body, headers=person.headers).status_code == 200
+def change(client: TestClient, user: ApiUser, body: Any) -> None:
+    assert client.post("/api/v1/settings", json=body, headers=user.headers).status_code == 200
 
 
 def test_list_is_empty_at_first(profiles: Profiles) -> None:
@@ -90,7 +90,7 @@ def test_saved_profile_is_listed_without_its_key(profiles: Profiles) -> None:
 
 
 def test_save_without_a_configuration_saves_the_current_one(
-    client: TestClient, database: Database, user: Person, profiles: Profiles
+    client: TestClient, database: Database, user: ApiUser, profiles: Profiles
 ) -> None:
     change(client, user, {"llm_model": "m", "llm_api_key": "plain", "agent_settings_diff": {"llm": {"seed": 4}}})
     assert profiles.ask("POST", "/now").status_code == 201
@@ -98,7 +98,7 @@ def test_save_without_a_configuration_saves_the_current_one(
 
 
 def test_activation_applies_every_value_of_a_profile(
-    client: TestClient, database: Database, user: Person, profiles: Profiles
+    client: TestClient, database: Database, user: ApiUser, profiles: Profiles
 ) -> None:
     profiles.save("fast", FAST)
     profiles.save("deep", DEEP)
@@ -120,7 +120,7 @@ def test_activation_applies_every_value_of_a_profile(
     "body", [{"llm_model": "other"}, {"llm_api_key": "other"}, {"agent_settings_diff": {"llm": {"seed": 1}}}]
 )
 def test_change_of_the_llm_leaves_no_profile_active(
-    client: TestClient, user: Person, profiles: Profiles, body: Any
+    client: TestClient, user: ApiUser, profiles: Profiles, body: Any
 ) -> None:
     profiles.save("fast", FAST)
     profiles.activate("fast")
@@ -130,7 +130,7 @@ def test_change_of_the_llm_leaves_no_profile_active(
     assert profiles.listed() == (["fast"], None)
 
 
-def test_overwritten_profile_is_not_active(database: Database, user: Person, profiles: Profiles) -> None:
+def test_overwritten_profile_is_not_active(database: Database, user: ApiUser, profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     profiles.activate("fast")
     profiles.save("fast", FAST)
@@ -142,14 +142,14 @@ def test_overwritten_profile_is_not_active(database: Database, user: Person, pro
 
 @pytest.mark.parametrize("key", [{}, {"api_key": None}, {"api_key": MASK}])
 def test_a_key_that_is_not_sent_stays(
-    database: Database, user: Person, profiles: Profiles, key: dict[str, Any]
+    database: Database, user: ApiUser, profiles: Profiles, key: dict[str, Any]
 ) -> None:
     profiles.save("deep", DEEP)
     profiles.save("deep", {"model": "new", **key})
     assert load(database, user).llm_profiles.profiles["deep"] == {"model": "new", "api_key": DEEP["api_key"]}
 
 
-def test_key_can_be_cleared_left_out_or_preserved(database: Database, user: Person, profiles: Profiles) -> None:
+def test_key_can_be_cleared_left_out_or_preserved(database: Database, user: ApiUser, profiles: Profiles) -> None:
     profiles.save("deep", DEEP)
     profiles.save("deep", FAST, preserve_existing_api_key=True)
     assert load(database, user).llm_profiles.profiles["deep"] == FAST | {"api_key": DEEP["api_key"]}
@@ -161,7 +161,7 @@ def test_key_can_be_cleared_left_out_or_preserved(database: Database, user: Pers
 
 
 def test_deleting_is_done_twice_and_activates_the_first_of_the_others(
-    database: Database, user: Person, profiles: Profiles
+    database: Database, user: ApiUser, profiles: Profiles
 ) -> None:
     for name, llm in (("deep", DEEP), ("fast", FAST), ("third", FAST)):
         profiles.save(name, llm)
@@ -233,7 +233,7 @@ def test_bad_requests_are_refused(profiles: Profiles) -> None:
     assert profiles.listed() == ([], None)
 
 
-def test_an_organization_has_its_owners_profiles(client: TestClient, user: Person, other_user: Person) -> None:
+def test_an_organization_has_its_owners_profiles(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     own = Profiles(client, user)
     below = Profiles(client, user, f"/api/organizations/{user.id}/profiles")
     below.save("fast", FAST)
@@ -250,7 +250,7 @@ def test_an_organization_has_its_owners_profiles(client: TestClient, user: Perso
     assert own.listed() == ([], None)
 
 
-def test_each_user_has_their_own(client: TestClient, other_user: Person, profiles: Profiles) -> None:
+def test_each_user_has_their_own(client: TestClient, other_user: ApiUser, profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     theirs = Profiles(client, other_user)
     assert theirs.listed() == ([], None)

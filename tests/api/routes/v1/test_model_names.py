@@ -10,7 +10,7 @@ from shared.db.database import Database
 from shared.models import Conversation
 from shared.users import llm_profile_store
 from tests.api.agent_server.requests import ask
-from tests.factories import VAULT, Person, make_sandbox, make_start_task
+from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
 
@@ -28,7 +28,7 @@ V0, V1, PROFILE = "/api/settings", "/api/v1/settings", "/api/v1/settings/profile
         ("/api/v1/app-conversations", ["llm_model"]),
     ],
 )
-def test_longer_name_is_refused(client: TestClient, user: Person, path: str, where: list[str]) -> None:
+def test_longer_name_is_refused(client: TestClient, user: ApiUser, path: str, where: list[str]) -> None:
     answer = client.post(path, json=_body(where, "x" * (MAX + 1)), headers=user.headers)
     assert answer.status_code == 422
     [error] = answer.json()["detail"]
@@ -36,12 +36,12 @@ def test_longer_name_is_refused(client: TestClient, user: Person, path: str, whe
 
 
 @pytest.mark.parametrize(("path", "where"), [(V0, ["llm_model"]), (PROFILE, ["llm", "model"])])
-def test_name_of_that_length_is_stored(client: TestClient, user: Person, path: str, where: list[str]) -> None:
+def test_name_of_that_length_is_stored(client: TestClient, user: ApiUser, path: str, where: list[str]) -> None:
     assert client.post(path, json=_body(where, "x" * MAX), headers=user.headers).is_success
 
 
 def test_switch_to_a_stored_profile_with_a_longer_name_succeeds(
-    client: TestClient, user: Person, agent_conversation: Conversation, agent: ScriptedAgent, database: Database
+    client: TestClient, user: ApiUser, agent_conversation: Conversation, agent: ScriptedAgent, database: Database
 ) -> None:
     name = "x" * (MAX + 100)
     options = {"include_secrets": True, "keep_key": False}
@@ -54,7 +54,7 @@ def test_switch_to_a_stored_profile_with_a_longer_name_succeeds(
     assert as_stored(database, agent_conversation).llm_model == name[:MAX]
 
 
-def test_start_with_a_longer_name_is_shown(client: TestClient, user: Person, database: Database) -> None:
+def test_start_with_a_longer_name_is_shown(client: TestClient, user: ApiUser, database: Database) -> None:
     """A sub-conversation's start inherits its parent's name, which SQLite stores in any length."""
     name = "x" * (MAX + 100)
     task = make_start_task(database, user, make_sandbox(database, user), request={"llm_model": name})

@@ -8,13 +8,13 @@ from shared.models import Sandbox
 from shared.queue.jobs import DeleteConversation
 from shared.states import Desired
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.rows import stored_row
 
 API = "/api/v1"
 
 
-def _delete_only_conversation(client: TestClient, user: Person, database: Database, sandbox: Sandbox) -> Desired:
+def _delete_only_conversation(client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox) -> Desired:
     conversation = make_conversation(database, user, sandbox)
     assert client.delete(f"{API}/app-conversations/{conversation.id}", headers=user.headers).status_code == 200
     return Desired(stored_row(database, Sandbox, sandbox.id).desired)
@@ -22,7 +22,7 @@ def _delete_only_conversation(client: TestClient, user: Person, database: Databa
 
 @pytest.mark.usefixtures("spec", "node")
 def test_a_sandbox_that_was_started_by_itself_outlives_its_last_conversation(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     made = client.post(f"{API}/sandboxes", headers=user.headers).json()
     sandbox = stored_row(database, Sandbox, made["id"])
@@ -35,7 +35,7 @@ def test_a_sandbox_that_was_started_by_itself_outlives_its_last_conversation(
 
 @pytest.mark.usefixtures("spec", "node", "model_key")
 def test_sandbox_made_for_a_conversation_is_deleted_with_the_last_one(
-    client: TestClient, user: Person, database: Database
+    client: TestClient, user: ApiUser, database: Database
 ) -> None:
     task = client.post(f"{API}/app-conversations", json={}, headers=user.headers).json()
     cancelled = client.post(f"{API}/app-conversations/start-tasks/{task['id']}/cancel", headers=user.headers)

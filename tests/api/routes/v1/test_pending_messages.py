@@ -14,7 +14,7 @@ from shared.models import Conversation, PendingMessage, Sandbox
 from shared.queue.jobs import DeliverMessages
 from shared.states import FINAL_STAGES, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 CONVERSATIONS = "/api/v1/app-conversations"
@@ -24,13 +24,13 @@ def path(conversation_id: str) -> str:
     return f"/api/v1/conversations/{conversation_id}/pending-messages"
 
 
-def say(client: TestClient, person: Person, conversation_id: str, text: str = "x", **headers: str) -> Any:
+def say(client: TestClient, user: ApiUser, conversation_id: str, text: str = "x", **headers: str) -> Any:
     body = {"role": "user", "content": [{"type": "text", "text": text}]}
-    return client.post(path(conversation_id), json=body, headers=person.headers | headers)
+    return client.post(path(conversation_id), json=body, headers=user.headers | headers)
 
 
-def waiting(client: TestClient, person: Person, conversation_id: str) -> list[str]:
-    answer = client.get(path(conversation_id), headers=person.headers)
+def waiting(client: TestClient, user: ApiUser, conversation_id: str) -> list[str]:
+    answer = client.get(path(conversation_id), headers=user.headers)
     assert answer.status_code == 200, answer.text
     return [message["content"][0]["text"] for message in answer.json()]
 
@@ -47,7 +47,7 @@ class TestMessagesOfAConversation:
     def test_defect_37_are_stored_in_order_for_a_worker(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         database: Database,
         publisher: RecordingPublisher,
@@ -63,19 +63,19 @@ class TestMessagesOfAConversation:
 
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.STARTING])
     def test_messages_are_accepted_in_any_state_of_the_sandbox(
-        self, client: TestClient, user: Person, database: Database, status: Status
+        self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
         assert say(client, user, conversation.id).status_code == 201
 
     def test_messages_to_a_deleted_sandbox_are_refused(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
         assert say(client, user, conversation.id).status_code == 410
 
     def test_defect_41_are_deleted_with_it(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         assert say(client, user, conversation.id).status_code == 201
         assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
@@ -90,7 +90,7 @@ class TestMessagesOfAStart:
     def test_wait_for_it_under_either_id(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         database: Database,
         publisher: RecordingPublisher,
@@ -105,7 +105,7 @@ class TestMessagesOfAStart:
         assert publisher.jobs == []
 
     def test_messages_to_a_ready_start_are_its_conversation_s(
-        self, client: TestClient, user: Person, sandbox: Sandbox, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database, publisher: RecordingPublisher
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY)
         make_conversation(database, user, sandbox, id=task.conversation_id)
@@ -113,7 +113,7 @@ class TestMessagesOfAStart:
         assert publisher.jobs == [DeliverMessages(task.conversation_id, NODE_ID)]
 
     def test_messages_to_a_failed_start_are_refused(
-        self, client: TestClient, user: Person, sandbox: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         failed = make_start_task(database, user, sandbox, stage=Stage.ERROR)
         cancelled = make_start_task(database, user, sandbox)
@@ -124,7 +124,7 @@ class TestMessagesOfAStart:
 
 class TestLimit:
     def test_messages_over_the_limit_are_refused(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         for number in range(MAX_PENDING):
             assert say(client, user, conversation.id).json()["position"] == number + 1
@@ -140,7 +140,7 @@ class TestLimit:
         )  # a refused message is not pending any more
 
     def test_messages_and_their_limit_are_each_conversation_s_own(
-        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
         assert say(client, user, conversation.id).json()["position"] == 1
@@ -152,7 +152,7 @@ class TestLimit:
 
 class TestRefusedMessages:
     def test_last_ones_are_kept(
-        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
         say(client, user, other.id)
@@ -168,7 +168,7 @@ class TestRefusedMessages:
     def test_list_has_a_limited_size(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         database: Database,
         monkeypatch: pytest.MonkeyPatch,
@@ -182,7 +182,7 @@ class TestRefusedMessages:
         assert [text[0] for text in waiting(client, user, conversation.id)] == ["e"]
 
     def test_list_reads_a_limited_number(
-        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         row: dict[str, Any] = {
             "conversation_id": conversation.id,
@@ -209,19 +209,19 @@ class TestErrors:
         ],
     )
     def test_malformed_message_is_refused(
-        self, client: TestClient, user: Person, conversation: Conversation, body: Any
+        self, client: TestClient, user: ApiUser, conversation: Conversation, body: Any
     ) -> None:
         assert client.post(path(conversation.id), json=body, headers=user.headers).status_code == 422
 
     @pytest.mark.parametrize(("wrong", "status"), [("nonsense", 400), ("task-nonsense", 400), ("task-", 400)])
-    def test_malformed_id_is_refused(self, client: TestClient, user: Person, wrong: str, status: int) -> None:
+    def test_malformed_id_is_refused(self, client: TestClient, user: ApiUser, wrong: str, status: int) -> None:
         assert say(client, user, wrong).status_code == status
 
     def test_defect_37_other_users_conversations_are_a_404(
         self,
         client: TestClient,
-        user: Person,
-        other_user: Person,
+        user: ApiUser,
+        other_user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         database: Database,
@@ -238,7 +238,7 @@ class TestErrors:
             assert session.exec(select(PendingMessage)).all() == []
 
 
-def test_sent_again_under_its_key_it_is_one(client: TestClient, user: Person, conversation: Conversation) -> None:
+def test_sent_again_under_its_key_it_is_one(client: TestClient, user: ApiUser, conversation: Conversation) -> None:
     first, second = (say(client, user, conversation.id, **{"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, first.json())
     assert waiting(client, user, conversation.id) == ["x"]

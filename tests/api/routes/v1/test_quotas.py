@@ -21,7 +21,7 @@ from shared.models import Sandbox, StartTask
 from shared.queue.jobs import PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
 from shared.states import Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 SANDBOXES = "/api/v1/sandboxes"
@@ -54,7 +54,7 @@ def _count(database: Database, table: type[SQLModel]) -> int:
 @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
 @pytest.mark.parametrize("quota", ["running", "sandboxes", "creates_per_minute"])
 def test_quota_error_says_what_to_do(
-    limited: Limited, user: Person, database: Database, publisher: RecordingPublisher, path: str, quota: str
+    limited: Limited, user: ApiUser, database: Database, publisher: RecordingPublisher, path: str, quota: str
 ) -> None:
     client = limited(**{quota: 2})
     made = [client.post(path, json={}, headers=user.headers).status_code for _ in range(2)]
@@ -67,7 +67,7 @@ def test_quota_error_says_what_to_do(
     assert (_count(database, Sandbox), _count(database, StartTask), publisher.jobs) == (2, tasks, jobs)
 
 
-def test_a_resume_is_refused(limited: Limited, user: Person, database: Database) -> None:
+def test_a_resume_is_refused(limited: Limited, user: ApiUser, database: Database) -> None:
     awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
     client = limited(running=1)
     assert client.post(f"{SANDBOXES}/{asleep.id}/resume", headers=user.headers).status_code == 429
@@ -75,7 +75,7 @@ def test_a_resume_is_refused(limited: Limited, user: Person, database: Database)
     assert as_stored(database, asleep).generation == asleep.generation
 
 
-def test_a_start_in_a_sandbox(limited: Limited, user: Person, database: Database) -> None:
+def test_a_start_in_a_sandbox(limited: Limited, user: ApiUser, database: Database) -> None:
     awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
     client = limited(running=1)
     for sandbox, status in ((asleep, 429), (awake, 200)):
@@ -84,7 +84,7 @@ def test_a_start_in_a_sandbox(limited: Limited, user: Person, database: Database
     assert _count(database, StartTask) == 1
 
 
-def test_repeated_start_takes_no_quota(limited: Limited, user: Person) -> None:
+def test_repeated_start_takes_no_quota(limited: Limited, user: ApiUser) -> None:
     client, asked = limited(running=1), {"conversation_id": new_id()}
     keyed = user.headers | {"Idempotency-Key": "a"}
     answers = [client.post(CONVERSATIONS, json=asked, headers=one) for one in (user.headers, keyed, keyed)]
@@ -92,7 +92,7 @@ def test_repeated_start_takes_no_quota(limited: Limited, user: Person) -> None:
     assert len({answer.json()["id"] for answer in answers}) == 1
 
 
-def test_error_is_not_stored_for_the_key(limited: Limited, user: Person, database: Database) -> None:
+def test_error_is_not_stored_for_the_key(limited: Limited, user: ApiUser, database: Database) -> None:
     sandbox, client = make_sandbox(database, user), limited(running=1)
     keyed = user.headers | {"Idempotency-Key": "a"}
     assert client.post(SANDBOXES, headers=keyed).status_code == 429
@@ -106,7 +106,7 @@ class TestPauseOldest:
         return limited(running=1, policy="pause_oldest")
 
     def test_create_over_the_quota_pauses_the_oldest(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         oldest = make_sandbox(database, user, created_at=OLD)
         keyed = user.headers | {"Idempotency-Key": "a"}
@@ -118,7 +118,7 @@ class TestPauseOldest:
         assert (paused.desired, paused.generation, paused.due_at is not None) == ("PAUSED", 2, True)
 
     def test_conversation_over_the_quota_pauses_the_oldest(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         oldest = make_sandbox(database, user, created_at=OLD)
         shown = client.post(CONVERSATIONS, json={}, headers=user.headers).json()
@@ -127,7 +127,7 @@ class TestPauseOldest:
         assert client.post(CONVERSATIONS, json={}, headers=user.headers).status_code == 429  # the other one is starting
 
     def test_resume_over_the_quota_pauses_the_oldest(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
         answer = client.post(f"{SANDBOXES}/{asleep.id}/resume", headers=user.headers)
@@ -135,7 +135,7 @@ class TestPauseOldest:
         assert publisher.jobs == [PauseSandbox(awake.id, NODE_ID), ResumeSandbox(asleep.id, NODE_ID)]
 
     def test_sandbox_a_conversation_starts_in_is_not_paused(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         make_start_task(database, user, make_sandbox(database, user), stage=Stage.WAITING_FOR_SANDBOX)
         refused = client.post(SANDBOXES, headers=user.headers)
@@ -143,7 +143,7 @@ class TestPauseOldest:
         assert "being started" in refused.json()["detail"]
 
 
-def test_concurrent_starts_never_exceed_the_quota(limited: Limited, user: Person, database: Database) -> None:
+def test_concurrent_starts_never_exceed_the_quota(limited: Limited, user: ApiUser, database: Database) -> None:
     client = limited(running=5)
     paths = [SANDBOXES, CONVERSATIONS] * 30
     with ThreadPoolExecutor(8) as pool:

@@ -15,7 +15,7 @@ from shared.states import Stage
 from shared.users import secrets, settings_store
 from tests.api.agent_reports import event_report
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import VAULT, Person, make_start_task
+from tests.factories import VAULT, ApiUser, make_start_task
 from tests.rows import all_rows
 
 Post = Callable[..., int]
@@ -52,7 +52,7 @@ EVENTS = [
 
 
 @pytest.fixture
-def _secrets(database: Database, user: Person) -> None:
+def _secrets(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         with settings_store.editing(session, VAULT, user.id) as draft:
             draft.sealed.update(SETTINGS)
@@ -64,7 +64,7 @@ def _secrets(database: Database, user: Person) -> None:
 @pytest.mark.parametrize("event", EVENTS, ids=["conversation", "agent", "server", "tool"])
 def test_error_that_quotes_a_key_is_stored_without_it(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     post: Post,
     database: Database,
@@ -85,7 +85,7 @@ def test_error_that_quotes_a_key_is_stored_without_it(
 @pytest.mark.parametrize("stage", [Stage.STARTING_CONVERSATION, Stage.READY])
 def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
     post: Post,
@@ -108,7 +108,7 @@ def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
 
 
 def test_ids_are_left_as_they_are(
-    client: TestClient, user: Person, conversation: Conversation, post: Post, database: Database
+    client: TestClient, user: ApiUser, conversation: Conversation, post: Post, database: Database
 ) -> None:
     sent = event_report("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")
     with database.transaction() as session:

@@ -19,7 +19,7 @@ from shared.models import Node, Sandbox, SandboxLog
 from shared.queue.jobs import Job, ReadLog
 from shared.states import Desired, NodeStatus, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.waiting import eventually
 
 Answers = Callable[..., None]
@@ -78,7 +78,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_worker_reads_the_log_for_the_request(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     database: Database,
     publisher: RecordingPublisher,
     worker_keeps: Answers,
@@ -102,7 +102,7 @@ def test_worker_reads_the_log_for_the_request(
 
 @pytest.mark.usefixtures("no_worker")
 def test_log_that_expires_during_the_wait_is_not_live(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "one", age=60)
@@ -118,7 +118,7 @@ def test_log_that_expires_during_the_wait_is_not_live(
 
 
 def test_worker_that_finds_no_container_ends_the_wait(
-    client: TestClient, user: Person, database: Database, worker_keeps: Answers
+    client: TestClient, user: ApiUser, database: Database, worker_keeps: Answers
 ) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     worker_keeps(name=NO_CONTAINER)
@@ -128,7 +128,7 @@ def test_worker_that_finds_no_container_ends_the_wait(
 
 @pytest.mark.usefixtures("no_worker")
 def test_kept_log_is_shown_if_no_worker_answers(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "kept", cause=LogCause.FAILED, age=20)
@@ -139,7 +139,7 @@ def test_kept_log_is_shown_if_no_worker_answers(
 
 
 def test_reading_from_before_the_clock_was_set_back_is_not_live(
-    client: TestClient, user: Person, database: Database, worker_keeps: Answers
+    client: TestClient, user: ApiUser, database: Database, worker_keeps: Answers
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "before", age=-3600)
@@ -149,7 +149,7 @@ def test_reading_from_before_the_clock_was_set_back_is_not_live(
 
 
 def test_log_of_a_deleted_sandbox_needs_no_worker(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED, desired=Desired.DELETED)
     keep(database, sandbox.id, "old", name="c0", age=1, cause=LogCause.REPLACED)
@@ -162,7 +162,7 @@ def test_log_of_a_deleted_sandbox_needs_no_worker(
 
 @pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
 def test_worker_of_a_lost_node_is_not_asked(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, status: NodeStatus
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, status: NodeStatus
 ) -> None:
     """A node that is lost keeps its cordon."""
     sandbox = make_sandbox(database, user)
@@ -174,7 +174,7 @@ def test_worker_of_a_lost_node_is_not_asked(
 
 
 def test_another_users_log_is_not_found(
-    client: TestClient, user: Person, other_user: Person, database: Database, publisher: RecordingPublisher
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "private")
@@ -184,7 +184,7 @@ def test_another_users_log_is_not_found(
     assert publisher.jobs == []
 
 
-def test_requests_that_wait_are_limited(client: TestClient, user: Person, database: Database) -> None:
+def test_requests_that_wait_are_limited(client: TestClient, user: ApiUser, database: Database) -> None:
     limits: ProcessLimits = client.app.state.context.limits  # type: ignore[attr-defined]
     limits.waiting = ConcurrencyLimit("requests that wait", of_user=1, of_process=9)
     sandbox = make_sandbox(database, user)
@@ -194,6 +194,6 @@ def test_requests_that_wait_are_limited(client: TestClient, user: Person, databa
 
 
 @pytest.mark.parametrize("query", [{"tail": 0}, {"tail": 1001}, {"after": "x" * 65}])
-def test_wrong_query(client: TestClient, user: Person, database: Database, query: dict[str, Any]) -> None:
+def test_wrong_query(client: TestClient, user: ApiUser, database: Database, query: dict[str, Any]) -> None:
     answer = client.get(url(make_sandbox(database, user)), params=query, headers=user.headers)
     assert answer.status_code == 422

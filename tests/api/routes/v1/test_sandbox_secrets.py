@@ -6,11 +6,11 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 
 
 @pytest.fixture(autouse=True)
-def _saved(client: TestClient, user: Person) -> None:
+def _saved(client: TestClient, user: ApiUser) -> None:
     for body in ({"name": "A", "value": "plain-a\n", "description": "a"}, {"name": "gitlab_token", "value": "own"}):
         assert client.post("/api/v1/secrets", json=body, headers=user.headers).status_code == 201
     tokens = {"github": "plain-github", "gitlab": "plain-gitlab", "forgejo": {"host": "code.example.com"}}
@@ -47,7 +47,7 @@ def test_values_are_plain_text(client: TestClient, sandbox: Sandbox) -> None:
 
 
 def test_running_sandbox_reads_its_owner_s_secrets_and_no_other_s(
-    client: TestClient, database: Database, user: Person, other_user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox
 ) -> None:
     sibling, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
     paused = make_sandbox(database, user, status=Status.PAUSED)

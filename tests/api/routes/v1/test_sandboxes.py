@@ -15,7 +15,7 @@ from shared.states import Desired, Reason, Status
 from shared.users import settings_store
 from tests.api.answers import get_json
 from tests.doubles import RecordingPublisher
-from tests.factories import VAULT, Person, make_sandbox, make_spec, session_key_of
+from tests.factories import VAULT, ApiUser, make_sandbox, make_spec, session_key_of
 from tests.rows import stored_row
 
 PATH = "/api/v1/sandboxes"
@@ -27,7 +27,7 @@ class TestStart:
     def test_start_takes_the_default_spec(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         spec: SandboxSpec,
         node: Node,
         database: Database,
@@ -45,19 +45,19 @@ class TestStart:
 
     @pytest.mark.usefixtures("node")
     def test_spec_of_the_settings_while_it_exists(
-        self, client: TestClient, user: Person, other_user: Person, spec: SandboxSpec, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
-        for named, person, expected in ((other, user, other), ("gone:1", user, spec), (None, other_user, spec)):
+        for named, owner, expected in ((other, user, other), ("gone:1", user, spec), (None, other_user, spec)):
             wanted = {"default_sandbox_spec_id": getattr(named, "id", named)}
             with database.transaction() as session:
-                settings_store.change(session, VAULT, person.id, wanted)
-            assert client.post(PATH, headers=person.headers).json()["sandbox_spec_id"] == expected.id
-            asked = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=person.headers)
+                settings_store.change(session, VAULT, owner.id, wanted)
+            assert client.post(PATH, headers=owner.headers).json()["sandbox_spec_id"] == expected.id
+            asked = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=owner.headers)
             assert asked.json()["sandbox_spec_id"] == spec.id
 
     @pytest.mark.usefixtures("spec", "node")
-    def test_start_takes_the_named_spec(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_takes_the_named_spec(self, client: TestClient, user: ApiUser, database: Database) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
         answer = client.post(PATH, params={"sandbox_spec_id": other.id}, headers=user.headers)
         assert answer.json()["sandbox_spec_id"] == other.id
@@ -66,7 +66,7 @@ class TestStart:
         assert "unknown" in answer.json()["detail"]
 
     @pytest.mark.usefixtures("spec")
-    def test_start_without_a_node_waits(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_without_a_node_waits(self, client: TestClient, user: ApiUser, database: Database) -> None:
         shown = client.post(PATH, headers=user.headers).json()
         row = stored_row(database, Sandbox, shown["id"])
         assert (row.node_id, row.status) == (None, Status.STARTING)
@@ -85,7 +85,7 @@ COMMANDS = [
 @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.ERROR])
 def test_commands_set_desired_states(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     database: Database,
     publisher: RecordingPublisher,
     method: str,
@@ -108,7 +108,7 @@ def test_commands_set_desired_states(
 @pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
 def test_commands_on_a_missing_sandbox(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     database: Database,
     publisher: RecordingPublisher,
     method: str,
@@ -127,7 +127,7 @@ def test_commands_on_a_missing_sandbox(
 
 @pytest.mark.parametrize("kind", ["", "STOPPED", "deleted"])
 def test_pauses_of_no_known_kind(
-    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, kind: str
+    client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, kind: str
 ) -> None:
     sandbox = make_sandbox(database, user)
     answer = client.post(f"{PATH}/{sandbox.id}/pause", params={"kind": kind}, headers=user.headers)
@@ -136,7 +136,7 @@ def test_pauses_of_no_known_kind(
     assert publisher.jobs == []
 
 
-def test_delete_as_clients_send_it(client: TestClient, user: Person, database: Database) -> None:
+def test_delete_as_clients_send_it(client: TestClient, user: ApiUser, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     url = f"{PATH}/{sandbox.id}?sandbox_id={sandbox.id}"
     assert client.delete(url, headers=user.headers).json() == {"success": True}
@@ -145,7 +145,7 @@ def test_delete_as_clients_send_it(client: TestClient, user: Person, database: D
 
 
 class TestFields:
-    def test_fields_of_a_running_sandbox(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_fields_of_a_running_sandbox(self, client: TestClient, user: ApiUser, database: Database) -> None:
         sandbox = make_sandbox(database, user, created_at=FIRST)
         shown = _get(client, user, f"/{sandbox.id}")
         assert shown["session_api_key"] == session_key_of(sandbox)
@@ -156,7 +156,7 @@ class TestFields:
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.PAUSED, Status.ERROR])
     def test_fields_of_a_sandbox_that_does_not_run(
-        self, client: TestClient, user: Person, database: Database, status: Status
+        self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         sandbox = make_sandbox(database, user, status=status)
         shown = _get(client, user, f"/{sandbox.id}")
@@ -174,13 +174,13 @@ class TestFields:
         ],
     )
     def test_desired_status_is_one_that_status_can_be(
-        self, client: TestClient, user: Person, database: Database, desired: Desired, status: str, kind: str | None
+        self, client: TestClient, user: ApiUser, database: Database, desired: Desired, status: str, kind: str | None
     ) -> None:
         sandbox = make_sandbox(database, user, desired=desired)
         for shown in (_get(client, user, f"/{sandbox.id}"), _get(client, user, "/search")["items"][0]):
             assert (shown["desired_status"], shown["desired_pause_kind"]) == (status, kind)
 
-    def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: ApiUser, database: Database) -> None:
         sandbox = make_sandbox(database, user)
         assert session_key_of(sandbox) not in str(stored_row(database, Sandbox, sandbox.id))
         assert session_key_of(sandbox) in str(_get(client, user, f"/{sandbox.id}"))
@@ -188,7 +188,7 @@ class TestFields:
 
 class TestLists:
     def test_newest_first_by_pages(
-        self, client: TestClient, user: Person, other_user: Person, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
     ) -> None:
         ids = [make_sandbox(database, user, created_at=FIRST + timedelta(hours=number)).id for number in range(5)]
         make_sandbox(database, other_user)
@@ -200,7 +200,7 @@ class TestLists:
             found += [item["id"] for item in page["items"]]
         assert found == ids[::-1]
 
-    def test_those_of_a_status(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_those_of_a_status(self, client: TestClient, user: ApiUser, database: Database) -> None:
         paused = [
             make_sandbox(database, user, status=Status.PAUSED, created_at=FIRST + timedelta(days=n)) for n in (0, 2)
         ]
@@ -216,7 +216,7 @@ class TestLists:
         )
 
     def test_batch_keeps_its_order(
-        self, client: TestClient, user: Person, other_user: Person, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
     ) -> None:
         mine, theirs = make_sandbox(database, user).id, make_sandbox(database, other_user).id
         found = _get(client, user, id=[theirs, mine.upper(), mine])
@@ -224,7 +224,7 @@ class TestLists:
         for ids, status in (([new_id()] * 100, 200), ([new_id()] * 101, 400), ([], 422)):
             assert client.get(PATH, params={"id": ids}, headers=user.headers).status_code == status
 
-    def test_specs_are_listed(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_specs_are_listed(self, client: TestClient, user: ApiUser, database: Database) -> None:
         for position, spec_id in enumerate(("b:1", "a:1", "c:1")):
             make_spec(database, spec_id, position=position, env={"A": "b"})
         url = "/api/v1/sandbox-specs"

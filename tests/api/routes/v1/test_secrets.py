@@ -10,43 +10,43 @@ from shared.db.database import Database
 from shared.users import secrets, settings_store
 from shared.users.secrets import CustomSecret
 from tests.api.routes.v1.settings.stored import raw_store
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 PATH = "/api/v1/secrets"
 MASK = "**********"
 JSON = {"Content-Type": "application/json"}
 
 
-def create(client: TestClient, person: Person, name: str, value: str = "plain", **more: Any) -> None:
-    answer = client.post(PATH, json={"name": name, "value": value} | more, headers=person.headers)
+def create(client: TestClient, user: ApiUser, name: str, value: str = "plain", **more: Any) -> None:
+    answer = client.post(PATH, json={"name": name, "value": value} | more, headers=user.headers)
     assert (answer.status_code, set(answer.json())) == (201, {"message"}), answer.text
 
 
-def search(client: TestClient, person: Person, **params: Any) -> dict[str, Any]:
-    answer = client.get(f"{PATH}/search", params=params, headers=person.headers)
+def search(client: TestClient, user: ApiUser, **params: Any) -> dict[str, Any]:
+    answer = client.get(f"{PATH}/search", params=params, headers=user.headers)
     assert answer.status_code == 200, answer.text
     assert "plain" not in answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def names(client: TestClient, person: Person, **params: Any) -> list[str]:
-    return [item["name"] for item in search(client, person, **params)["items"]]
+def names(client: TestClient, user: ApiUser, **params: Any) -> list[str]:
+    return [item["name"] for item in search(client, user, **params)["items"]]
 
 
-def stored(database: Database, person: Person) -> dict[str, CustomSecret]:
+def stored(database: Database, user: ApiUser) -> dict[str, CustomSecret]:
     with database.reading() as session:
-        return secrets.custom_secrets(session, VAULT, person.id)
+        return secrets.custom_secrets(session, VAULT, user.id)
 
 
-def test_list_is_empty_at_first(client: TestClient, user: Person) -> None:
+def test_list_is_empty_at_first(client: TestClient, user: ApiUser) -> None:
     assert search(client, user) == {"items": [], "next_page_id": None}
     missing = client.delete(f"{PATH}/A", headers=user.headers)
     assert (missing.status_code, missing.json()["detail"]) == (404, "no secret with name 'A'")
     assert client.put(f"{PATH}/A", json={"name": "A"}, headers=user.headers).status_code == 404
 
 
-def test_a_secret_is_stored_and_changed(client: TestClient, database: Database, user: Person) -> None:
+def test_a_secret_is_stored_and_changed(client: TestClient, database: Database, user: ApiUser) -> None:
     create(client, user, "DEPLOY_KEY", "plain-1", description="for deploys")
     assert search(client, user)["items"] == [{"name": "DEPLOY_KEY", "description": "for deploys"}]
     create(client, user, "DEPLOY_KEY", "plain-2")
@@ -56,7 +56,7 @@ def test_a_secret_is_stored_and_changed(client: TestClient, database: Database, 
     assert "plain" not in raw_store(database)
 
 
-def test_pages_are_by_name(client: TestClient, user: Person) -> None:
+def test_pages_are_by_name(client: TestClient, user: ApiUser) -> None:
     for name in ("C", "A", "B_x", "b_y"):
         create(client, user, name)
     everything, page_id = [], None
@@ -72,7 +72,7 @@ def test_pages_are_by_name(client: TestClient, user: Person) -> None:
     assert names(client, user, name__contains="%") == []
 
 
-def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Database, user: Person) -> None:
+def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Database, user: ApiUser) -> None:
     create(client, user, "A", "plain-a", description="a")
     create(client, user, "B")
     for change, expected in (
@@ -91,7 +91,7 @@ def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Datab
     assert names(client, user) == ["B", "C"]
 
 
-def test_a_secret_is_deleted(client: TestClient, user: Person) -> None:
+def test_a_secret_is_deleted(client: TestClient, user: ApiUser) -> None:
     create(client, user, "A")
     assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 200
     assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 404
@@ -111,7 +111,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-def test_bad_secrets_are_refused(client: TestClient, user: Person) -> None:
+def test_bad_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
     for body, where in BAD:
         answer = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
         assert answer.status_code == 422, body
@@ -121,7 +121,7 @@ def test_bad_secrets_are_refused(client: TestClient, user: Person) -> None:
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LD_PRELOAD"])
-def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: Person, name: str) -> None:
+def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: ApiUser, name: str) -> None:
     new = client.post(PATH, json={"name": name, "value": "plain"}, headers=user.headers)
     assert (new.status_code, name in new.json()["detail"][0]["msg"]) == (422, True)
     create(client, user, "A")
@@ -134,7 +134,7 @@ def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: Person, 
     assert names(client, user) == ["A"]
 
 
-def test_each_user_has_their_own(client: TestClient, database: Database, user: Person, other_user: Person) -> None:
+def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     create(client, user, "A")
     assert names(client, other_user) == []
     assert client.delete(f"{PATH}/A", headers=other_user.headers).status_code == 404
@@ -146,13 +146,13 @@ def test_each_user_has_their_own(client: TestClient, database: Database, user: P
 GIT = f"{PATH}/git-providers"
 
 
-def tokens(database: Database, person: Person) -> dict[str, str | None]:
+def tokens(database: Database, user: ApiUser) -> dict[str, str | None]:
     with database.reading() as session:
-        known = secrets.provider_tokens(session, VAULT, person.id)
+        known = secrets.provider_tokens(session, VAULT, user.id)
     return {provider: entry.token for provider, entry in known.items()}
 
 
-def test_tokens_are_stored_and_removed(client: TestClient, database: Database, user: Person) -> None:
+def test_tokens_are_stored_and_removed(client: TestClient, database: Database, user: ApiUser) -> None:
     for name in ("github", "gitlab"):
         body = {"provider_tokens": {name: {"token": f"plain-{name}", "user_id": None, "host": None}}}
         answer = client.post(GIT, json=body, headers=user.headers)
@@ -170,7 +170,7 @@ def test_tokens_are_stored_and_removed(client: TestClient, database: Database, u
         {"shttp_servers": [{"name": "docs", "url": "https://docs.example.com", "api_key": "plain"}]},
     ],
 )
-def test_servers_come_in_either_shape(client: TestClient, database: Database, user: Person, servers: Any) -> None:
+def test_servers_come_in_either_shape(client: TestClient, database: Database, user: ApiUser, servers: Any) -> None:
     assert client.post(GIT, json={"mcp_config": servers}, headers=user.headers).status_code == 200
     with database.reading() as session:
         kept = settings_store.load(session, VAULT, user.id)
@@ -179,7 +179,7 @@ def test_servers_come_in_either_shape(client: TestClient, database: Database, us
     assert kept.mcp_config["shttp_servers"] == [{"name": "docs", "url": "https://docs.example.com", "api_key": "plain"}]
 
 
-def test_bad_tokens_are_refused(client: TestClient, database: Database, user: Person) -> None:
+def test_bad_tokens_are_refused(client: TestClient, database: Database, user: ApiUser) -> None:
     for body in ({"provider_tokens": {"sourceforge": "plain"}}, {"provider_tokens": {"github": 1}}):
         assert client.post(GIT, json=body, headers=user.headers).status_code == 422
     assert tokens(database, user) == {}

@@ -11,21 +11,21 @@ from shared.models import Sandbox
 from shared.queue.jobs import CancelStart
 from shared.states import FINAL_STAGES, Reason, Stage
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_start_task
 from tests.rows import as_stored
 
 PATH = "/api/v1/app-conversations/start-tasks"
 
 
-def cancel(client: TestClient, person: Person, task_id: str) -> Any:
-    return client.post(f"{PATH}/{task_id}/cancel", headers=person.headers)
+def cancel(client: TestClient, user: ApiUser, task_id: str) -> Any:
+    return client.post(f"{PATH}/{task_id}/cancel", headers=user.headers)
 
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
 def test_defect_52_unfinished_start_is_cancelled(
     client: TestClient,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     database: Database,
     publisher: RecordingPublisher,
@@ -46,7 +46,7 @@ def test_defect_52_unfinished_start_is_cancelled(
 
 
 def test_repeated_cancellation_changes_nothing(
-    client: TestClient, user: Person, sandbox: Sandbox, database: Database
+    client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
 ) -> None:
     task = make_start_task(database, user, sandbox)
     assert cancel(client, user, task.id).status_code == 200
@@ -55,7 +55,7 @@ def test_repeated_cancellation_changes_nothing(
     assert as_stored(database, task).cancelled_at == first
 
 
-def test_ready_start_is_not_cancelled(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+def test_ready_start_is_not_cancelled(client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY)
     answer = cancel(client, user, task.id)
     assert answer.status_code == 409
@@ -65,7 +65,7 @@ def test_ready_start_is_not_cancelled(client: TestClient, user: Person, sandbox:
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.CLONE_FAILED])
 def test_start_that_has_failed_is_not_cancelled(
-    client: TestClient, user: Person, sandbox: Sandbox, database: Database, reason: Reason
+    client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database, reason: Reason
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=reason)
     answer = cancel(client, user, task.id)
@@ -74,7 +74,7 @@ def test_start_that_has_failed_is_not_cancelled(
 
 
 def test_start_of_another_user_is_a_404(
-    client: TestClient, user: Person, other_user: Person, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     task = make_start_task(database, other_user)
     assert cancel(client, user, task.id).status_code == 404
@@ -83,14 +83,14 @@ def test_start_of_another_user_is_a_404(
     assert as_stored(database, task).cancelled_at is None
 
 
-def test_start_without_a_sandbox_is_cancelled(client: TestClient, user: Person, database: Database) -> None:
+def test_start_without_a_sandbox_is_cancelled(client: TestClient, user: ApiUser, database: Database) -> None:
     task = make_start_task(database, user)
     assert cancel(client, user, task.id).status_code == 200
     assert as_stored(database, task).cancelled_at is not None
 
 
 def test_defect_52_one_is_read_by_its_id(
-    client: TestClient, user: Person, other_user: Person, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     task = make_start_task(database, user)
     answer = client.get(f"{PATH}/{task.id}", headers=user.headers)

@@ -14,7 +14,7 @@ from shared.models import StartTask
 from shared.states import Stage
 from shared.users import settings_store
 from tests.doubles import RecordingPublisher
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 from tests.waiting import eventually
 
 PATH = "/api/v1/app-conversations/stream-start"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("spec", "node")
 
 
 @pytest.fixture(autouse=True)
-def _ready(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def _ready(database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_streams, "POLL_SECONDS", 0.02)
     with database.transaction() as session:
         settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
@@ -47,13 +47,13 @@ def is_accepted(database: Database) -> bool:
         return session.exec(select(StartTask.id)).first() is not None
 
 
-def stream(client: TestClient, person: Person, **body: Any) -> Any:
-    return client.post(PATH, json=body, headers=person.headers)
+def stream(client: TestClient, user: ApiUser, **body: Any) -> Any:
+    return client.post(PATH, json=body, headers=user.headers)
 
 
 @pytest.mark.parametrize("last", [Stage.READY, Stage.ERROR])
 def test_a_start_is_followed_to_its_end(
-    client: TestClient, database: Database, user: Person, publisher: RecordingPublisher, last: Stage
+    client: TestClient, database: Database, user: ApiUser, publisher: RecordingPublisher, last: Stage
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         streaming = pool.submit(stream, client, user, title="A title")
@@ -72,7 +72,7 @@ def test_a_start_is_followed_to_its_end(
 
 
 def test_request_that_is_repeated_under_its_key_follows_the_same_start(
-    client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_streams, "MAX_SECONDS", 0.1)
     headers = user.headers | {"Idempotency-Key": "once"}
@@ -83,7 +83,7 @@ def test_request_that_is_repeated_under_its_key_follows_the_same_start(
     assert {task["id"] for task in again} == {task["id"] for task in first}
 
 
-def test_stream_ends_when_the_conversation_is_deleted(client: TestClient, database: Database, user: Person) -> None:
+def test_stream_ends_when_the_conversation_is_deleted(client: TestClient, database: Database, user: ApiUser) -> None:
     with ThreadPoolExecutor(1) as pool:
         streaming = pool.submit(stream, client, user)
         eventually(lambda: is_accepted(database))
@@ -93,7 +93,7 @@ def test_stream_ends_when_the_conversation_is_deleted(client: TestClient, databa
 
 
 def test_stream_ends_when_the_process_stops(
-    client: TestClient, database: Database, user: Person, context: Context
+    client: TestClient, database: Database, user: ApiUser, context: Context
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         streaming = pool.submit(stream, client, user)
@@ -104,13 +104,13 @@ def test_stream_ends_when_the_process_stops(
     assert [task["status"] for task in answer.json()] == ["WORKING"]
 
 
-def test_stream_ends_after_its_longest_time(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_ends_after_its_longest_time(client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_streams, "MAX_SECONDS", 0.1)
     assert [task["status"] for task in stream(client, user).json()] == ["WORKING"]
 
 
 def test_wrong_request_is_refused_before_the_stream_begins(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     for body, status in (({"title": 7}, 422), ({"parent_conversation_id": "0" * 32}, 404)):
         answer = stream(client, user, **body)

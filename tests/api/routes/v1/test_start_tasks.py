@@ -14,7 +14,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.states import Reason, Stage
 from tests.api.answers import get_json
-from tests.factories import Person, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_sandbox, make_start_task
 
 PATH = "/api/v1/app-conversations/start-tasks"
 _get = partial(get_json, PATH)
@@ -22,7 +22,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_fields_appear_with_their_stage(client: TestClient, user: Person, database: Database, stage: Stage) -> None:
+def test_fields_appear_with_their_stage(client: TestClient, user: ApiUser, database: Database, stage: Stage) -> None:
     sandbox = make_sandbox(database, user)
     task = make_start_task(
         database, user, sandbox, stage=stage, reason=Reason.SETUP_SCRIPT_FAILED, detail="exit code 3"
@@ -43,14 +43,14 @@ def test_fields_appear_with_their_stage(client: TestClient, user: Person, databa
     assert len(shown["request"]) == 19
 
 
-def test_batch_keeps_its_order(client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+def test_batch_keeps_its_order(client: TestClient, user: ApiUser, other_user: ApiUser, database: Database) -> None:
     mine = [make_start_task(database, user).id for _ in range(2)]
     theirs = make_start_task(database, other_user).id
     found = _get(client, user, ids=[mine[1], new_id(), theirs, mine[0]])
     assert [item and item["id"] for item in found] == [mine[1], None, None, mine[0]]
 
 
-def test_batch_of_too_many_or_wrong_ids_is_refused(client: TestClient, user: Person) -> None:
+def test_batch_of_too_many_or_wrong_ids_is_refused(client: TestClient, user: ApiUser) -> None:
     most = [new_id() for _ in range(100)]
     assert _get(client, user, ids=most) == [None] * 100
     for ids, status in (([*most, new_id()], 400), (["nonsense"], 400), ([], 422)):
@@ -60,7 +60,7 @@ def test_batch_of_too_many_or_wrong_ids_is_refused(client: TestClient, user: Per
 
 
 def test_start_tasks_are_paged_in_five_orders(
-    client: TestClient, user: Person, other_user: Person, database: Database
+    client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     first, second, third = (
         make_start_task(
@@ -86,7 +86,7 @@ def test_start_tasks_are_paged_in_five_orders(
         assert rest["next_page_id"] is None
 
 
-def test_filters_agree_with_count(client: TestClient, user: Person, database: Database) -> None:
+def test_filters_agree_with_count(client: TestClient, user: ApiUser, database: Database) -> None:
     ready = make_start_task(database, user, stage=Stage.READY, created_at=FIRST)
     waiting = make_start_task(database, user, created_at=FIRST + timedelta(days=1))
     for params, expected in (
@@ -103,7 +103,7 @@ def test_filters_agree_with_count(client: TestClient, user: Person, database: Da
 
 
 @pytest.fixture
-def large(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def large(database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tasks whose requests are large; one is larger than a page."""
     monkeypatch.setattr("shared.sql.pagination.MAX_PAGE_BYTES", 8500)
     return [
@@ -119,7 +119,7 @@ def large(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("sort_order", "sizes"), [("CREATED_AT", [1, 2, 3]), ("CREATED_AT_DESC", [3, 2, 1])])
 def test_pages_end_by_bytes_too(
-    client: TestClient, user: Person, large: list[str], sort_order: str, sizes: list[int]
+    client: TestClient, user: ApiUser, large: list[str], sort_order: str, sizes: list[int]
 ) -> None:
     pages: list[list[str]] = []
     page: dict[str, Any] = {}
@@ -131,7 +131,7 @@ def test_pages_end_by_bytes_too(
     assert list(chain.from_iterable(pages)) == (large if sort_order == "CREATED_AT" else large[::-1])
 
 
-def test_batch_of_large_tasks_is_refused(client: TestClient, user: Person, large: list[str]) -> None:
+def test_batch_of_large_tasks_is_refused(client: TestClient, user: ApiUser, large: list[str]) -> None:
     assert len(_get(client, user, ids=large[:1])) == 1
     assert len(_get(client, user, ids=large[1:3])) == 2
     answer = client.get(PATH, params={"ids": large[:2]}, headers=user.headers)
@@ -141,7 +141,7 @@ def test_batch_of_large_tasks_is_refused(client: TestClient, user: Person, large
 
 @pytest.mark.parametrize("path", ["/search", "?ids={id}", "/{id}", "/{id}/cancel"])
 def test_tasks_are_written_in_a_thread(
-    client: TestClient, user: Person, database: Database, path: str, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, database: Database, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = make_start_task(database, user)
     threads: list[bool] = []

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox, session_key_of
+from tests.factories import ApiUser, make_sandbox, session_key_of
 
 ME = "/api/v1/users/me"
 EXPOSED = f"{ME}?expose_secrets=true"
@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture
-def saved(client: TestClient, user: Person) -> None:
+def saved(client: TestClient, user: ApiUser) -> None:
     for path, body, status in (
         ("/api/v1/settings", SETTINGS, 200),
         ("/api/v1/settings/profiles/fast", {"llm": {"model": "m", "api_key": "profile-plain"}}, 201),
@@ -41,18 +41,18 @@ def saved(client: TestClient, user: Person) -> None:
         assert client.post(path, json=body, headers=user.headers).status_code == status, path
 
 
-def both_keys(person: Person, sandbox: Sandbox) -> dict[str, str]:
-    return person.headers | {"X-Session-API-Key": session_key_of(sandbox)}
+def both_keys(user: ApiUser, sandbox: Sandbox) -> dict[str, str]:
+    return user.headers | {"X-Session-API-Key": session_key_of(sandbox)}
 
 
-def test_me_of_a_new_user_has_the_defaults(client: TestClient, user: Person) -> None:
+def test_me_of_a_new_user_has_the_defaults(client: TestClient, user: ApiUser) -> None:
     found = client.get(ME, headers=user.headers).json()
     assert (found["id"], found["name"], found["llm_model"], found["llm_api_key_set"]) == (user.id, "alice", None, False)
     assert found["agent_settings"]["agent"] == "CodeActAgent"
 
 
 @pytest.mark.usefixtures("saved")
-def test_me_has_both_shapes_and_no_secret(client: TestClient, user: Person) -> None:
+def test_me_has_both_shapes_and_no_secret(client: TestClient, user: ApiUser) -> None:
     answer = client.get(ME, headers=user.headers)
     settings = client.get("/api/v1/settings", headers=user.headers).json()
     assert "plain" not in answer.text
@@ -61,7 +61,7 @@ def test_me_has_both_shapes_and_no_secret(client: TestClient, user: Person) -> N
 
 
 @pytest.mark.usefixtures("saved")
-def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     answer = client.get(EXPOSED, headers=both_keys(user, sandbox))
     assert answer.status_code == 200
     found = answer.json()
@@ -74,7 +74,7 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
 
 
 @pytest.mark.usefixtures("saved")
-def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_servers_are_usable_with_both_keys(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     found = client.get(ME, headers=both_keys(user, sandbox)).json()
     assert found["mcp_config"]["shttp_servers"][0]["api_key"] == "mcp-plain"
     assert found["llm_api_key"] is None
@@ -86,7 +86,7 @@ def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, san
 
 @pytest.mark.usefixtures("saved")
 def test_a_server_that_is_switched_off_is_not_among_those_for_a_sandbox(
-    client: TestClient, user: Person, sandbox: Sandbox
+    client: TestClient, user: ApiUser, sandbox: Sandbox
 ) -> None:
     off = {"agent_settings_diff": {"mcp_config": {"docs": {"enabled": False}}}}
     assert client.post("/api/v1/settings", json=off, headers=user.headers).status_code == 200
@@ -96,7 +96,7 @@ def test_a_server_that_is_switched_off_is_not_among_those_for_a_sandbox(
 
 @pytest.mark.usefixtures("saved")
 def test_secrets_are_not_exposed_to_other_callers(
-    client: TestClient, database: Database, user: Person, other_user: Person, sandbox: Sandbox
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox
 ) -> None:
     paused = make_sandbox(database, user, status=Status.PAUSED)
     deleted = make_sandbox(database, user, desired=Desired.DELETED)
@@ -119,7 +119,7 @@ def test_secrets_are_not_exposed_to_other_callers(
         assert answer.json()["detail"]
 
 
-def test_git_info_is_the_stored_one(client: TestClient, user: Person) -> None:
+def test_git_info_is_the_stored_one(client: TestClient, user: ApiUser) -> None:
     answer = client.get("/api/v1/users/git-info", headers=user.headers)
     assert (answer.status_code, "provider" in answer.json()["detail"]) == (403, True)
     host_only = {"provider_tokens": {"gitlab": {"host": "gitlab.example.com"}}}

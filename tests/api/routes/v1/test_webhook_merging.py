@@ -15,7 +15,7 @@ from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from tests.api.agent_reports import FIRST, conversation_report, event_report, stats_report, update_report, usage_report
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
@@ -24,7 +24,7 @@ Post = Callable[..., int]
 
 class TestStatus:
     def test_the_latest_wins_in_any_order(
-        self, post: Post, conversation: Conversation, sandbox: Sandbox, user: Person, database: Database
+        self, post: Post, conversation: Conversation, sandbox: Sandbox, user: ApiUser, database: Database
     ) -> None:
         reports: list[tuple[str, Any]] = [
             ("/events/{}", [update_report("full_state", {"execution_status": "idle"}, 1)]),
@@ -73,7 +73,7 @@ class TestStatus:
 
     @pytest.mark.parametrize("time", ["9999-12-31T23:59:59", "0001-01-01T00:00:00", "2999-01-01T00:00:00+14:00"])
     def test_report_with_an_implausible_time_does_not_block_later_reports(
-        self, post: Post, client: TestClient, conversation: Conversation, user: Person, database: Database, time: str
+        self, post: Post, client: TestClient, conversation: Conversation, user: ApiUser, database: Database, time: str
     ) -> None:
         odd = update_report("execution_status", "running") | {"timestamp": time}
         assert post(f"/events/{conversation.id}", [odd]) == 200
@@ -90,7 +90,7 @@ class TestStatus:
         assert {item["id"] for item in listed} == {odd["id"], later["id"]}
 
     def test_status_from_the_future_is_replaced(
-        self, post: Post, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         stuck = make_conversation(
             database, user, sandbox, execution_status="running", execution_status_at=now() + timedelta(days=365)
@@ -148,7 +148,7 @@ class TestConversationReports:
         assert row.parent_id is None
 
     def test_unstorable_text_is_made_storable(
-        self, post: Post, conversation: Conversation, client: TestClient, user: Person
+        self, post: Post, conversation: Conversation, client: TestClient, user: ApiUser
     ) -> None:
         info = conversation_report(conversation.id, title="a\0b\ud800" + "x" * 600, tags={"k\0": "v\ud800"})
         info["agent"]["llm"]["model"] = "m\0"
@@ -207,7 +207,7 @@ class TestConversationReports:
         row = as_stored(database, conversation)
         assert (row.title, row.title_settled) == ("The agent's", True)
 
-    def test_a_persons_title_stays(self, post: Post, user: Person, sandbox: Sandbox, database: Database) -> None:
+    def test_a_persons_title_stays(self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
         mine = make_conversation(database, user, sandbox, title="Mine", title_settled=True)
         assert post("/conversations", conversation_report(mine.id, title="The agent's")) == 200
         assert as_stored(database, mine).title == "Mine"
@@ -235,7 +235,7 @@ class TestMetrics:
         assert (metrics["accumulated_cost"], metrics["accumulated_token_usage"]["prompt_tokens"]) == (0.2, 33)
 
     def test_metrics_of_both_webhooks_are_the_same(
-        self, post: Post, client: TestClient, user: Person, conversation: Conversation
+        self, post: Post, client: TestClient, user: ApiUser, conversation: Conversation
     ) -> None:
         stats = stats_report(
             agent=usage_report(0.5, 10), condenser=usage_report(0.25, 5), **{"profile:x": usage_report(0.25, 1)}
@@ -270,7 +270,7 @@ class TestWorkerJobs:
         assert as_stored(database, conversation).due_at is not None
 
     def test_worker_is_not_asked_for_a_title_that_is_set(
-        self, post: Post, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
+        self, post: Post, user: ApiUser, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)
         assert post(f"/events/{titled.id}", [update_report("execution_status", "idle")]) == 200
@@ -278,7 +278,7 @@ class TestWorkerJobs:
         assert as_stored(database, titled).due_at is None
 
     def test_worker_is_asked_to_stop_at_the_budget(
-        self, post: Post, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
+        self, post: Post, user: ApiUser, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         row = make_conversation(database, user, sandbox, title_settled=True, max_budget=1.0)
         path = f"/events/{row.id}"

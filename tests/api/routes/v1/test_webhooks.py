@@ -20,7 +20,7 @@ from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
 from shared.states import Desired, Stage, Status
 from tests.api.agent_reports import FIRST, conversation_report, event_report
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task, session_key_of
 from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
@@ -51,13 +51,13 @@ def _stored(database: Database, conversation_id: str) -> list[Event]:
 
 class TestSender:
     @pytest.mark.parametrize("path", ["/conversations", "/events/" + "a" * 32])
-    def test_sandbox_must_authenticate(self, client: TestClient, user: Person, path: str) -> None:
+    def test_sandbox_must_authenticate(self, client: TestClient, user: ApiUser, path: str) -> None:
         url = f"/api/v1/webhooks{path}"
         for headers in ({}, user.headers, {"X-Session-API-Key": "wrong"}, {"X-Session-API-Key": user.key}):
             assert client.post(url, json=[], headers=headers).status_code == 401
 
     def test_sandbox_reports_on_its_own_conversations_only(
-        self, post: Post, conversation: Conversation, user: Person, database: Database
+        self, post: Post, conversation: Conversation, user: ApiUser, database: Database
     ) -> None:
         key = session_key_of(make_sandbox(database, user))  # even of the same owner
         assert post(f"/events/{conversation.id}", [event_report()], key) == 404
@@ -66,19 +66,19 @@ class TestSender:
         assert as_stored(database, conversation) == conversation
 
     def test_sandbox_can_not_claim_a_conversation_that_starts_elsewhere(
-        self, post: Post, user: Person, database: Database
+        self, post: Post, user: ApiUser, database: Database
     ) -> None:
         task = make_start_task(database, user, make_sandbox(database, user))
         assert post(f"/events/{task.conversation_id}", [event_report()]) == 404
 
     def test_report_does_not_bring_back_a_failed_start(
-        self, post: Post, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.ERROR)
         assert post(f"/events/{task.conversation_id}", [event_report()]) == 404
 
     def test_conversation_that_is_being_started_stays_hidden(
-        self, post: Post, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
         assert post(f"/events/{task.conversation_id}", [event_report()]) == 200
@@ -86,7 +86,7 @@ class TestSender:
             assert not session.get_one(Conversation, task.conversation_id).listed
 
     def test_a_conversation_made_in_the_sandbox_is_adopted(
-        self, post: Post, client: TestClient, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         conversation_id = new_id()
         assert post(f"/events/{conversation_id}", [event_report()]) == 200
@@ -96,12 +96,12 @@ class TestSender:
         assert shown["title"] == f"Conversation {conversation_id[:5]}"
         assert len(_stored(database, conversation_id)) == 1
 
-    def test_a_sandbox_of_the_pool_has_no_conversations(self, post: Post, user: Person, database: Database) -> None:
+    def test_a_sandbox_of_the_pool_has_no_conversations(self, post: Post, user: ApiUser, database: Database) -> None:
         member = make_sandbox(database, user, owner_id=None)
         assert post(f"/events/{new_id()}", [event_report()], session_key_of(member)) == 404
 
     def test_report_of_a_container_on_a_lost_node_is_dropped(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         """The sandbox has moved to another node, and the container still runs."""
         moved = make_sandbox(database, user, node_id="node-b")
@@ -118,7 +118,7 @@ class TestSender:
 
     @pytest.mark.parametrize("path", ["/events/{}", "/conversations"])
     def test_key_of_a_deleted_sandbox_opens_nothing(
-        self, post: Post, user: Person, database: Database, path: str
+        self, post: Post, user: ApiUser, database: Database, path: str
     ) -> None:
         gone = make_sandbox(database, user, status=Status.DELETED)
         known, key = make_conversation(database, user, gone), session_key_of(gone)
@@ -137,7 +137,7 @@ class TestSender:
         ],
     )
     def test_sandbox_that_is_not_live_reports_on_known_conversations_only(
-        self, post: Post, user: Person, database: Database, status: Status, columns: dict[str, Any]
+        self, post: Post, user: ApiUser, database: Database, status: Status, columns: dict[str, Any]
     ) -> None:
         leaving = make_sandbox(database, user, status=status, **columns)
         known, key = make_conversation(database, user, leaving), session_key_of(leaving)
@@ -153,7 +153,7 @@ class TestSender:
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
     def test_sandbox_that_is_to_run_reports_on_something_new(
-        self, post: Post, user: Person, database: Database, status: Status
+        self, post: Post, user: ApiUser, database: Database, status: Status
     ) -> None:
         resumed = make_sandbox(database, user, status=status, desired=Desired.RUNNING, generation=2)
         assert post(f"/events/{new_id()}", [event_report()], session_key_of(resumed)) == 200
@@ -182,7 +182,7 @@ class TestEvents:
         assert [event.timestamp for event in stored] == [FIRST + timedelta(seconds=n) for n in range(3)]
 
     def test_ids_are_unique_within_a_conversation_only(
-        self, post: Post, conversation: Conversation, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, conversation: Conversation, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         twin, event = make_conversation(database, user, sandbox), event_report()
         for conversation_id in (conversation.id, twin.id):

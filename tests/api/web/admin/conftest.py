@@ -10,23 +10,23 @@ from fastapi.testclient import TestClient
 from api.web.admin.access import FIELD
 from shared.db.database import Database
 from shared.users import roles
-from tests.factories import Person, make_person
+from tests.factories import ApiUser, make_user
 
 ORIGIN = {"Origin": "http://testserver"}
 Act = Callable[..., Any]
 
 
 @pytest.fixture
-def operator(database: Database) -> Person:
+def operator(database: Database) -> ApiUser:
     """A user with the role admin."""
-    person = make_person(database, "olivia")
+    user = make_user(database, "olivia")
     with database.transaction() as session:
-        assert roles.grant_admin(session, person.name)
-    return person
+        assert roles.grant_admin(session, user.name)
+    return user
 
 
 @pytest.fixture
-def browser(client: TestClient, operator: Person) -> TestClient:
+def browser(client: TestClient, operator: ApiUser) -> TestClient:
     """The operator's browser."""
     sign_in(client, operator)
     return client
@@ -45,8 +45,8 @@ def act(browser: TestClient) -> Act:
     return act
 
 
-def sign_in(client: TestClient, person: Person) -> None:
-    answer = client.post("/login", data={"api_key": person.key}, headers=ORIGIN, follow_redirects=False)
+def sign_in(client: TestClient, user: ApiUser) -> None:
+    answer = client.post("/login", data={"api_key": user.key}, headers=ORIGIN, follow_redirects=False)
     assert answer.status_code == 303
 
 

@@ -12,7 +12,7 @@ from shared.errors import Conflict
 from shared.models import Sandbox
 from shared.users import roles
 from tests.api.web.admin.conftest import ORIGIN, Act, find_token, sign_in
-from tests.factories import Person, make_node
+from tests.factories import ApiUser, make_node
 
 ID = "0" * 32
 PAGES = ["", "/sandboxes", f"/sandboxes/{ID}", "/nodes", "/users", "/user?name=alice", "/audit", "/changes"]
@@ -25,7 +25,7 @@ def test_every_route_requires_an_operator() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_are_for_operators(client: TestClient, user: Person, page: str) -> None:
+def test_pages_are_for_operators(client: TestClient, user: ApiUser, page: str) -> None:
     client.follow_redirects = False
     answer = client.get(f"/admin{page}")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/login?returnTo={quote(f'/admin{page}')}")
@@ -47,7 +47,7 @@ def test_role_counts_from_the_next_request_on(browser: TestClient, database: Dat
     assert browser.get("/admin").status_code == 403
 
 
-def test_actions_are_for_operators(client: TestClient, database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_actions_are_for_operators(client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     client.follow_redirects = False
     paths = [f"/admin/sandboxes/{sandbox.id}/delete", f"/admin/nodes/{sandbox.node_id}/cordon"]
     assert [client.post(path, headers=ORIGIN).headers["Location"] for path in paths] == ["/login?returnTo=/admin"] * 2
@@ -73,7 +73,7 @@ def test_forms_of_other_pages_change_nothing(
 
 
 def test_form_needs_the_token_of_its_login(
-    act: Act, browser: TestClient, database: Database, operator: Person, sandbox: Sandbox
+    act: Act, browser: TestClient, database: Database, operator: ApiUser, sandbox: Sandbox
 ) -> None:
     old = find_token(browser)
     sign_in(browser, operator)

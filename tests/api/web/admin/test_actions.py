@@ -17,7 +17,7 @@ from shared.users import audit
 from shared.users.audit import Actor
 from tests.api.web.admin.conftest import Act
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 
 # The field of the form that deletes a sandbox.
 GENERATION = re.compile(r'name="generation" value="([0-9]+)"')
@@ -48,7 +48,7 @@ def recorded(database: Database) -> list[tuple[Any, ...]]:
 def test_action_is_a_desired_state_and_a_job(
     act: Act,
     database: Database,
-    user: Person,
+    user: ApiUser,
     publisher: RecordingPublisher,
     action: str,
     status: Status,
@@ -64,7 +64,7 @@ def test_action_is_a_desired_state_and_a_job(
     assert recorded(database)[1:] == [("olivia", action, sandbox.id)]
 
 
-def test_retry_of_a_delete_makes_it_due_now(act: Act, database: Database, user: Person) -> None:
+def test_retry_of_a_delete_makes_it_due_now(act: Act, database: Database, user: ApiUser) -> None:
     later = now() + timedelta(seconds=10)
     sandbox = make_sandbox(database, user, status=Status.DELETING, due_at=later)
     assert act(f"/admin/sandboxes/{sandbox.id}/retry").status_code == 303
@@ -83,7 +83,7 @@ def test_retry_of_a_delete_makes_it_due_now(act: Act, database: Database, user: 
     ],
 )
 def test_action_that_does_not_apply_is_refused(
-    act: Act, database: Database, user: Person, action: str, status: Status, refusal: int
+    act: Act, database: Database, user: ApiUser, action: str, status: Status, refusal: int
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     assert act(f"/admin/sandboxes/{sandbox.id}/{action}").status_code == refusal
@@ -92,7 +92,7 @@ def test_action_that_does_not_apply_is_refused(
 
 
 def test_sandbox_of_a_lost_node_is_moved_by_its_owner_only(
-    act: Act, browser: TestClient, database: Database, user: Person
+    act: Act, browser: TestClient, database: Database, user: ApiUser
 ) -> None:
     lost = make_sandbox(database, user, status=Status.ERROR, desired=Desired.RUNNING, reason=Reason.NODE_LOST)
     answer = act(f"/admin/sandboxes/{lost.id}/retry")
@@ -102,7 +102,7 @@ def test_sandbox_of_a_lost_node_is_moved_by_its_owner_only(
     assert act(f"/admin/sandboxes/{lost.id}/delete", generation=lost.generation).status_code == 303
 
 
-def test_warm_sandbox_can_be_removed(act: Act, database: Database, user: Person) -> None:
+def test_warm_sandbox_can_be_removed(act: Act, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, owner_id=None, boot_key="k")
     assert act(f"/admin/sandboxes/{sandbox.id}/pause").status_code == 409
     assert act(f"/admin/sandboxes/{sandbox.id}/delete", generation=sandbox.generation).status_code == 303
@@ -110,7 +110,7 @@ def test_warm_sandbox_can_be_removed(act: Act, database: Database, user: Person)
 
 
 def test_delete_of_a_sandbox_that_changed_since_its_page_was_loaded_is_refused(
-    act: Act, browser: TestClient, database: Database, user: Person
+    act: Act, browser: TestClient, database: Database, user: ApiUser
 ) -> None:
     warm = make_sandbox(database, user, owner_id=None, boot_key="k")
     [seen] = GENERATION.findall(browser.get(f"/admin/sandboxes/{warm.id}").text)
@@ -137,7 +137,7 @@ def test_node_whose_name_has_characters_of_urls_is_cordoned(
         assert session.get_one(Node, name).status == NodeStatus.CORDONED
 
 
-def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database, user: Person) -> None:
+def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database, user: ApiUser) -> None:
     running, stopped = make_sandbox(database, user), make_sandbox(database, user, status=Status.ERROR)
     for action, status in (
         ("cordon", NodeStatus.CORDONED),

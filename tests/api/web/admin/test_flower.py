@@ -12,7 +12,7 @@ from deploy.service.flower_tasks import make_formatter
 from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.web.admin.conftest import ORIGIN, sign_in
-from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.factories import ApiUser, make_conversation, make_sandbox, make_start_task
 from tests.services.hostile_server import MODES, answering, hostile
 
 
@@ -23,7 +23,7 @@ class Task:
         self.name, self.args = name, args
 
 
-def test_requests_pass_with_flower_s_password_alone(context: Context, operator: Person, tmp_path: Path) -> None:
+def test_requests_pass_with_flower_s_password_alone(context: Context, operator: ApiUser, tmp_path: Path) -> None:
     page = answering(b"<p>jobs</p>", Content_Type="text/html", Set_Cookie="aw_session=tossed; Path=/")
     with hostile(page) as server:
         port = int(server.url.rpartition(":")[2])
@@ -53,7 +53,7 @@ def test_missing_flower_is_reported_on_a_page(browser: TestClient) -> None:
     assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
 
 
-def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, operator: Person) -> None:
+def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, operator: ApiUser) -> None:
     with hostile(MODES["moved to no host"]) as server:
         settings = context.settings.model_copy(update={"flower_url": server.url})
         with TestClient(create_app(replace(context, settings=settings)), headers=ORIGIN) as browser:
@@ -71,7 +71,7 @@ def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, o
     ],
 )
 def test_jobs_are_shown_with_their_owner(
-    database: Database, user: Person, sandbox: Sandbox, task: str, kind: str
+    database: Database, user: ApiUser, sandbox: Sandbox, task: str, kind: str
 ) -> None:
     rows: dict[str, str] = {
         "sandbox": sandbox.id,
@@ -82,7 +82,7 @@ def test_jobs_are_shown_with_their_owner(
     assert shown == f"alice · {kind} {rows[kind]}"
 
 
-def test_jobs_of_others_are_shown_as_well(database: Database, user: Person) -> None:
+def test_jobs_of_others_are_shown_as_well(database: Database, user: ApiUser) -> None:
     warm, show = make_sandbox(database, user, owner_id=None), make_formatter(database)
     assert show(Task("sandboxes.warm", f"('{warm.id}',)")).args == f"warm pool · sandbox {warm.id}"
     assert show(Task("sandboxes.check", f"['{'0' * 32}']")).args == f"removed · sandbox {'0' * 32}"

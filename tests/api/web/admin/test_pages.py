@@ -13,19 +13,19 @@ from shared.db.database import Database
 from shared.models import ApiKey, SandboxLog, SandboxTransition
 from shared.states import NodeStatus, Reason, Status
 from tests.factories import (
-    Person,
+    ApiUser,
     make_conversation,
     make_node,
-    make_person,
     make_sandbox,
     make_spec,
     make_start_task,
+    make_user,
 )
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 
-def test_overview_shows_what_waits_and_what_failed(browser: TestClient, database: Database, user: Person) -> None:
+def test_overview_shows_what_waits_and_what_failed(browser: TestClient, database: Database, user: ApiUser) -> None:
     log = "the container exited with exit code 3\n" + "\n".join(f"line {number}" for number in range(30))
     failed = make_sandbox(database, user, status=Status.ERROR, reason=Reason.EXIT_CODE, detail=log)
     waiting = make_sandbox(database, user, status=Status.STARTING, due_at=now() - timedelta(minutes=5))
@@ -42,7 +42,7 @@ def test_overview_shows_what_waits_and_what_failed(browser: TestClient, database
 
 
 def test_texts_of_users_and_sandboxes_are_escaped(browser: TestClient, database: Database) -> None:
-    mallory = make_person(database, HOSTILE[:100])
+    mallory = make_user(database, HOSTILE[:100])
     node = make_node(database, HOSTILE[:64], detail=HOSTILE, closed_reason=HOSTILE)
     make_spec(database, HOSTILE, warm_target=1, warm_failures=1, warm_detail=HOSTILE)
     sandbox = make_sandbox(
@@ -65,7 +65,7 @@ def test_texts_of_users_and_sandboxes_are_escaped(browser: TestClient, database:
 
 
 def test_sandbox_shows_its_history_and_the_phases_of_its_start(
-    browser: TestClient, database: Database, user: Person
+    browser: TestClient, database: Database, user: ApiUser
 ) -> None:
     sandbox = make_sandbox(database, user)
     began = now() - timedelta(minutes=10)
@@ -90,7 +90,7 @@ def test_sandbox_shows_its_history_and_the_phases_of_its_start(
 
 
 def test_kept_logs_of_a_deleted_sandbox_are_shown_as_text(
-    browser: TestClient, database: Database, user: Person
+    browser: TestClient, database: Database, user: ApiUser
 ) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED)
     with database.transaction() as session:
@@ -103,13 +103,13 @@ def test_kept_logs_of_a_deleted_sandbox_are_shown_as_text(
     assert "<img" not in page
 
 
-def test_deleted_sandbox_without_a_history_is_shown(browser: TestClient, database: Database, user: Person) -> None:
+def test_deleted_sandbox_without_a_history_is_shown(browser: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED)
     answer = browser.get(f"/admin/sandboxes/{sandbox.id}")
     assert (answer.status_code, "<button" in answer.text) == (200, False)
 
 
-def test_users_and_keys_with_their_last_use(browser: TestClient, database: Database, user: Person) -> None:
+def test_users_and_keys_with_their_last_use(browser: TestClient, database: Database, user: ApiUser) -> None:
     assert browser.get("/admin").status_code == 200
     page = browser.get("/admin/users").text
     assert ("olivia" in page, "alice" in page, "<b>admin</b>" in page) == (True, True, True)

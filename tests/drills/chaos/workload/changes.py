@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.drills.chaos.workload.fleet import Fleet
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 
 CHANGES = "/api/v1/changes"
@@ -25,8 +25,8 @@ class ChangeFollower:
         resets: the number of reset events, which say that the feed could not resume; the first stream begins with one.
     """
 
-    def __init__(self, fleet: Fleet, person: Person) -> None:
-        self.person = person
+    def __init__(self, fleet: Fleet, user: ApiUser) -> None:
+        self.user = user
         self.statuses: dict[str, str] = {}
         self.gaps: list[str] = []
         self.resets = 0
@@ -46,24 +46,20 @@ class ChangeFollower:
 
     def violations(self, listed: dict[str, Any]) -> list[str]:
         """The gaps and resets of the feed, and the sandboxes that it lacks or shows with a wrong last status."""
-        wrong = [f"changes of {self.person.id}: {gap}" for gap in self.gaps]
+        wrong = [f"changes of {self.user.id}: {gap}" for gap in self.gaps]
         if self.resets > 1:
-            wrong.append(
-                f"changes of {self.person.id}: {self.resets} resets in a feed that was followed without a break"
-            )
+            wrong.append(f"changes of {self.user.id}: {self.resets} resets in a feed that was followed without a break")
         for sandbox_id, status in list(self.statuses.items()):
             _, item = listed.get(sandbox_id, (None, {"status": "DELETED"}))
             if item["status"] != status:
                 wrong.append(
-                    f"changes of {self.person.id}: sandbox {sandbox_id} is {item['status']}, the feed has {status}"
+                    f"changes of {self.user.id}: sandbox {sandbox_id} is {item['status']}, the feed has {status}"
                 )
         missing = [sandbox_id for sandbox_id in self._own(listed) if sandbox_id not in self.statuses]
-        return wrong + [
-            f"changes of {self.person.id}: sandbox {sandbox_id} is not in the feed" for sandbox_id in missing
-        ]
+        return wrong + [f"changes of {self.user.id}: sandbox {sandbox_id} is not in the feed" for sandbox_id in missing]
 
     def _own(self, listed: dict[str, Any]) -> list[str]:
-        return [sandbox_id for sandbox_id, (person, _) in listed.items() if person.id == self.person.id]
+        return [sandbox_id for sandbox_id, (user, _) in listed.items() if user.id == self.user.id]
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -73,7 +69,7 @@ class ChangeFollower:
                 self._stopped.wait(RETRY_SECONDS)
 
     def _follow(self) -> None:
-        headers = self.person.headers | ({} if self._last is None else {"Last-Event-ID": str(self._last)})
+        headers = self.user.headers | ({} if self._last is None else {"Last-Event-ID": str(self._last)})
         url, timeout = self._fleet.site.service.url + CHANGES, httpx.Timeout(READ_SECONDS)
         with httpx.stream("GET", url, headers=headers, timeout=timeout, verify=http.NO_CERTIFICATES) as answer:
             if not answer.is_success:

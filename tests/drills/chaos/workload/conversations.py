@@ -11,7 +11,7 @@ from tests.drills.chaos.site import NODES
 from tests.drills.chaos.workload.fleet import TRIES, Fleet, Talk
 from tests.drills.history import SANDBOXES
 from tests.drills.requests import Outcome, Verb
-from tests.factories import Person
+from tests.factories import ApiUser
 
 CONVERSATIONS = "/api/v1/app-conversations"
 EVENTS = 5
@@ -36,23 +36,23 @@ class Conversations:
         sandbox = self._any_sandbox(rng, talking=rng.random() < MOSTLY)
         if sandbox is None:
             return
-        sandbox_id, person = sandbox
+        sandbox_id, user = sandbox
         self._fleet.touch(sandbox_id)
         conversation_id = new_id()
-        task_id = self._fleet.client(person).converse(sandbox_id, conversation_id)
+        task_id = self._fleet.client(user).converse(sandbox_id, conversation_id)
         if task_id is not None:
-            self._fleet.talks[conversation_id] = Talk(conversation_id, task_id, sandbox_id, person)
+            self._fleet.talks[conversation_id] = Talk(conversation_id, task_id, sandbox_id, user)
 
     def cancel(self, rng: random.Random) -> None:
         """Start a conversation and cancel the start at once."""
         sandbox = self._any_sandbox(rng, talking=True)
         if sandbox is None:
             return
-        sandbox_id, person = sandbox
+        sandbox_id, user = sandbox
         self._fleet.touch(sandbox_id)
-        task_id = self._fleet.client(person).converse(sandbox_id, new_id())
+        task_id = self._fleet.client(user).converse(sandbox_id, new_id())
         if task_id is not None:
-            self._record(Verb.CANCEL, task_id, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel", person)
+            self._record(Verb.CANCEL, task_id, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel", user)
 
     def delete(self, rng: random.Random) -> None:
         """Delete a conversation. The service may then delete its sandbox, if that has no other conversation."""
@@ -63,7 +63,7 @@ class Conversations:
         self._fleet.talks.pop(talk.id, None)
         with self._lock:
             self._messages.pop(talk.id, None)
-        self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.person)
+        self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.user)
 
     def say(self, rng: random.Random) -> None:
         """Post a pending message to a conversation, whether or not its sandbox runs."""
@@ -77,9 +77,9 @@ class Conversations:
             if (text := self._say(talk)) is not None:
                 self._once.add(text)
 
-    def report(self, person: Person, sandbox_id: str) -> None:
+    def report(self, user: ApiUser, sandbox_id: str) -> None:
         """Post events as the sandbox's agent server does: retry until they are accepted."""
-        found = self._fleet.send("GET", f"{SANDBOXES}/{sandbox_id}", person.headers)
+        found = self._fleet.send("GET", f"{SANDBOXES}/{sandbox_id}", user.headers)
         key = found.json()["session_api_key"] if found is not None and found.is_success else None
         if key is None:
             return
@@ -103,7 +103,7 @@ class Conversations:
         return [wrong for talk in talks for wrong in self._check(talk, messages.get(talk.id, []), listed)]
 
     def _check(self, talk: Talk, texts: Iterable[str], listed: dict[str, Any]) -> Iterable[str]:
-        start = self._fleet.read(talk.person, f"{CONVERSATIONS}/start-tasks", ids=talk.task_id)[0]
+        start = self._fleet.read(talk.user, f"{CONVERSATIONS}/start-tasks", ids=talk.task_id)[0]
         if start is None or start["status"] != "READY":
             return  # a failed start deletes its messages
         waiting, refused = self._pending(talk)
@@ -120,7 +120,7 @@ class Conversations:
 
     def _pending(self, talk: Talk) -> tuple[set[str], set[str]]:
         """The texts that are pending, and those that the agent server refused."""
-        items = self._fleet.read(talk.person, _messages_path(talk))
+        items = self._fleet.read(talk.user, _messages_path(talk))
         texts = {item["content"][0]["text"]: item["refusal"] for item in items}
         return {text for text, refusal in texts.items() if not refusal}, {text for text in texts if texts[text]}
 
@@ -133,7 +133,7 @@ class Conversations:
     def _say(self, talk: Talk) -> str | None:
         text = f"say-{new_id()}"
         content = {"role": "user", "content": [{"type": "text", "text": text}]}
-        headers = talk.person.headers | {"Idempotency-Key": text}
+        headers = talk.user.headers | {"Idempotency-Key": text}
         for _ in range(TRIES):
             answer = self._fleet.send("POST", _messages_path(talk), headers, json=content)
             if answer is None or answer.status_code == 503:
@@ -146,10 +146,10 @@ class Conversations:
             return text
         return None
 
-    def _record(self, verb: Verb, task_id: str, method: str, path: str, person: Person) -> None:
+    def _record(self, verb: Verb, task_id: str, method: str, path: str, user: ApiUser) -> None:
         history = self._fleet.history
         call = history.invoke(verb, task_id)
-        answer = self._fleet.send(method, path, person.headers)
+        answer = self._fleet.send(method, path, user.headers)
         if answer is not None and answer.status_code < 500:
             history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, task_id)
 
@@ -157,7 +157,7 @@ class Conversations:
         talks = sorted(self._fleet.talks.values(), key=lambda talk: talk.id)
         return rng.choice(talks) if talks else None
 
-    def _any_sandbox(self, rng: random.Random, *, talking: bool) -> tuple[str, Person] | None:
+    def _any_sandbox(self, rng: random.Random, *, talking: bool) -> tuple[str, ApiUser] | None:
         alive = sorted(self._fleet.alive.items(), key=lambda item: item[0])
         if talking:
             alive = [item for item in alive if item[0] in self._fleet.talking]

@@ -13,7 +13,7 @@ import httpx
 from shared.states import Desired
 from tests.drills.chaos.site import Site
 from tests.drills.history import SANDBOXES, History, RecordingClient
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services import http
 
 ANSWER_SECONDS = 4.0
@@ -30,7 +30,7 @@ class Talk:
     id: str
     task_id: str
     sandbox_id: str
-    person: Person
+    user: ApiUser
 
 
 @dataclass
@@ -47,10 +47,10 @@ class Fleet:
     """
 
     site: Site
-    people: list[Person]
+    users: list[ApiUser]
     history: History = field(default_factory=History)
     talking: set[str] = field(default_factory=set)
-    alive: dict[str, Person] = field(default_factory=dict)
+    alive: dict[str, ApiUser] = field(default_factory=dict)
     talks: dict[str, Talk] = field(default_factory=dict)
     requested_at: dict[str, float] = field(default_factory=dict)
     deadlines: dict[str, set[Desired]] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class Fleet:
     counts: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def client(self, person: Person) -> RecordingClient:
+    def client(self, user: ApiUser) -> RecordingClient:
         """A client for this user that records its requests in the shared history."""
-        return RecordingClient(self.site.service.url, person, self.history, tries=TRIES, timeout=ANSWER_SECONDS)
+        return RecordingClient(self.site.service.url, user, self.history, tries=TRIES, timeout=ANSWER_SECONDS)
 
     def touch(self, sandbox_id: str) -> None:
         """Record the time of a request about a sandbox."""
@@ -78,32 +78,32 @@ class Fleet:
             if talk.sandbox_id == sandbox_id:
                 self.talks.pop(talk.id, None)
 
-    def listed(self) -> dict[str, tuple[Person, dict[str, Any]]]:
+    def listed(self) -> dict[str, tuple[ApiUser, dict[str, Any]]]:
         """Every sandbox that the service lists, by id, with its owner. Call it only while there are no faults.
 
         A sandbox whose start or delete got no response may be listed or not.
         """
-        known: dict[str, tuple[Person, dict[str, Any]]] = {}
-        for person in self.people:
-            page = self.read(person, f"{SANDBOXES}/search", limit=100)
-            known |= {item["id"]: (person, item) for item in page["items"]}
+        known: dict[str, tuple[ApiUser, dict[str, Any]]] = {}
+        for user in self.users:
+            page = self.read(user, f"{SANDBOXES}/search", limit=100)
+            known |= {item["id"]: (user, item) for item in page["items"]}
         return known
 
-    def read(self, person: Person, path: str, **params: Any) -> Any:
+    def read(self, user: ApiUser, path: str, **params: Any) -> Any:
         """The body of the response to a GET. Call it only while there are no faults.
 
         Raises:
             AssertionError: the response is not a success.
         """
         url = self.site.service.url + path
-        answer = http.get(url, headers=person.headers, params=params, timeout=ANSWER_SECONDS)
+        answer = http.get(url, headers=user.headers, params=params, timeout=ANSWER_SECONDS)
         assert answer.is_success, f"GET {path}: {answer.status_code} {answer.text}"
         return answer.json()
 
-    def ask_traffic(self, path: str, person: Person) -> int | None:
+    def ask_traffic(self, path: str, user: ApiUser) -> int | None:
         """The status code of a GET that the service forwards to a sandbox; None without a response."""
         try:
-            answer = http.get(self.site.service.url + path, headers=person.headers, timeout=TRAFFIC_SECONDS)
+            answer = http.get(self.site.service.url + path, headers=user.headers, timeout=TRAFFIC_SECONDS)
         except httpx.TransportError:
             return None
         return answer.status_code

@@ -11,7 +11,7 @@ from tests.drills.chaos.site import BROKEN_IMAGE, QUOTA_RUNNING, QUOTA_SANDBOXES
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.history import SANDBOXES, RecordingClient
 from tests.drills.requests import Outcome, Verb
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.services.engine import TINY_IMAGE
 
 # Short enough to expire within a round.
@@ -31,18 +31,18 @@ class Sandboxes:
 
     def start(self, rng: random.Random) -> None:
         """Start a sandbox of a random spec, sometimes with deadlines of its own."""
-        person = rng.choice(self._fleet.people)
+        user = rng.choice(self._fleet.users)
         image = rng.choices(self._images, [30, 30, 20, 10, 6, 4])[0]
         deadlines = rng.choices([None, IDLE_DEADLINES, {"max_age_seconds": MAX_AGE_SECONDS}], [80, 10, 10])[0]
         began = time.monotonic()
-        sandbox_id = self._fleet.client(person).start(image, deadlines, replay=rng.random() < REPLAYED)
+        sandbox_id = self._fleet.client(user).start(image, deadlines, replay=rng.random() < REPLAYED)
         if sandbox_id is None:
             return
         self._note_deadlines(sandbox_id, deadlines)
         if image == TALKING_IMAGE:
             self._fleet.talking.add(sandbox_id)
         self._fleet.requested_at[sandbox_id] = began
-        self._fleet.alive[sandbox_id] = person
+        self._fleet.alive[sandbox_id] = user
 
     def ask(self, act: Callable[[str], None], sandbox_id: str) -> None:
         """Pause, stop or resume a sandbox."""
@@ -63,24 +63,24 @@ class Sandboxes:
         history = self._fleet.history
         call = history.invoke(Verb.RESUME, sandbox_id)
         path = f"/sandbox/{sandbox_id}/api/conversations/count"
-        answer = self._fleet.ask_traffic(path, client.person)
+        answer = self._fleet.ask_traffic(path, client.user)
         history.answer(call, Outcome.LOST, Verb.RESUME, sandbox_id)
         self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
 
     def list_own(self, client: RecordingClient) -> None:
         """List the user's sandboxes. Whatever part is down, the page must not contain another user's sandboxes."""
-        answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.person.headers)
+        answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.user.headers)
         if answer is not None and answer.is_success:
             owners = {item["created_by_user_id"] for item in answer.json()["items"]}
-            assert owners <= {client.person.id}, f"{client.person.id} was shown sandboxes of {owners}"
+            assert owners <= {client.user.id}, f"{client.user.id} was shown sandboxes of {owners}"
             self._fleet.count("list", "ok")
 
-    def adopt(self, listed: dict[str, tuple[Person, dict[str, Any]]]) -> None:
+    def adopt(self, listed: dict[str, tuple[ApiUser, dict[str, Any]]]) -> None:
         """Record all listed sandboxes: a start without a response may have created one."""
         for sandbox_id, (_, item) in listed.items():
             if sandbox_id not in self._fleet.alive:
                 self._note_deadlines(sandbox_id, _own_deadlines(item))
-        self._fleet.alive = {sandbox_id: person for sandbox_id, (person, _) in listed.items()}
+        self._fleet.alive = {sandbox_id: user for sandbox_id, (user, _) in listed.items()}
 
     def violations(self) -> list[str]:
         """Exceeded quotas and missed deadlines, as the API shows them. Call it only while there are no faults."""
@@ -96,8 +96,8 @@ class Sandboxes:
 
     @staticmethod
     def _over_quota(listed: dict[str, Any]) -> list[str]:
-        owned = Counter(person.id for person, _ in listed.values())
-        running = Counter(person.id for person, item in listed.values() if item["desired_status"] == Desired.RUNNING)
+        owned = Counter(user.id for user, _ in listed.values())
+        running = Counter(user.id for user, item in listed.values() if item["desired_status"] == Desired.RUNNING)
         over = [
             f"{owner} has {count} sandboxes, the quota is {QUOTA_SANDBOXES}"
             for owner, count in owned.items()

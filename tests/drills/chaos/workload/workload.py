@@ -13,9 +13,9 @@ from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.chaos.workload.sandboxes import Sandboxes
 from tests.drills.chaos.workload.settings import FIRST_NUMBER, UserSettings
 from tests.drills.requests import Outcome
-from tests.factories import Person, make_person
+from tests.factories import ApiUser, make_user
 
-PEOPLE = 3
+USERS = 3
 CLIENTS = 16
 MAX_SANDBOXES = 18
 THINK_SECONDS = 0.3
@@ -45,10 +45,10 @@ class Workload:
     """Clients that send requests until they are stopped, and share their state in one `Fleet`."""
 
     def __init__(self, site: Site, seed: int) -> None:
-        self.fleet = Fleet(site, [_make_owner(site, f"user-{number}") for number in range(PEOPLE)])
+        self.fleet = Fleet(site, [_make_owner(site, f"user-{number}") for number in range(USERS)])
         self.sandboxes, self.conversations = Sandboxes(self.fleet), Conversations(self.fleet)
         self.settings = UserSettings(self.fleet)
-        self.followers = [ChangeFollower(self.fleet, person) for person in self.fleet.people]
+        self.followers = [ChangeFollower(self.fleet, user) for user in self.fleet.users]
         self._rngs = [random.Random(f"{seed} client {number}") for number in range(CLIENTS)]
         self._missing: frozenset[str] = frozenset()
         self._stopped = threading.Event()
@@ -109,8 +109,8 @@ class Workload:
         """
         self.settings.settle()
         self.sandboxes.adopt(self.fleet.listed())
-        for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
-            client = self.fleet.client(person)
+        for number, (sandbox_id, user) in enumerate(sorted(self.fleet.alive.items())):
+            client = self.fleet.client(user)
             self.sandboxes.ask(client.pause, sandbox_id)
             if number % 2:
                 self.sandboxes.ask(client.resume, sandbox_id)
@@ -119,8 +119,8 @@ class Workload:
 
     def delete_all(self) -> None:
         """Delete every sandbox, in whatever state it is."""
-        for sandbox_id, (person, _) in sorted(self.fleet.listed().items()):
-            self.sandboxes.delete(self.fleet.client(person), sandbox_id)
+        for sandbox_id, (user, _) in sorted(self.fleet.listed().items()):
+            self.sandboxes.delete(self.fleet.client(user), sandbox_id)
         self.fleet.history.settle()
 
     def violations(self) -> list[str]:
@@ -144,9 +144,9 @@ class Workload:
             return
         choose(rng, self._acts(rng, *rng.choice(alive), few=few), self._missing)()
 
-    def _acts(self, rng: random.Random, sandbox_id: str, person: Person, *, few: bool) -> dict[str, tuple[float, Act]]:
+    def _acts(self, rng: random.Random, sandbox_id: str, user: ApiUser, *, few: bool) -> dict[str, tuple[float, Act]]:
         """The kinds of requests that a client may send now, each with its weight."""
-        client, sandboxes, conversations = self.fleet.client(person), self.sandboxes, self.conversations
+        client, sandboxes, conversations = self.fleet.client(user), self.sandboxes, self.conversations
         return {
             "pause": (20, lambda: sandboxes.ask(client.pause, sandbox_id)),
             "resume": (22, lambda: sandboxes.ask(client.resume, sandbox_id)),
@@ -158,14 +158,14 @@ class Workload:
             "cancel": (2, lambda: conversations.cancel(rng)),
             "forget": (1, lambda: conversations.delete(rng)),
             "message": (6, lambda: conversations.say(rng)),
-            "report": (12, lambda: conversations.report(person, sandbox_id)),
-            "settings": (6, lambda: self.settings.store(person)),
+            "report": (12, lambda: conversations.report(user, sandbox_id)),
+            "settings": (6, lambda: self.settings.store(user)),
         }
 
 
-def _make_owner(site: Site, name: str) -> Person:
-    person = make_person(site.service.database, name)
+def _make_owner(site: Site, name: str) -> ApiUser:
+    user = make_user(site.service.database, name)
     with site.service.database.transaction() as session:
         change = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": FIRST_NUMBER}
-        settings_store.change(session, site.service.vault, person.id, change)
-    return person
+        settings_store.change(session, site.service.vault, user.id, change)
+    return user

@@ -140,7 +140,7 @@ def _press_stop(runner: Runner, sandbox_id: str) -> None:
 
 
 def _sign_in(runner: Runner) -> str:
-    form, headers = {"api_key": runner.client.person.key}, {"Origin": runner.service.url}
+    form, headers = {"api_key": runner.client.user.key}, {"Origin": runner.service.url}
     answer = http.post(f"{runner.service.url}/login", data=form, headers=headers, timeout=30)
     assert answer.status_code == 303, answer.text
     return answer.headers["Set-Cookie"].partition(";")[0]

@@ -103,7 +103,7 @@ def _settled(runner: Runner, *path: Status) -> str:
     """A sandbox on the other node with these transitions."""
     sandbox = make_sandbox(
         runner.service.database,
-        runner.client.person,
+        runner.client.user,
         status=path[-1],
         spec_id=FRAGILE_IMAGE,
         node_id=ELSEWHERE,

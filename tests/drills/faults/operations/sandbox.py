@@ -149,7 +149,7 @@ def _start_in_place_of(runner: Runner, sandbox_id: str) -> None:
 def _start_without_message(runner: Runner, _subject: str) -> None:
     """Create a sandbox's row without a job message, as if the message were lost."""
     with runner.service.database.transaction() as session:
-        spec, owner_id = specs.get_spec(session, TINY_IMAGE), runner.client.person.id
+        spec, owner_id = specs.get_spec(session, TINY_IMAGE), runner.client.user.id
         made = sandbox_start.start(session, runner.service.vault, owner_id=owner_id, spec=spec, due_at=now()).sandbox
     record_request(runner, Verb.START, made.id)
 

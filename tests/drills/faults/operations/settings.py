@@ -56,7 +56,7 @@ def _list_sandboxes(runner: Runner, _subject: str) -> None:
 def _leave_answer(runner: Runner, _subject: str) -> None:
     """Create an expired stored response."""
     row = IdempotencyKey(
-        owner_id=runner.client.person.id,
+        owner_id=runner.client.user.id,
         operation="POST /",
         key=new_id(),
         fingerprint="",
@@ -72,7 +72,7 @@ def _leave_tombstone(runner: Runner, sandbox_id: str) -> None:
     """Create the expired tombstone of a sandbox."""
     row = Sandbox(
         id=sandbox_id,
-        owner_id=runner.client.person.id,
+        owner_id=runner.client.user.id,
         spec_id=TINY_IMAGE,
         desired=Desired.DELETED,
         status=Status.DELETED,

@@ -97,7 +97,7 @@ def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
     url, history = f"{runner.service.url}/sandbox/{sandbox_id}/api/conversations/count", runner.client.history
     call = history.invoke(Verb.RESUME, sandbox_id)
     try:
-        answer = http.get(url, headers=runner.client.person.headers, timeout=TIMEOUT_SECONDS)
+        answer = http.get(url, headers=runner.client.user.headers, timeout=TIMEOUT_SECONDS)
     except httpx.TransportError:
         return None
     if answer.is_success:

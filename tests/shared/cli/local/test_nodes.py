@@ -12,15 +12,15 @@ from shared.db.database import Database
 from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.sandboxes import desired_state, quarantine
 from shared.states import Desired, NodeStatus, PauseKind, Status
-from tests.factories import make_node, make_person, make_sandbox, make_spec
+from tests.factories import make_node, make_sandbox, make_spec, make_user
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
 
 def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     assert rows(migrated("nodes", "list")) == []
-    person = make_person(database, "bob")
+    user = make_user(database, "bob")
     for status in (Status.PAUSED, Status.ERROR, Status.DELETED):
-        make_sandbox(database, person, status=status, node_id="b")
+        make_sandbox(database, user, status=status, node_id="b")
     make_node(database, "a", capacity=3, heartbeat_at=now() - timedelta(hours=1), detail="silent")
     first, second = rows(migrated("nodes", "list"))
     assert first[:4] == ["a", "READY", "0", "3"]
@@ -86,10 +86,10 @@ def test_uncordoned_node_takes_sandboxes_only_if_nothing_else_prevents_it(
 
 def test_lost_node_is_given_up(migrated: Cli, database: Database) -> None:
     make_node(database, "a", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
-    person = make_person(database, "bob")
-    kept = make_sandbox(database, person, status=Status.PAUSED, node_id="a")
-    gone = make_sandbox(database, person, status=Status.DELETING, node_id="a")
-    make_sandbox(database, person, status=Status.DELETED, node_id="a")
+    user = make_user(database, "bob")
+    kept = make_sandbox(database, user, status=Status.PAUSED, node_id="a")
+    gone = make_sandbox(database, user, status=Status.DELETING, node_id="a")
+    make_sandbox(database, user, status=Status.DELETED, node_id="a")
     preview = migrated("nodes", "forget", "a")
     assert "--yes" in preview.err
     assert sorted(rows(preview, status=2)) == sorted(
@@ -135,7 +135,7 @@ def test_unknown_containers_of_a_forgotten_node_are_not_listed(
     migrated: Cli, database: Database, unknown: list[str]
 ) -> None:
     make_node(database, "b", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
-    make_sandbox(database, make_person(database, "bob"), status=Status.PAUSED, node_id="b")
+    make_sandbox(database, make_user(database, "bob"), status=Status.PAUSED, node_id="b")
     assert migrated("nodes", "forget", "b", "--yes").status == 0
     assert [line[:2] for line in rows(migrated("nodes", "unknown"))] == [["a", name] for name in unknown]
     assert [line[6] for line in rows(migrated("nodes", "list")) if line[0] == "b"] == ["away"]
@@ -172,13 +172,13 @@ def approved(database: Database) -> list[str]:
 @pytest.fixture
 def three_on_a(database: Database) -> list[str]:
     """Sandboxes on a node: one running, one paused with its memory, one stopped."""
-    person = make_person(database, "bob")
+    user = make_user(database, "bob")
     kinds: list[tuple[Status, PauseKind | None]] = [
         (Status.RUNNING, None),
         (Status.PAUSED, PauseKind.FROZEN),
         (Status.PAUSED, PauseKind.STOPPED),
     ]
-    return [make_sandbox(database, person, status=s, pause_kind=k, node_id="a").id for s, k in kinds]
+    return [make_sandbox(database, user, status=s, pause_kind=k, node_id="a").id for s, k in kinds]
 
 
 def stop_all(database: Database) -> None:

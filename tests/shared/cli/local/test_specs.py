@@ -10,7 +10,7 @@ from shared.models import Node
 from shared.sandboxes import specs
 from shared.states import NodeStatus
 from tests import effort
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
@@ -168,7 +168,7 @@ def test_invalid_deadlines_are_rejected(migrated: Cli, option: str, text: str) -
     assert migrated("specs", "set", "agent-workspace/sandbox:1.58.2").status == 2
 
 
-def test_deadlines_that_delete_immediately_need_confirmation(migrated: Cli, database: Database, user: Person) -> None:
+def test_deadlines_that_delete_immediately_need_confirmation(migrated: Cli, database: Database, user: ApiUser) -> None:
     old = make_sandbox(database, user, spec_id="used", created_at=after(-7200))
     refused = migrated("specs", "set", "used", "--max-age", "1h")
     assert (refused.status, "1 sandbox(es)" in refused.err, "--yes" in refused.err) == (2, True, True)
@@ -181,7 +181,7 @@ def test_deadlines_that_delete_immediately_need_confirmation(migrated: Cli, data
     assert expires_at < after(0)
 
 
-def test_invalid_specs_are_rejected(migrated: Cli, database: Database, user: Person) -> None:
+def test_invalid_specs_are_rejected(migrated: Cli, database: Database, user: ApiUser) -> None:
     make_sandbox(database, user, spec_id="used")
     migrated("specs", "add", "own:1")
     assert_complains(migrated("specs", "add", "own:1"), "own:1")

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.cli.app import main
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.shared.cli.answers import Answer, Cli
 
 URL = "http://service.test"
@@ -44,7 +44,7 @@ def served(run: Cli, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Cli
 
 
 @pytest.fixture
-def alice(served: Cli, user: Person, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def alice(served: Cli, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """The command line of a user of the API."""
     log_in(monkeypatch, user.key)
     return served

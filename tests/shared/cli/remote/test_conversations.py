@@ -12,7 +12,7 @@ import pytest
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
-from tests.factories import Person, make_event, make_start_task
+from tests.factories import ApiUser, make_event, make_start_task
 from tests.shared.cli.answers import Cli, rows
 from tests.shared.cli.remote.conftest import Handler
 
@@ -135,7 +135,7 @@ def test_running_agent_is_interrupted(scripted: Callable[[Handler], Cli]) -> Non
 
 
 def test_start_task_of_another_user_is_not_cancelled(
-    alice: Cli, database: Database, other_user: Person, sandbox: Sandbox
+    alice: Cli, database: Database, other_user: ApiUser, sandbox: Sandbox
 ) -> None:
     task = make_start_task(database, other_user, sandbox, stage=Stage.WORKING)
     assert alice("conversations", "cancel", task.conversation_id).status == 3

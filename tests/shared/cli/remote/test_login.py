@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.shared.cli.answers import Cli, mode, rows
 from tests.shared.cli.remote.conftest import URL, Handler, log_in
 
@@ -20,7 +20,7 @@ IN_USE = [["service.test", URL, "yes"]]
 
 @pytest.fixture
 def approving(
-    client: TestClient, user: Person, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Approve each login immediately, as its user does; return the list of what the command printed for the user."""
     shown: list[str] = []
@@ -93,7 +93,7 @@ def test_login_warns_of_a_key_that_it_could_not_revoke(
 
 
 def test_logout_leaves_a_given_key_valid(
-    client: TestClient, served: Cli, user: Person, approving: list[str], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, served: Cli, user: ApiUser, approving: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The given key may be the administrator's only one."""
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
@@ -129,7 +129,7 @@ def test_device_that_is_not_approved_gets_no_key(scripted: Callable[[Handler], C
     assert scripted(answer)("login", URL).status == status
 
 
-def test_contexts_are_chosen_and_removed(served: Cli, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contexts_are_chosen_and_removed(served: Cli, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
         assert served("login", URL, "--with-key", "--name", name).status == 0

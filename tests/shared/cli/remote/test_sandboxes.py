@@ -13,7 +13,7 @@ from shared.cli.output import CONTROLS
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person, make_sandbox
+from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, rows
 from tests.shared.cli.remote.conftest import URL, Handler
@@ -68,7 +68,7 @@ def test_id_of_a_new_sandbox_is_printed_before_the_wait(
     assert "wait" not in asked[0].url.params
 
 
-def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user: Person, sandbox: Sandbox) -> None:
+def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     assert alice("sandboxes", "wait", sandbox.id).status == 0
     assert alice("sandboxes", "wait", sandbox.id, "--for", "PAUSED", "--timeout", "0").status == 5
     failed = make_sandbox(database, user, status=Status.ERROR, reason="oom_killed", detail="last lines")

@@ -19,7 +19,7 @@ from tests.factories import (
     NODE_ID,
     SPEC_ID,
     VAULT,
-    Person,
+    ApiUser,
     make_sandbox,
 )
 from tests.rows import as_stored
@@ -30,7 +30,7 @@ CHAIN: dict[str, Any] = {"freeze_after_seconds": 60, "stop_after_seconds": 600, 
 LONG_AGO = timedelta(hours=1)
 
 
-def make(database: Database, owner: Person, **columns: Any) -> Sandbox:
+def make(database: Database, owner: ApiUser, **columns: Any) -> Sandbox:
     """A sandbox with its deadlines computed, idle for an hour by default."""
     defaults = {"status_changed_at": now() - LONG_AGO, "last_active_at": now() - LONG_AGO}
     sandbox = make_sandbox(database, owner, **(defaults | columns))
@@ -61,18 +61,18 @@ def apply(session: Session, deadline: DueDeadline) -> bool:
     return due_deadlines.apply_deadline(session, deadline, due_at=now())
 
 
-def set_desired(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:
+def set_desired(session: Session, sandbox: Sandbox, desired: Desired, owner: ApiUser) -> None:
     """Write the desired state as the routes do."""
     row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
     desired_state.set_desired(session, row, desired, due_at=now())
 
 
-def create(session: Session, user: Person, **columns: Any) -> Sandbox:
+def create(session: Session, user: ApiUser, **columns: Any) -> Sandbox:
     spec = session.get_one(SandboxSpec, SPEC_ID)
     return sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now(), **columns).sandbox
 
 
-def change(session: Session, sandbox: Sandbox, owner: Person, **own: int | None) -> None:
+def change(session: Session, sandbox: Sandbox, owner: ApiUser, **own: int | None) -> None:
     """Set deadlines as the route does."""
     row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
     deadlines.set_own(session, row, own)

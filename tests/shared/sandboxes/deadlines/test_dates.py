@@ -14,7 +14,7 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadlines import NEVER
 from shared.sandboxes.status import ObservedState
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from tests.factories import SPEC_ID, Person
+from tests.factories import SPEC_ID, ApiUser
 from tests.interleaving import overlap
 from tests.rows import as_stored
 from tests.shared.sandboxes.deadlines.sandboxes import (
@@ -30,14 +30,14 @@ from tests.shared.sandboxes.deadlines.sandboxes import (
 
 
 class TestDates:
-    def test_deadline_of_a_new_sandbox(self, database: Database, user: Person) -> None:
+    def test_deadline_of_a_new_sandbox(self, database: Database, user: ApiUser) -> None:
         own = {"max_age_seconds": 900}
         sandbox = write(database, lambda session: create(session, user, own_deadlines=own))
         found = as_stored(database, sandbox)
         assert found.expires_at == found.created_at + timedelta(seconds=900)
         assert (found.deadline_at, found.deadline_does) == (found.expires_at, DeadlineAction.EXPIRE)
 
-    def test_deadlines_in_the_life_of_a_sandbox(self, database: Database, user: Person) -> None:
+    def test_deadlines_in_the_life_of_a_sandbox(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         with time_machine.travel(now(), tick=False) as clock:
             states: list[tuple[ObservedState, DeadlineAction, int]] = [
@@ -60,25 +60,25 @@ class TestDates:
             )
             assert deadline(database, sandbox) == before
 
-    def test_pending_desired_state_has_no_deadline(self, database: Database, user: Person) -> None:
+    def test_pending_desired_state_has_no_deadline(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, status=Status.PAUSED)
         write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
         assert deadline(database, sandbox) == (None, None)
         assert now() - as_stored(database, sandbox).last_active_at < LONG_AGO
 
-    def test_deleted_sandbox_has_no_deadline(self, database: Database, user: Person) -> None:
+    def test_deleted_sandbox_has_no_deadline(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=60)
         write(database, lambda session: set_desired(session, sandbox, Desired.DELETED, user))
         assert deadline(database, sandbox) == (None, None)
 
-    def test_own_duration_overrides_that_of_the_spec(self, database: Database, user: Person) -> None:
+    def test_own_duration_overrides_that_of_the_spec(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         for own, expected in ((7, 7), (NEVER, None), (None, 60)):
             write(database, partial(change, sandbox=sandbox, owner=user, freeze_after_seconds=own))
             found = as_stored(database, sandbox)
             assert found.deadline_at == (found.last_active_at + timedelta(seconds=expected) if expected else None)
 
-    def test_change_of_the_spec_applies_to_sandboxes_without_their_own(self, database: Database, user: Person) -> None:
+    def test_change_of_the_spec_applies_to_sandboxes_without_their_own(self, database: Database, user: ApiUser) -> None:
         inherited, own = make(database, user), make(database, user, freeze_after_seconds=7)
         other = make(database, user, spec_id="another:1")
         before = [deadline(database, row) for row in (own, other)]
@@ -87,7 +87,7 @@ class TestDates:
         assert [deadline(database, row) for row in (own, other)] == before
 
     def test_sandboxes_that_a_change_of_the_spec_would_delete_are_counted(
-        self, database: Database, user: Person
+        self, database: Database, user: ApiUser
     ) -> None:
         make(database, user, created_at=now() - LONG_AGO)
         make(database, user)
@@ -95,7 +95,7 @@ class TestDates:
         count = write(database, lambda session: specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 600}))
         assert count == 1
 
-    def test_sandbox_created_during_a_change_of_its_spec(self, database: Database, user: Person) -> None:
+    def test_sandbox_created_during_a_change_of_its_spec(self, database: Database, user: ApiUser) -> None:
         """In either order, the sandbox has the spec's deadlines in the end."""
         for order in (1, -1):
             acts = [
@@ -123,27 +123,27 @@ class TestActivity:
         ],
     )
     def test_recorded_activity_becomes_stale(
-        self, database: Database, user: Person, columns: dict[str, int], seconds: float, stale: bool
+        self, database: Database, user: ApiUser, columns: dict[str, int], seconds: float, stale: bool
     ) -> None:
         with time_machine.travel(now(), tick=False):
             active_at = after(-seconds)
             sandbox = make(database, user, status_changed_at=active_at, last_active_at=active_at, **columns)
             assert deadlines.is_activity_stale(sandbox) is stale
 
-    def test_activity_moves_the_deadline(self, database: Database, user: Person) -> None:
+    def test_activity_moves_the_deadline(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         write(database, lambda session: deadlines.record_activity(session, sandbox.id))
         assert overdue(database) == []
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
-    def test_activity_is_that_of_one_sandbox(self, database: Database, user: Person) -> None:
+    def test_activity_is_that_of_one_sandbox(self, database: Database, user: ApiUser) -> None:
         active, idle = make(database, user), make(database, user)
         write(database, lambda session: deadlines.record_activity(session, active.id))
         assert [found.sandbox_id for found in overdue(database)] == [idle.id]
         assert as_stored(database, idle) == idle
 
-    def test_activity_of_a_deleted_sandbox_sets_no_deadline(self, database: Database, user: Person) -> None:
+    def test_activity_of_a_deleted_sandbox_sets_no_deadline(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, status=Status.DELETED)
         write(database, lambda session: deadlines.record_activity(session, sandbox.id))
         assert deadline(database, sandbox) == (None, None)

@@ -14,7 +14,7 @@ from shared.sandboxes import due_deadlines
 from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
 from tests.factories import (
     NODE_ID,
-    Person,
+    ApiUser,
     make_conversation,
     make_node,
     make_sandbox,
@@ -25,7 +25,7 @@ from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, apply_all, make
 
 
 class TestOverdue:
-    def test_overdue_are_oldest_first_within_the_limit(self, database: Database, user: Person) -> None:
+    def test_overdue_are_oldest_first_within_the_limit(self, database: Database, user: ApiUser) -> None:
         ids = [
             make(database, user, last_active_at=after(-seconds), status_changed_at=after(-seconds)).id
             for seconds in (70, 90, 80, 5)
@@ -45,12 +45,12 @@ class TestOverdue:
         ],
     )
     def test_deletes_are_overdue_on_every_node(
-        self, database: Database, user: Person, columns: dict[str, Any], on_own_node: bool, elsewhere: bool
+        self, database: Database, user: ApiUser, columns: dict[str, Any], on_own_node: bool, elsewhere: bool
     ) -> None:
         make(database, user, **columns)
         assert [bool(overdue(database, node_id)) for node_id in (NODE_ID, "node-b")] == [on_own_node, elsewhere]
 
-    def test_sandbox_on_a_lost_node_is_overdue_for_deletes_only(self, database: Database, user: Person) -> None:
+    def test_sandbox_on_a_lost_node_is_overdue_for_deletes_only(self, database: Database, user: ApiUser) -> None:
         make_node(database, status=NodeStatus.LOST)
         make(database, user)
         make(database, user, status=Status.PAUSED)
@@ -59,7 +59,7 @@ class TestOverdue:
         assert apply_all(database) == [True]
         assert as_stored(database, expired).desired == Desired.DELETED
 
-    def test_lost_node_does_not_delay_those_of_others(self, database: Database, user: Person) -> None:
+    def test_lost_node_does_not_delay_those_of_others(self, database: Database, user: ApiUser) -> None:
         make_node(database, "node-b", status=NodeStatus.LOST)
         sandbox = make(database, user)
         assert [found.sandbox_id for found in overdue(database)] == [sandbox.id]
@@ -86,7 +86,7 @@ class TestApply:
         ],
     )
     def test_deadline_writes_a_desired_state_with_its_reason(
-        self, database: Database, user: Person, columns: dict[str, Any], desired: Desired, reason: Reason
+        self, database: Database, user: ApiUser, columns: dict[str, Any], desired: Desired, reason: Reason
     ) -> None:
         times = dict.fromkeys(("created_at", "status_changed_at", "last_active_at"), after(-9999))
         sandbox = make(database, user, **times, **columns)
@@ -96,14 +96,14 @@ class TestApply:
         assert (found.status, found.due_at is not None) == (sandbox.status, True)
         assert overdue(database) == []
 
-    def test_next_desired_state_has_no_reason(self, database: Database, user: Person) -> None:
+    def test_next_desired_state_has_no_reason(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         apply_all(database)
         write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
         assert as_stored(database, sandbox).desired_reason is None
 
     @pytest.mark.parametrize("busy", [True, False])
-    def test_active_sandbox_is_not_paused(self, database: Database, user: Person, busy: bool) -> None:
+    def test_active_sandbox_is_not_paused(self, database: Database, user: ApiUser, busy: bool) -> None:
         for status in ("running", "idle"):
             sandbox = make(database, user)
             if status == "running" or busy:
@@ -117,7 +117,7 @@ class TestApply:
             assert found.deadline_at is not None
             assert now() + timedelta(seconds=50) < found.deadline_at
 
-    def test_idle_sandbox_is_paused(self, database: Database, user: Person) -> None:
+    def test_idle_sandbox_is_paused(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         make_conversation(database, user, sandbox, execution_status="finished")
         busy = make_sandbox(database, user)
@@ -126,12 +126,12 @@ class TestApply:
         make_start_task(database, user, sandbox, stage=Stage.ERROR)
         assert apply_all(database) == [True]
 
-    def test_idle_sandbox_that_expires_later_is_only_paused(self, database: Database, user: Person) -> None:
+    def test_idle_sandbox_that_expires_later_is_only_paused(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=9999)
         assert apply_all(database) == [True]
         assert as_stored(database, sandbox).desired == Desired.PAUSED
 
-    def test_owner_s_change_feed_has_the_desired_state(self, database: Database, user: Person) -> None:
+    def test_owner_s_change_feed_has_the_desired_state(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         apply_all(database)
         with database.reading() as session:
@@ -139,14 +139,14 @@ class TestApply:
         assert entries is not None
         assert [(entry.row_id, entry.status) for entry in entries] == [(sandbox.id, Status.DELETING)]
 
-    def test_active_sandbox_expires(self, database: Database, user: Person) -> None:
+    def test_active_sandbox_expires(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         make_conversation(database, user, sandbox, execution_status="running")
         make_start_task(database, user, sandbox, stage=Stage.WORKING)
         assert apply_all(database) == [True]
         assert as_stored(database, sandbox).desired == Desired.DELETED
 
-    def test_expired_sandbox_is_not_found_by_its_owner(self, database: Database, user: Person) -> None:
+    def test_expired_sandbox_is_not_found_by_its_owner(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         apply_all(database)
         with pytest.raises(NotFound):

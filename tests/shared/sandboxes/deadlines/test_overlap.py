@@ -20,38 +20,38 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.status import ObservedState
 from shared.states import DeadlineAction, Desired, PauseKind, Status
-from tests.factories import VAULT, Person, make_start_task
+from tests.factories import VAULT, ApiUser, make_start_task
 from tests.interleaving import overlap
 from tests.rows import as_stored
 from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, apply, change, make, overdue, set_desired
 
-Attempt = Callable[[Session, Sandbox, Person], Any]
+Attempt = Callable[[Session, Sandbox, ApiUser], Any]
 
 
-def resume(session: Session, sandbox: Sandbox, user: Person) -> None:
+def resume(session: Session, sandbox: Sandbox, user: ApiUser) -> None:
     set_desired(session, sandbox, Desired.RUNNING, user)
 
 
-def delete(session: Session, sandbox: Sandbox, user: Person) -> None:
+def delete(session: Session, sandbox: Sandbox, user: ApiUser) -> None:
     set_desired(session, sandbox, Desired.DELETED, user)
 
 
-def record_activity(session: Session, sandbox: Sandbox, _user: Person) -> None:
+def record_activity(session: Session, sandbox: Sandbox, _user: ApiUser) -> None:
     deadlines.record_activity(session, sandbox.id)
 
 
-def converse(session: Session, sandbox: Sandbox, user: Person) -> None:
+def converse(session: Session, sandbox: Sandbox, user: ApiUser) -> None:
     conversation_start.create_start_task(session, VAULT, StartCommand(user.id, {"sandbox_id": sandbox.id}, {}, now()))
 
 
-def extend(session: Session, sandbox: Sandbox, user: Person) -> None:
+def extend(session: Session, sandbox: Sandbox, user: ApiUser) -> None:
     change(session, sandbox, user, **dict.fromkeys(FIELDS[:3], 60_000))
 
 
 def not_found(act: Attempt) -> Attempt:
     """Wrap an action so that it returns whether the sandbox was not found."""
 
-    def attempt(session: Session, sandbox: Sandbox, user: Person) -> bool:
+    def attempt(session: Session, sandbox: Sandbox, user: ApiUser) -> bool:
         try:
             with session.begin_nested():
                 act(session, sandbox, user)
@@ -89,7 +89,7 @@ class TestOverlap:
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)
     def test_request_before_a_deadline_wins(
-        self, database: Database, user: Person, situation: str, act: Attempt
+        self, database: Database, user: ApiUser, situation: str, act: Attempt
     ) -> None:
         sandbox = make(database, user, **OLD, **SITUATIONS[situation])
         [due] = overdue(database)
@@ -103,7 +103,7 @@ class TestOverlap:
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)
     def test_request_after_a_deadline_starts_a_generation(
-        self, database: Database, user: Person, situation: str, act: Attempt
+        self, database: Database, user: ApiUser, situation: str, act: Attempt
     ) -> None:
         sandbox = make(database, user, **OLD, **SITUATIONS[situation])
         [due] = overdue(database)
@@ -118,13 +118,13 @@ class TestOverlap:
         assert found.desired == expected
         assert (found.deadline_at is None) or found.deadline_does == DeadlineAction.EXPIRE
 
-    def test_two_sweeps_apply_a_deadline_once(self, database: Database, user: Person) -> None:
+    def test_two_sweeps_apply_a_deadline_once(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         [due] = overdue(database)
         assert overlap(database, lambda s: apply(s, due), lambda s: apply(s, due)) == (True, False)
         assert as_stored(database, sandbox).generation == sandbox.generation + 1
 
-    def test_two_sweeps_leave_an_active_sandbox_running(self, database: Database, user: Person) -> None:
+    def test_two_sweeps_leave_an_active_sandbox_running(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         make_start_task(database, user, sandbox)
         [due] = overdue(database)
@@ -132,7 +132,7 @@ class TestOverlap:
         assert as_stored(database, sandbox).generation == sandbox.generation
 
     @pytest.mark.parametrize("first", ["status", "activity"])
-    def test_status_and_activity_leave_the_later_deadline(self, database: Database, user: Person, first: str) -> None:
+    def test_status_and_activity_leave_the_later_deadline(self, database: Database, user: ApiUser, first: str) -> None:
         """The worker's copy of the row is stale, and the deadline is not computed from it."""
         sandbox = make(database, user)
         acts: list[Callable[[Session], Any]] = [
@@ -144,7 +144,7 @@ class TestOverlap:
         assert found.last_active_at > sandbox.last_active_at
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
-    def test_longer_max_age_wins_over_an_expiry(self, database: Database, user: Person) -> None:
+    def test_longer_max_age_wins_over_an_expiry(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         [due] = overdue(database)
         longer = partial(change, sandbox=sandbox, owner=user, max_age_seconds=60_000)

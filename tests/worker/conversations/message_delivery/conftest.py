@@ -4,7 +4,7 @@ import pytest
 
 from shared.clock import after
 from shared.models import Conversation, Node, Sandbox
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.scenarios import (
@@ -21,7 +21,7 @@ def _no_waiting(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Conversation:
     return make_conversation(context.database, user, sandbox, title_settled=True)
 
 

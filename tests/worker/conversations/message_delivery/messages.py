@@ -7,7 +7,7 @@ from sqlmodel import select
 from shared.clock import after
 from shared.conversations import pending_messages
 from shared.models import Conversation, PendingMessage
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.conversation import FakeConversation
 from tests.worker.scenarios import (
     assert_at_rest,
@@ -22,7 +22,7 @@ def content(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text, "cache_prompt": False}]
 
 
-def say(context: WorkerContext, user: Person, conversation_id: str, *texts: str) -> None:
+def say(context: WorkerContext, user: ApiUser, conversation_id: str, *texts: str) -> None:
     """Add messages as the API does, without publishing their jobs."""
     for text in texts:
         with context.database.transaction() as session:

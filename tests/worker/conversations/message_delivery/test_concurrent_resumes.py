@@ -8,7 +8,7 @@ from shared.models import Conversation, Sandbox
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap_call
@@ -23,7 +23,7 @@ from worker.sandboxes.reconciler import reconcile
 def test_message_at_the_moment_of_a_resume_is_delivered(
     context: WorkerContext,
     engine: FakeEngine,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
     talk: FakeConversation,

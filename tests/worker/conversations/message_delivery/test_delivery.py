@@ -7,7 +7,7 @@ from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Stage
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, pending, said, say
@@ -31,7 +31,7 @@ from worker.sandboxes.reconciler import reconcile
 
 class TestRunningSandbox:
     def test_messages_are_delivered_in_order(
-        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(context, user, conversation.id, "one", "two", "two", "three")
         refresh_conversation(context, conversation.id)
@@ -40,7 +40,7 @@ class TestRunningSandbox:
         assert_done(context, conversation.id)
 
     def test_messages_are_delivered_by_the_sweep_if_the_job_is_lost(
-        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(context, user, conversation.id, "one")
         change(context, Conversation, conversation.id, due_at=now())
@@ -49,7 +49,7 @@ class TestRunningSandbox:
         assert said(talk) == ["one"]
 
     def test_message_during_a_delivery_is_delivered_too(
-        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         for at in range(MAX_POINTS):
             talk.messages.clear()
@@ -67,7 +67,7 @@ class TestRunningSandbox:
     def test_message_that_is_refused_is_kept_and_blocks_no_other(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,
@@ -85,7 +85,7 @@ class TestRunningSandbox:
         assert [left.id for left in pending(context)] == [message.id]
 
     def test_conversation_that_the_server_does_not_know(
-        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         assert server.conversations == {}
         say(context, user, conversation.id, "one")
@@ -98,7 +98,7 @@ class TestPausedSandbox:
     def test_defect_37_messages_wait_until_the_sandbox_runs(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
         talk: FakeConversation,
@@ -117,7 +117,12 @@ class TestPausedSandbox:
         assert_done(context, conversation.id)
 
     def test_messages_end_with_their_sandbox(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
+        self,
+        context: WorkerContext,
+        user: ApiUser,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        talk: FakeConversation,
     ) -> None:
         say(context, user, conversation.id, "one")
         set_desired(context, sandbox.id, Desired.DELETED)
@@ -126,7 +131,12 @@ class TestPausedSandbox:
         assert_done(context, conversation.id)
 
     def test_messages_end_with_their_conversation(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
+        self,
+        context: WorkerContext,
+        user: ApiUser,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        talk: FakeConversation,
     ) -> None:
         make_conversation(context.database, user, sandbox)
         say(context, user, conversation.id, "one")
@@ -139,11 +149,11 @@ class TestPausedSandbox:
 
 class TestMessagesOfAStart:
     @pytest.fixture(autouse=True)
-    def _settings(self, context: WorkerContext, user: Person) -> None:
+    def _settings(self, context: WorkerContext, user: ApiUser) -> None:
         configure(context, user)
 
     def test_defect_37_messages_of_a_start_follow_its_first_message(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         """A user sends a message at each point of a start; none is lost."""
         for at in range(MAX_POINTS):
@@ -163,7 +173,7 @@ class TestMessagesOfAStart:
         assert 15 < at < MAX_POINTS - 1
 
     def test_messages_of_a_start_that_fails_end_with_it(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox.id)
         say(context, user, task_of(context, task_id).conversation_id, "two")

@@ -4,7 +4,7 @@ import pytest
 
 from shared.clock import now
 from shared.models import Conversation
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import assert_done, content, said, say
@@ -22,7 +22,7 @@ def _large_message(talk: FakeConversation) -> None:
 
 
 def test_messages_follow_a_large_one(
-    context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
 ) -> None:
     say(context, user, conversation.id, "one", "two")
     refresh_conversation(context, conversation.id)
@@ -33,7 +33,7 @@ def test_messages_follow_a_large_one(
 @pytest.mark.parametrize("taken", [True, False])
 def test_message_has_no_duplicate_after_a_large_one(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     conversation: Conversation,
     talk: FakeConversation,
     server: FakeAgentServer,

@@ -7,7 +7,7 @@ import pytest
 
 from shared.clock import now
 from shared.models import Conversation, Sandbox
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, content, said, say
@@ -23,7 +23,7 @@ from worker.conversations.refresh import refresh_conversation
 
 class TestNoDuplicates:
     def test_defect_37_message_has_no_duplicate_after_a_worker_s_death(
-        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         died = 0
         for at in range(MAX_POINTS):
@@ -50,7 +50,7 @@ class TestNoDuplicates:
     def test_defect_37_message_has_no_duplicate_after_a_lost_answer(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,
@@ -74,7 +74,7 @@ class TestNoDuplicates:
     def test_message_that_arrives_late_has_no_duplicate(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,
@@ -95,7 +95,7 @@ class TestNoDuplicates:
     def test_message_is_not_mistaken_for_an_earlier_one_with_the_same_text(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         conversation: Conversation,
         talk: FakeConversation,
         server: FakeAgentServer,

@@ -9,7 +9,7 @@ from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import assert_done, said, say
@@ -23,7 +23,7 @@ from worker.sandboxes.reconciler import reconcile
 
 def test_end_of_a_delivery_leaves_the_mark_of_a_pause(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
     talk: FakeConversation,
@@ -54,7 +54,7 @@ def begin_pause(context: WorkerContext, sandbox: Sandbox, talk: FakeConversation
 
 def test_conversation_that_is_deleted_during_a_delivery_is_deleted_on_its_server_after_a_pause(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
     talk: FakeConversation,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.worker.scenarios import (
     configure,
 )
@@ -10,5 +10,5 @@ from worker.context import WorkerContext
 
 
 @pytest.fixture(autouse=True)
-def _settings(context: WorkerContext, user: Person) -> None:
+def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)

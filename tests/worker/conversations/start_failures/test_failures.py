@@ -17,7 +17,7 @@ from shared.queue.jobs import DeleteSandbox
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_event
+from tests.factories import NODE_ID, ApiUser, make_event
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import _is_waiting
@@ -52,7 +52,7 @@ class TestFailure:
         ],
     )
     def test_command_that_fails(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
     ) -> None:
         server.replies = {text: Reply(2, None, f"no such luck: {' '.join(SECRETS)}")}
         task_id = ask(context, user, sandbox_id)
@@ -61,7 +61,7 @@ class TestFailure:
         assert_no_secret(task.detail or "")
 
     def test_defect_33_clone_that_fails(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
         task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
@@ -70,7 +70,7 @@ class TestFailure:
         assert TOKEN not in (task.detail or "")
 
     def test_model_without_a_key(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         with context.database.transaction() as session:
@@ -82,7 +82,7 @@ class TestFailure:
     def test_conversation_that_is_refused(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox_id: str,
         server: FakeAgentServer,
         caplog: pytest.LogCaptureFixture,
@@ -96,7 +96,7 @@ class TestFailure:
         assert_no_secret((task.detail or "") + repr(task.request) + logged(caplog))
 
     def test_server_that_does_not_answer(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.before = unreachable
         task_id = ask(context, user, sandbox_id)
@@ -111,7 +111,7 @@ class TestFailure:
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "ConnectError")
 
     def test_server_that_redirects_to_no_host(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         """The fake's client parses the address, and so raises an error that the worker's own client does not raise."""
         server.refuse = {"create_conversation": httpx.Response(307, headers={"Location": "foo:bar"})}
@@ -121,7 +121,7 @@ class TestFailure:
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "InvalidURL")
 
     def test_server_that_answers_after_a_while(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         server.before = unreachable
@@ -130,7 +130,7 @@ class TestFailure:
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_wrong_server(self, context: WorkerContext, user: Person, sandbox_id: str, vault: Vault) -> None:
+    def test_wrong_server(self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault) -> None:
         change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
         task_id = ask(context, user, sandbox_id)
         for _ in range(context.settings.max_attempts):
@@ -138,7 +138,7 @@ class TestFailure:
         assert_failed(context, task_id, Reason.WRONG_SERVER)
 
     def test_server_that_listens_elsewhere_by_now(
-        self, context: WorkerContext, user: Person, sandbox_id: str, vault: Vault
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault
     ) -> None:
         key = row(context, Sandbox, sandbox_id).session_key
         change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another sandbox's key"))
@@ -152,7 +152,7 @@ class TestFailure:
     def test_defect_03_stored_events_are_deleted_and_the_requested_sandbox_stays(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox_id: str,
         server: FakeAgentServer,
         publisher: RecordingPublisher,
@@ -173,7 +173,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
     def test_defect_03_sandbox_created_for_the_start_is_deleted(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher, method: str
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher, method: str
     ) -> None:
         task_id = ask(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -189,7 +189,7 @@ class TestFailure:
         assert container_name(sandbox_id) not in engine.containers
 
     def test_worker_that_lost_its_lease_does_not_delete_the_next_worker_s_conversation(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
 
@@ -208,7 +208,7 @@ class TestFailure:
 
 
 def test_worker_that_writes_the_sandbox_s_status_causes_no_deadlock(
-    context: WorkerContext, user: Person, engine: FakeEngine, database: Database
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, database: Database
 ) -> None:
     task_id = ask(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -238,7 +238,7 @@ def overlap_in_the_middle(
         waiting.result(timeout=30)
 
 
-def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     task_id = ask(context, user, sandbox_id)
     change(context, StartTask, task_id, secrets="damaged")
     for _ in range(context.settings.max_attempts):
@@ -248,7 +248,7 @@ def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user
 
 
 def test_sandbox_that_another_start_uses_outlives_the_start_it_was_created_for(
-    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     first = ask(context, user, sandbox_id)
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)

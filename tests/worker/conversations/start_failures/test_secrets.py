@@ -8,7 +8,7 @@ import pytest
 
 from shared.models import StartTask
 from shared.states import Reason, Stage
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
 from tests.worker.scenarios import (
@@ -27,7 +27,7 @@ class TestSecrets:
     def test_secrets_are_in_no_log_line_and_no_row(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox_id: str,
         server: FakeAgentServer,
         caplog: pytest.LogCaptureFixture,
@@ -47,7 +47,7 @@ class TestSecrets:
     def test_secrets_are_not_shown_by_a_bug_in_this_service(
         self,
         context: WorkerContext,
-        user: Person,
+        user: ApiUser,
         sandbox_id: str,
         caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +67,7 @@ class TestSecrets:
         assert_no_secret(logged(caplog))
 
     def test_secret_that_an_update_has_made_unusable_ends_the_start(
-        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
         sealed = context.vault.encrypt(json.dumps({"not-usable": SECRETS[0]}))

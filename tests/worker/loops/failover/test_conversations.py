@@ -9,7 +9,7 @@ from shared.models import ChangeEntry, Conversation, Sandbox
 from shared.sandboxes import deadlines
 from shared.sandboxes.due_deadlines import apply_deadline, overdue
 from shared.states import Desired
-from tests.factories import Person, make_conversation
+from tests.factories import ApiUser, make_conversation
 from tests.worker.loops.failover.nodes import lose
 from tests.worker.scenarios import change, deliver, row, running, set_desired
 from worker.context import WorkerContext
@@ -17,7 +17,7 @@ from worker.context import WorkerContext
 BEGAN = now() - timedelta(minutes=5)
 
 
-def make(context: WorkerContext, user: Person, status: str) -> Conversation:
+def make(context: WorkerContext, user: ApiUser, status: str) -> Conversation:
     sandbox = row(context, Sandbox, running(context, user))
     return make_conversation(
         context.database, user, sandbox, execution_status=status, execution_status_at=BEGAN, updated_at=BEGAN
@@ -34,7 +34,7 @@ def move(other: WorkerContext, conversation: Conversation) -> Conversation:
     return row(other, Conversation, conversation.id)
 
 
-def test_running_agent_is_in_error_after_the_move(context: WorkerContext, other: WorkerContext, user: Person) -> None:
+def test_running_agent_is_in_error_after_the_move(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
     conversation = make(context, user, "running")
     found = move(other, conversation)
     assert (found.execution_status, found.execution_reason) == ("error", "node_lost")
@@ -47,7 +47,7 @@ def test_running_agent_is_in_error_after_the_move(context: WorkerContext, other:
         assert list(session.exec(entries.order_by(col(ChangeEntry.number)))) == ["error"]
 
 
-def test_idle_sandbox_is_paused_after_the_move(context: WorkerContext, other: WorkerContext, user: Person) -> None:
+def test_idle_sandbox_is_paused_after_the_move(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
     conversation = make(context, user, "running")
     move(other, conversation)
     with other.database.transaction() as session:
@@ -60,6 +60,6 @@ def test_idle_sandbox_is_paused_after_the_move(context: WorkerContext, other: Wo
     assert row(other, Sandbox, conversation.sandbox_id).desired == Desired.PAUSED
 
 
-def test_agent_that_did_not_run_is_unchanged(context: WorkerContext, other: WorkerContext, user: Person) -> None:
+def test_agent_that_did_not_run_is_unchanged(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
     conversation = make(context, user, "finished")
     assert move(other, conversation) == conversation

@@ -14,7 +14,7 @@ from shared.nodes import registry as node_registry
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import Lost
 from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
-from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import lose, status_of, tombstone
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, running, set_desired
@@ -36,7 +36,7 @@ class TestTombstonedNode:
     @pytest.mark.parametrize("desired", sorted(set(Desired) - {Desired.DELETED}))
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETING, Status.DELETED}))
     def test_sandboxes_of_a_tombstoned_node_become_errors(
-        self, other: WorkerContext, user: Person, status: Status, desired: Desired
+        self, other: WorkerContext, user: ApiUser, status: Status, desired: Desired
     ) -> None:
         sandbox = make_sandbox(other.database, user, status=status, desired=desired)
         task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
@@ -49,7 +49,7 @@ class TestTombstonedNode:
         assert row(other, StartTask, task.id).stage == Stage.ERROR
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
-    def test_deleted_sandbox_becomes_a_tombstone(self, other: WorkerContext, user: Person, status: Status) -> None:
+    def test_deleted_sandbox_becomes_a_tombstone(self, other: WorkerContext, user: ApiUser, status: Status) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "generation": 2, "due_at": now()}
         sandbox = make_sandbox(other.database, user, status=status, **columns)
         lose_and_tombstone(other)
@@ -60,7 +60,7 @@ class TestTombstonedNode:
             path = [status, *(move.to_status for move in sandbox_queries.transitions(session, sandbox.id))]
         assert all(after_ in MOVES[Status(before)] for before, after_ in pairwise(path))
 
-    def test_sandbox_whose_lease_is_held_waits(self, other: WorkerContext, user: Person) -> None:
+    def test_sandbox_whose_lease_is_held_waits(self, other: WorkerContext, user: ApiUser) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "lease_owner": "w", "lease_until": after(10)}
         sandbox = make_sandbox(other.database, user, **columns)
         lose_and_tombstone(other)
@@ -70,7 +70,7 @@ class TestTombstonedNode:
         assert row(other, Sandbox, sandbox.id).status == Status.DELETED
 
     def test_resume_makes_a_new_container_and_delete_ends_it(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         resumed, deleted = running(context, user), running(context, user)
         lose_and_tombstone(other)
@@ -84,7 +84,7 @@ class TestTombstonedNode:
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
     def test_sandbox_that_was_paused_is_paused_again(
-        self, context: WorkerContext, other: WorkerContext, user: Person, desired: Desired
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, desired)
@@ -100,7 +100,7 @@ class TestTombstonedNode:
         assert_at_rest(found)
 
     def test_node_that_is_back_removes_stale_containers(
-        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         resumed, deleted, left = (running(context, user) for _ in range(3))
         set_desired(other, deleted, Desired.DELETED)
@@ -121,7 +121,7 @@ class TestTombstonedNode:
         assert row(context, Sandbox, deleted).status == Status.DELETED
 
     def test_node_with_a_heartbeat_before_the_tombstones_keeps_its_sandboxes(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(other, sandbox_id, Desired.DELETED)

@@ -9,7 +9,7 @@ from shared.models import Node, Sandbox, StaleContainer
 from shared.queue.jobs import ResumeSandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, NodeStatus, Reason, Status
-from tests.factories import NODE_ID, Person, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
 from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired
@@ -31,7 +31,7 @@ FOUND = [
 
 class TestResumeElsewhere:
     @pytest.fixture
-    def moved(self, context: WorkerContext, other: WorkerContext, user: Person) -> str:
+    def moved(self, context: WorkerContext, other: WorkerContext, user: ApiUser) -> str:
         """A sandbox that ran on the lost node, and that its owner has resumed."""
         sandbox_id = running(context, user)
         lose(other)
@@ -56,7 +56,7 @@ class TestResumeElsewhere:
         assert reasons == [None, None, Reason.NODE_LOST, None, None]
 
     def test_attempts_on_the_lost_node_do_not_count(
-        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, other_engine: FakeEngine
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, other_engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.STOPPED)
@@ -85,7 +85,7 @@ class TestResumeElsewhere:
         assert row(context, Sandbox, moved).status == Status.STARTING
 
     def test_resume_waits_for_room_on_another_node(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = running(context, user)
         lose(other)
@@ -98,7 +98,7 @@ class TestResumeElsewhere:
         assert row(other, Sandbox, sandbox_id).node_id == "node-b"
 
     def test_node_that_is_back_reaps_before_it_is_ready(
-        self, context: WorkerContext, other: WorkerContext, user: Person, moved: str, engine: FakeEngine
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, moved: str, engine: FakeEngine
     ) -> None:
         deliver(other)
         kept = container_name(make_sandbox(context.database, user).id)
@@ -111,7 +111,7 @@ class TestResumeElsewhere:
         assert row(context, Sandbox, moved).status == Status.RUNNING
 
     def test_node_is_not_back_before_the_last_move_is_reaped(
-        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         lose(other)
@@ -148,7 +148,7 @@ class TestResumeElsewhere:
 
 
 def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
-    context: WorkerContext, other: WorkerContext, user: Person
+    context: WorkerContext, other: WorkerContext, user: ApiUser
 ) -> None:
     sandbox_id = running(context, user)
     lose(other)
@@ -164,7 +164,7 @@ def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
 def test_sandbox_that_stopped_with_its_node_says_so_and_is_resumed_on_its_files(
     context: WorkerContext,
     other: WorkerContext,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     state: ContainerState,
     status: Status,

@@ -8,14 +8,14 @@ from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Event, Node, Sandbox
 from shared.states import Desired, Reason, Stage, Status
-from tests.factories import NODE_ID, Person, make_conversation, make_event, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_event, make_sandbox, make_start_task
 from tests.worker.loops.failover.nodes import lose, tombstone
 from tests.worker.scenarios import assert_at_rest, assert_failed, change, deliver, row
 from worker.context import WorkerContext
 from worker.loops.sweep import sweep
 
 
-def test_start_in_a_sandbox_that_is_to_be_deleted_fails(other: WorkerContext, user: Person) -> None:
+def test_start_in_a_sandbox_that_is_to_be_deleted_fails(other: WorkerContext, user: ApiUser) -> None:
     """Its owner deleted the sandbox just before the node was marked lost."""
     sandbox = make_sandbox(other.database, user, status=Status.STARTING, desired=Desired.DELETED, generation=2)
     task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
@@ -26,7 +26,7 @@ def test_start_in_a_sandbox_that_is_to_be_deleted_fails(other: WorkerContext, us
 
 
 def test_conversation_of_a_deleted_sandbox_is_deleted_after_its_node_was_forgotten(
-    other: WorkerContext, user: Person
+    other: WorkerContext, user: ApiUser
 ) -> None:
     sandbox = make_sandbox(other.database, user, status=Status.DELETED)
     conversation = make_conversation(other.database, user, sandbox)

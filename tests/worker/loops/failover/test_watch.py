@@ -14,7 +14,7 @@ from shared.sandboxes import failover
 from shared.sandboxes.drain import Drained, drain_progress
 from shared.sandboxes.failover import Lost
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
-from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
+from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of, tombstone
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, running, set_desired
@@ -63,7 +63,7 @@ class TestDetector:
         assert status_of(other) == NodeStatus.LOST
 
     def test_node_without_a_heartbeat_since_a_restore_is_not_failed_over(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         """Its worker may start later than this one, and a resume elsewhere would abandon the restored files."""
         sandbox_id = running(context, user)
@@ -113,7 +113,7 @@ class TestLoss:
         ],
     )
     def test_sandbox_on_a_lost_node_is_an_error_if_it_was_to_run(
-        self, other: WorkerContext, user: Person, status: Status, columns: dict[str, Any], lost: bool
+        self, other: WorkerContext, user: ApiUser, status: Status, columns: dict[str, Any], lost: bool
     ) -> None:
         lease = {name: after(seconds) for name, seconds in columns.items() if name == "lease_until"}
         sandbox = make_sandbox(other.database, user, status=status, **(columns | lease))
@@ -130,7 +130,7 @@ class TestLoss:
         else:
             assert found.status == status
 
-    def test_loss_is_recorded_one_time(self, other: WorkerContext, user: Person) -> None:
+    def test_loss_is_recorded_one_time(self, other: WorkerContext, user: ApiUser) -> None:
         sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
         lose(other)
         before = row(other, Sandbox, sandbox.id)
@@ -139,7 +139,7 @@ class TestLoss:
 
     @pytest.mark.parametrize("desired", sorted(Desired))
     def test_sandbox_that_waits_for_its_node_or_for_room_costs_no_transaction(
-        self, other: WorkerContext, user: Person, desired: Desired
+        self, other: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
         change(other, Node, "node-b", capacity=0)
         sandbox = make_sandbox(other.database, user)
@@ -162,7 +162,7 @@ class TestLoss:
         ],
     )
     def test_desired_state_from_before_the_loss_is_reconciled_when_the_node_is_back(
-        self, context: WorkerContext, other: WorkerContext, user: Person, first: Desired, then: Desired, status: Status
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, first: Desired, then: Desired, status: Status
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, first)
@@ -177,7 +177,9 @@ class TestLoss:
         assert (found.status, found.reason, found.observed_generation) == (status, None, found.generation)
         assert_at_rest(found)
 
-    def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(self, other: WorkerContext, user: Person) -> None:
+    def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(
+        self, other: WorkerContext, user: ApiUser
+    ) -> None:
         sandbox = make_sandbox(other.database, user, status=Status.STARTING)
         task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         lose(other)
@@ -186,14 +188,14 @@ class TestLoss:
         found = row(other, StartTask, task.id)
         assert (found.stage, found.reason) == (Stage.ERROR, Reason.SANDBOX_FAILED)
 
-    def test_start_task_whose_message_was_lost_is_enqueued_again(self, other: WorkerContext, user: Person) -> None:
+    def test_start_task_whose_message_was_lost_is_enqueued_again(self, other: WorkerContext, user: ApiUser) -> None:
         sandbox = make_sandbox(other.database, user, status=Status.ERROR)
         task = make_start_task(other.database, user, sandbox)
         lose(other)
         assert StartConversation(task.id, "node-b") in jobs(other)
 
     def test_sandbox_of_a_node_that_is_back_is_left_alone(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         lose(other)
         send_heartbeat(context)
@@ -205,7 +207,7 @@ class TestLoss:
 
 class TestDrain:
     def test_drain_of_a_lost_node_stops_its_sandboxes_when_it_is_back(
-        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         lose(other)
@@ -219,7 +221,7 @@ class TestDrain:
         assert progress(other) == Drained(resting=[sandbox_id])
 
     def test_drain_of_a_forgotten_node_waits_for_nothing(
-        self, context: WorkerContext, other: WorkerContext, user: Person
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = running(context, user)
         lose(other)

@@ -8,7 +8,7 @@ from shared.sandboxes import desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import MOVES, Desired, Status
 from shared.warm_pool import start as sandbox_start
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE, FakeEngine
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerRequest, ContainerState
@@ -16,7 +16,7 @@ from worker.sandboxes.container_spec import container_request
 from worker.sandboxes.reconciler import reconcile
 
 
-def start(context: WorkerContext, user: Person) -> str:
+def start(context: WorkerContext, user: ApiUser) -> str:
     """Request a sandbox, as the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
@@ -46,7 +46,7 @@ def history(context: WorkerContext, sandbox_id: str) -> list[str]:
         return [move.to_status for move in sandbox_queries.transitions(session, sandbox_id)]
 
 
-def running(context: WorkerContext, user: Person) -> str:
+def running(context: WorkerContext, user: ApiUser) -> str:
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
     assert row(context, sandbox_id).status == Status.RUNNING

@@ -7,7 +7,7 @@ from shared.db.database import Database
 from shared.queue.jobs import StartConversation
 from shared.states import Desired, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_start_task
+from tests.factories import ApiUser, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_reconciled,
@@ -27,7 +27,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestStart:
-    def test_becomes_running_with_its_urls(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_becomes_running_with_its_urls(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         found = row(context, sandbox_id)
         assert engine.verbs() == ["create", "put_file", "start"]
@@ -37,13 +37,13 @@ class TestStart:
         assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
         assert_reconciled(context, sandbox_id)
 
-    def test_inspect_does_not_show_the_key(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_inspect_does_not_show_the_key(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         container = engine.containers[container_name(sandbox_id)]
         assert container.session_key
         assert container.session_key not in repr(container.request)
 
-    def test_twin_message_changes_nothing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_twin_message_changes_nothing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         reconcile(context, sandbox_id)
         assert engine.verbs() == ["create", "put_file", "start"]
@@ -53,7 +53,7 @@ class TestStart:
         assert engine.calls == []
 
     def test_worker_that_died_after_create_is_replaced(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
 
@@ -72,7 +72,7 @@ class TestStart:
 
     @pytest.mark.parametrize("is_paused", [True, False])
     def test_container_that_others_started_before_it_was_configured_is_restarted(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, is_paused: bool
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, is_paused: bool
     ) -> None:
         sandbox_id = start(context, user)
         engine.create(container_request_of(context, sandbox_id))
@@ -87,7 +87,7 @@ class TestStart:
         assert_reconciled(context, sandbox_id)
 
     def test_server_of_another_for_a_moment_after_that_restart(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         name = container_name(sandbox_id)
@@ -97,13 +97,13 @@ class TestStart:
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
-    def test_image_is_pulled_when_missing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_image_is_pulled_when_missing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.images.clear()
         engine.pullable = {IMAGE}
         running(context, user)
         assert "pull" in engine.verbs()
 
-    def test_engine_that_is_down_loses_nothing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_engine_that_is_down_loses_nothing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = start(context, user)
         engine.down = True
         for _ in range(context.settings.max_attempts + 2):
@@ -116,7 +116,7 @@ class TestStart:
         assert row(context, sandbox_id).status == Status.RUNNING
 
     def test_start_task_that_waits_is_enqueued(
-        self, context: WorkerContext, user: Person, database: Database, publisher: RecordingPublisher
+        self, context: WorkerContext, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         sandbox_id = start(context, user)
         task = make_start_task(database, user, row(context, sandbox_id), stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
@@ -125,13 +125,13 @@ class TestStart:
 
 
 class TestFailure:
-    def test_image_that_no_registry_has(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_image_that_no_registry_has(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.images.clear()
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "image_pull_failed")
 
-    def test_container_that_ends_at_boot(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_container_that_ends_at_boot(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.at_boot = 3
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
@@ -140,27 +140,29 @@ class TestFailure:
         assert "exit code 3" in detail
         assert "the last line" in detail
 
-    def test_agent_server_that_never_answers(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_agent_server_that_never_answers(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.at_boot = "never"
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "health_timeout")
 
-    def test_server_that_is_another_sandboxs(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_server_that_is_another_sandboxs(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = start(context, user)
         engine.impostors[container_name(sandbox_id)] = 100
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "wrong_agent_server")
 
     def test_server_of_another_that_had_the_port_for_a_moment(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         engine.impostors[container_name(sandbox_id)] = 1
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
-    def test_warm_server_that_refuses_its_owner(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_warm_server_that_refuses_its_owner(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         warm_id = warm(context)
         reconcile(context, warm_id)
         engine.servers[container_name(warm_id)].refuse["initialize"] = httpx.Response(500)
@@ -170,7 +172,7 @@ class TestFailure:
             reconcile(context, warm_id)
         self.assert_failed(context, engine, warm_id, "initialize_failed")
 
-    def test_engine_that_keeps_refusing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_engine_that_keeps_refusing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.refuse = {"create": 100}
         sandbox_id = start(context, user)
         for _ in range(context.settings.max_attempts):
@@ -179,7 +181,7 @@ class TestFailure:
         self.assert_failed(context, engine, sandbox_id, "create_failed")
 
     def test_engine_that_refuses_for_a_while_ends_no_start(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         engine.refuse = {"start": 2}
         sandbox_id = start(context, user)
@@ -189,7 +191,7 @@ class TestFailure:
         assert row(context, sandbox_id).attempt == 0
 
     def test_late_message_keeps_the_first_reason(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         engine.at_boot = 3
         sandbox_id = start(context, user)
@@ -198,7 +200,7 @@ class TestFailure:
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "exit_code")
 
-    def test_resume_retries_a_failed_start(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_resume_retries_a_failed_start(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.at_boot = 3
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)

@@ -13,7 +13,7 @@ from shared.leasing import leases
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_legal,
@@ -41,7 +41,7 @@ class TestConcurrentChanges:
     @pytest.mark.parametrize("verb", ["observe", "create", "put_file", "start"])
     @pytest.mark.parametrize("overtaking", [Desired.DELETED, Desired.PAUSED])
     def test_newer_desired_state_overtakes_a_start(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, overtaking: Desired
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str, overtaking: Desired
     ) -> None:
         sandbox_id = start(context, user)
         before_next(engine, verb, lambda: set_desired(context, sandbox_id, overtaking))
@@ -53,7 +53,7 @@ class TestConcurrentChanges:
         assert_legal(context, sandbox_id)
 
     def test_delete_overtakes_a_boot_that_never_ends(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         waiting = replace(context, settings=context.settings.model_copy(update={"health_timeout": 60}))
         engine.at_boot = "never"
@@ -71,7 +71,7 @@ class TestConcurrentChanges:
 
     @pytest.mark.parametrize("verb", ["pause", "observe"])
     def test_resume_overtakes_a_pause(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.PAUSED)
@@ -81,7 +81,7 @@ class TestConcurrentChanges:
         assert_reconciled(context, sandbox_id)
 
     def test_concurrent_duplicate_messages_create_one_container(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         twin = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
@@ -91,7 +91,7 @@ class TestConcurrentChanges:
         assert row(context, sandbox_id).status == Status.RUNNING
 
     def test_worker_that_lost_its_lease_touches_nothing(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
@@ -109,7 +109,7 @@ class TestConcurrentChanges:
         assert history(context, sandbox_id) == ["STARTING", "RUNNING", "DELETING", "DELETED"]
 
     def test_worker_that_lost_its_lease_executes_no_action(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
@@ -127,7 +127,7 @@ class TestConcurrentChanges:
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
     def test_newer_desired_state_between_the_last_check_and_the_write(
-        self, context: WorkerContext, user: Person, desired: Desired
+        self, context: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
         sandbox_id = start(context, user)
         interrupted = punctuated(context, 0, lambda: None)[1]
@@ -146,7 +146,7 @@ class TestConcurrentChanges:
         assert_reconciled(context, sandbox_id)
 
     def test_newer_desired_state_between_the_read_of_another_and_its_acknowledgement(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.PAUSED)
@@ -173,7 +173,7 @@ class TestConcurrentChanges:
         ],
     )
     def test_late_action_after_the_next_workers_is_corrected(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, first: Desired, then: Desired
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str, first: Desired, then: Desired
     ) -> None:
         """The engine knows no fencing token: it executes the call of a worker that stalled just before the call."""
         sandbox_id = start(context, user) if verb == "start" else running(context, user)
@@ -198,7 +198,7 @@ class TestConcurrentChanges:
         assert_reconciled(context, sandbox_id)
 
     def test_late_action_restarts_no_failed_sandbox(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.PAUSED)
@@ -217,7 +217,7 @@ class TestConcurrentChanges:
         assert (found.status, found.generation) == (Status.ERROR, found.observed_generation)
 
     def test_lease_is_renewed_during_a_longer_action(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
         sandbox_id = start(context, user)

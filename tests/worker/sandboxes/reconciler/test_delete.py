@@ -4,7 +4,7 @@ import pytest
 
 from shared.errors import NotFound
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import assert_reconciled, history, row, running, set_desired
 from worker.context import WorkerContext
@@ -16,7 +16,7 @@ from worker.sandboxes.reconciler import reconcile
 class TestDelete:
     @pytest.mark.parametrize("state", list(ContainerState))
     def test_delete_from_any_state_of_the_container(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, state: ContainerState
     ) -> None:
         sandbox_id = running(context, user)
         name = container_name(sandbox_id)
@@ -31,7 +31,7 @@ class TestDelete:
         assert_reconciled(context, sandbox_id)
 
     def test_delete_is_not_shown_before_the_engine_confirms(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.DELETED)
@@ -43,7 +43,7 @@ class TestDelete:
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.DELETED
 
-    def test_delete_is_final(self, context: WorkerContext, user: Person) -> None:
+    def test_delete_is_final(self, context: WorkerContext, user: ApiUser) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.DELETED)
         with pytest.raises(NotFound):

@@ -4,7 +4,7 @@ from sqlmodel import col, update
 
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import mark_due, row, running, set_desired, start
 from worker.context import WorkerContext
@@ -15,7 +15,7 @@ from worker.sandboxes.reconciler import reconcile
 
 class TestDrift:
     def test_container_that_died_is_an_error_with_its_files_kept(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         container = engine.containers[container_name(sandbox_id)]
@@ -29,7 +29,7 @@ class TestDrift:
         assert row(context, sandbox_id).status == Status.RUNNING
 
     def test_container_that_vanished_is_created_on_its_files(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         del engine.containers[container_name(sandbox_id)]
@@ -41,7 +41,7 @@ class TestDrift:
         assert row(context, sandbox_id).status == Status.RUNNING
 
     def test_container_paused_by_an_operator_shows_as_paused(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         engine.pause(container_name(sandbox_id))
@@ -50,7 +50,7 @@ class TestDrift:
         assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "paused_outside")
 
 
-def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """A session key that can't be decrypted: no run can succeed."""
     sandbox_id = start(context, user)
     with context.database.transaction() as session:

@@ -10,7 +10,7 @@ import time_machine
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.sandboxes.reconciler.sandboxes import (
@@ -64,7 +64,7 @@ def resync_if_possible(context: WorkerContext) -> None:
 @pytest.mark.parametrize(("desired", "verbs", "status"), STATES)
 def test_desired_state_stands_until_it_is_reached(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     desired: Desired,
     verbs: list[str],
@@ -88,7 +88,9 @@ def test_desired_state_stands_until_it_is_reached(
 
 
 @pytest.mark.parametrize("verb", ["unpause", "observe"])
-def test_resume_stands_until_it_is_reached(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
+def test_resume_stands_until_it_is_reached(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
+) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, Desired.PAUSED)
     reconcile(context, sandbox_id)
@@ -102,7 +104,7 @@ def test_resume_stands_until_it_is_reached(context: WorkerContext, user: Person,
 
 
 @pytest.mark.parametrize("verb", ["create", "put_file", "start", "observe"])
-def test_start_waits_for_the_engine(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
+def test_start_waits_for_the_engine(context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str) -> None:
     sandbox_id = start(context, user)
     fail(engine, [verb])
     try_often(context, sandbox_id)
@@ -113,7 +115,7 @@ def test_start_waits_for_the_engine(context: WorkerContext, user: Person, engine
     assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     fail(engine, ["pause"])
     set_desired(context, sandbox_id, Desired.PAUSED)
@@ -126,7 +128,7 @@ def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, use
 
 @pytest.mark.parametrize("state", [ContainerState.PAUSED, ContainerState.RUNNING])
 def test_drift_is_not_taken_for_a_failure(
-    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].state = state
@@ -137,7 +139,7 @@ def test_drift_is_not_taken_for_a_failure(
 
 
 def test_attempts_of_a_check_that_succeeds_at_last_do_not_count_later(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)
     fail(engine, READS)
@@ -149,7 +151,7 @@ def test_attempts_of_a_check_that_succeeds_at_last_do_not_count_later(
     assert (row(context, sandbox_id).status, row(context, sandbox_id).attempt) == (Status.RUNNING, 0)
 
 
-def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_lost_node_stays_the_reason(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """The reason lets another node fail the sandbox over."""
     sandbox_id = running(context, user)
     change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
@@ -165,7 +167,7 @@ def allowing(context: WorkerContext, attempts: int) -> WorkerContext:
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 5, 10])
 def test_retries_have_an_exponential_backoff(
-    context: WorkerContext, user: Person, engine: FakeEngine, max_attempts: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, max_attempts: int
 ) -> None:
     context = allowing(context, max_attempts)
     sandbox_id = running(context, user)
@@ -183,7 +185,7 @@ def test_retries_have_an_exponential_backoff(
 
 @pytest.mark.parametrize(("desired", "verb"), [(Desired.PAUSED, "pause"), (Desired.STOPPED, "stop")])
 def test_pause_that_the_engine_refuses_is_retried(
-    context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, verb: str
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired, verb: str
 ) -> None:
     sandbox_id = running(context, user)
     engine.refuse = {verb: 1000}
@@ -201,7 +203,7 @@ def test_pause_that_the_engine_refuses_is_retried(
 @pytest.mark.parametrize(("state", "verb"), [(None, "create"), (ContainerState.DEAD, "remove_container")])
 def test_pause_that_needs_a_new_container_never_ends_in_error(
     context: WorkerContext,
-    user: Person,
+    user: ApiUser,
     engine: FakeEngine,
     desired: Desired,
     state: ContainerState | None,
@@ -225,7 +227,7 @@ def test_pause_that_needs_a_new_container_never_ends_in_error(
 @pytest.mark.parametrize("runs", [1, 2, OFTEN])
 @pytest.mark.parametrize("max_attempts", [1, 2, 5])
 def test_engine_that_refuses_after_an_outage_gets_a_retry(
-    context: WorkerContext, user: Person, engine: FakeEngine, max_attempts: int, runs: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, max_attempts: int, runs: int
 ) -> None:
     context = allowing(context, max_attempts)
     sandbox_id = start(context, user)
@@ -238,7 +240,7 @@ def test_engine_that_refuses_after_an_outage_gets_a_retry(
 
 
 def test_engine_that_refuses_and_fails_in_turn_ends_a_start(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     context = allowing(context, 2)
     sandbox_id = start(context, user)
@@ -250,7 +252,7 @@ def test_engine_that_refuses_and_fails_in_turn_ends_a_start(
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "create_failed")
 
 
-def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
 
     def fail_by_a_defect(_name: str) -> None:
@@ -266,7 +268,7 @@ def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: 
 
 
 def test_desired_state_that_changes_during_a_pull_ends_the_wait(
-    context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)
     sandbox_id = start(context, user)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.sandboxes.reconciler.sandboxes import before_next, history, mark_due, row, running, set_desired, start
@@ -24,7 +24,7 @@ def try_often(context: WorkerContext, sandbox_id: str) -> None:
         reconcile(context, sandbox_id)
 
 
-def test_pull_that_the_engine_fails_is_retried(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_pull_that_the_engine_fails_is_retried(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     sandbox_id = start(context, user)
     engine.images.clear()
     engine.pullable, engine.fail = {IMAGE}, {"pull": 1000}
@@ -46,7 +46,7 @@ def test_pull_that_the_engine_fails_is_retried(context: WorkerContext, user: Per
     ],
 )
 def test_inspect_that_the_engine_refuses_is_an_engine_error(
-    context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, before: Status, after: Status
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired, before: Status, after: Status
 ) -> None:
     sandbox_id = start(context, user) if desired == Desired.RUNNING else running(context, user)
     engine.refuse = {"observe": 1000}
@@ -62,7 +62,7 @@ def test_inspect_that_the_engine_refuses_is_an_engine_error(
 
 
 def test_cleanup_that_the_engine_refuses_keeps_the_reason(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     engine.at_boot, engine.refuse = 3, {"remove": 1000}
     sandbox_id = start(context, user)
@@ -79,7 +79,7 @@ def test_cleanup_that_the_engine_refuses_keeps_the_reason(
 
 
 def test_lost_answer_to_a_create_does_not_block_a_delete(
-    context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The create ends after the sandbox is deleted: the resync removes the stale container."""
     monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)
@@ -101,7 +101,7 @@ def test_lost_answer_to_a_create_does_not_block_a_delete(
 
 
 def test_delete_waits_for_a_create_within_its_timeout(
-    context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each delete of a sandbox that starts would leave a stale container for the next resync."""
     monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)

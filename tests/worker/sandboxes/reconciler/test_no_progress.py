@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from shared.states import Desired, Reason, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_reconciled,
@@ -36,7 +36,7 @@ def reconcile_often(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def test_claimed_sandbox_whose_server_stays_dormant_fails(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
@@ -50,7 +50,7 @@ def test_claimed_sandbox_whose_server_stays_dormant_fails(
 
 
 def test_delete_whose_volume_stays_says_so_until_it_is_gone(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)
     engine.shared_volumes.add(container_name(sandbox_id))
@@ -72,7 +72,7 @@ class TestEngineThatCreatesNothing:
     def engine(self) -> ForgetfulEngine:
         return ForgetfulEngine()
 
-    def test_start_fails(self, context: WorkerContext, user: Person) -> None:
+    def test_start_fails(self, context: WorkerContext, user: ApiUser) -> None:
         sandbox_id = start(context, user)
         reconcile_often(context, sandbox_id)
         found = row(context, sandbox_id)
@@ -80,7 +80,7 @@ class TestEngineThatCreatesNothing:
         assert found.detail == "create has no effect: the container is absent"
         assert_reconciled(context, sandbox_id)
 
-    def test_start_goes_to_another_node(self, context: WorkerContext, other: WorkerContext, user: Person) -> None:
+    def test_start_goes_to_another_node(self, context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
         sandbox_id = start(context, user)
         nodes = {context.settings.node: context, other.settings.node: other}
         first = row(context, sandbox_id).node_id
@@ -89,7 +89,7 @@ class TestEngineThatCreatesNothing:
 
 
 def test_removal_that_does_not_end_is_explained(
-    context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actions, "REMOVAL_SECONDS", 0)
     sandbox_id = running(context, user)

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_reconciled,
@@ -22,7 +22,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestPauseAndResume:
-    def test_pause_keeps_the_memory_and_resume_continues(self, context: WorkerContext, user: Person) -> None:
+    def test_pause_keeps_the_memory_and_resume_continues(self, context: WorkerContext, user: ApiUser) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
@@ -34,7 +34,7 @@ class TestPauseAndResume:
         assert_reconciled(context, sandbox_id)
 
     def test_resume_of_a_stopped_sandbox_boots_it(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.PAUSED)
@@ -51,7 +51,7 @@ class TestPauseAndResume:
 class TestStop:
     @pytest.mark.parametrize("paused", [False, True])
     def test_stop_frees_the_memory_and_keeps_the_files(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, paused: bool
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, paused: bool
     ) -> None:
         sandbox_id = running(context, user)
         if paused:
@@ -65,7 +65,7 @@ class TestStop:
         assert list(engine.volumes) == [container_name(sandbox_id)]
         assert_reconciled(context, sandbox_id)
 
-    def test_resume_boots_it_on_its_files(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_resume_boots_it_on_its_files(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = self.stopped(context, user)
         set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
@@ -74,7 +74,7 @@ class TestStop:
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
     def test_stopped_sandbox_stays_stopped(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired
     ) -> None:
         sandbox_id = self.stopped(context, user)
         engine.calls.clear()
@@ -83,7 +83,7 @@ class TestStop:
         assert (row(context, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
         assert_reconciled(context, sandbox_id)
 
-    def test_stop_during_the_boot(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_stop_during_the_boot(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = start(context, user)
         before_next(engine, "start", lambda: set_desired(context, sandbox_id, Desired.STOPPED))
         reconcile(context, sandbox_id)
@@ -91,7 +91,7 @@ class TestStop:
         assert_reconciled(context, sandbox_id)
 
     def test_running_agents_are_interrupted_first(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         server = engine.servers[container_name(sandbox_id)]
@@ -103,7 +103,7 @@ class TestStop:
         assert statuses == ["paused"]
 
     def test_sandbox_resumed_outside_shows_as_running(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = self.stopped(context, user)
         for state, status, reason in (
@@ -115,7 +115,7 @@ class TestStop:
             reconcile(context, sandbox_id)
             assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (status, reason)
 
-    def stopped(self, context: WorkerContext, user: Person) -> str:
+    def stopped(self, context: WorkerContext, user: ApiUser) -> str:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.STOPPED)
         reconcile(context, sandbox_id)

@@ -11,7 +11,7 @@ import pytest
 from shared.clock import after, now
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person
+from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import another, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
@@ -22,7 +22,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture(params=["published", "elsewhere", "disconnected"])
-def old(request: pytest.FixtureRequest, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+def old(request: pytest.FixtureRequest, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A running sandbox with such a container."""
     sandbox_id = running(context, user)
     container = engine.containers[container_name(sandbox_id)]
@@ -64,7 +64,7 @@ def test_paused_one_is_replaced_by_its_resume(
 
 
 def test_stopped_one_whose_network_was_removed_is_replaced_by_its_resume(
-    context: WorkerContext, user: Person, engine: FakeEngine
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     """The engine can't start the sandbox's container, which names the removed network by its id."""
     sandbox_id = running(context, user)

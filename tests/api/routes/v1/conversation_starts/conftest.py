@@ -6,11 +6,11 @@ from shared.db.database import Database
 from shared.users import settings_store
 from tests.factories import (
     VAULT,
-    Person,
+    ApiUser,
 )
 
 
 @pytest.fixture(autouse=True)
-def _model(database: Database, user: Person) -> None:
+def _model(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         settings_store.change(session, VAULT, user.id, {"llm_api_key": "sk-test", "llm_model": "openai/test"})

@@ -10,7 +10,7 @@ from shared.db.database import Database
 from shared.models import Sandbox, StartTask
 from tests.api.answers import get_json
 from tests.factories import (
-    Person,
+    ApiUser,
 )
 
 PATH = "/api/v1/app-conversations"
@@ -19,14 +19,14 @@ PATH = "/api/v1/app-conversations"
 _get = partial(get_json, PATH)
 
 
-def _start(client: TestClient, person: Person, **request: Any) -> Any:
-    answer = client.post(PATH, json=request, headers=person.headers)
+def _start(client: TestClient, user: ApiUser, **request: Any) -> Any:
+    answer = client.post(PATH, json=request, headers=user.headers)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def _status(client: TestClient, person: Person, **request: Any) -> int:
-    return int(client.post(PATH, json=request, headers=person.headers).status_code)
+def _status(client: TestClient, user: ApiUser, **request: Any) -> int:
+    return int(client.post(PATH, json=request, headers=user.headers).status_code)
 
 
 def _task(database: Database, task_id: str) -> StartTask:

@@ -14,7 +14,7 @@ from shared.states import Stage
 from tests.api.routes.v1.conversation_starts.requests import _all_sandboxes, _start, _status, _task
 from tests.doubles import RecordingPublisher
 from tests.factories import (
-    Person,
+    ApiUser,
     make_conversation,
     make_sandbox,
     make_start_task,
@@ -24,7 +24,7 @@ from tests.factories import (
 @pytest.mark.usefixtures("spec")
 class TestChosenId:
     def test_repeated_request_starts_one_conversation(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         conversation_id = new_id()
         first = _start(client, user, conversation_id=conversation_id)
@@ -35,7 +35,7 @@ class TestChosenId:
         assert _task(database, first["id"]).conversation_id == conversation_id
 
     def test_concurrent_requests_start_one_conversation(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         conversation_id = new_id()
         with ThreadPoolExecutor(4) as pool:
@@ -54,7 +54,7 @@ class TestChosenId:
         ],
     )
     def test_the_same_id_with_another_request_is_a_409(
-        self, client: TestClient, user: Person, database: Database, other: dict[str, Any]
+        self, client: TestClient, user: ApiUser, database: Database, other: dict[str, Any]
     ) -> None:
         conversation_id = new_id()
         first = {"initial_message": {"content": [{"text": "First"}]}, "conversation_id": conversation_id}
@@ -64,7 +64,7 @@ class TestChosenId:
         assert len(_all_sandboxes(database)) == 1
 
     def test_inherited_values_do_not_make_it_another_request(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user)
         parent = make_conversation(database, user, sandbox, selected_repository="o/r", llm_model="openai/m")
@@ -73,7 +73,7 @@ class TestChosenId:
 
     @pytest.mark.parametrize("sent", [{}, {"title": "First"}])
     def test_renaming_does_not_make_it_another_request(
-        self, client: TestClient, user: Person, sent: dict[str, str]
+        self, client: TestClient, user: ApiUser, sent: dict[str, str]
     ) -> None:
         request = sent | {"conversation_id": new_id()}
         first = _start(client, user, **request)
@@ -85,14 +85,14 @@ class TestChosenId:
         assert again["request"].keys() == first["request"].keys()
         assert _status(client, user, **(request | {"title": "Third"})) == 409
 
-    def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_a_started_one_shows_its_server(self, client: TestClient, user: ApiUser, database: Database) -> None:
         task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
         shown = _start(client, user, conversation_id=task.conversation_id)
         assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
         assert shown["agent_server_url"] == f"http://testserver/sandbox/{task.sandbox_id}"
 
     def test_id_that_another_request_took_meanwhile_is_answered_with_its_task(
-        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+        self, client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         conversation_id = new_id()
         first = _start(client, user, conversation_id=conversation_id)
@@ -106,7 +106,9 @@ class TestChosenId:
         assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
         assert len(_all_sandboxes(database)) == 1
 
-    def test_taken_id_is_a_409(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+    def test_taken_id_is_a_409(
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
+    ) -> None:
         theirs = make_start_task(database, other_user)
         mine = make_conversation(database, user, make_sandbox(database, user))
         for conversation_id in (theirs.conversation_id, mine.id):

@@ -14,7 +14,7 @@ from tests.api.routes.v1.conversation_starts.requests import PATH, _all_sandboxe
 from tests.doubles import RecordingPublisher
 from tests.factories import (
     VAULT,
-    Person,
+    ApiUser,
     make_spec,
 )
 
@@ -84,7 +84,7 @@ class TestStart:
     def test_empty_request_starts_a_conversation(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         node: Node,
         spec: SandboxSpec,
         database: Database,
@@ -102,7 +102,7 @@ class TestStart:
         assert publisher.jobs == [StartSandbox(sandbox.id, node.id), StartConversation(task.id, node.id)]
 
     def test_spec_of_the_settings_while_it_exists(
-        self, client: TestClient, user: Person, spec: SandboxSpec, database: Database
+        self, client: TestClient, user: ApiUser, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
         for named, expected in ((other.id, other.id), ("gone:1", spec.id)):
@@ -112,7 +112,7 @@ class TestStart:
             with database.reading() as session:
                 assert session.get_one(Sandbox, task.sandbox_id).spec_id == expected
 
-    def test_request_is_echoed_with_all_its_fields(self, client: TestClient, user: Person) -> None:
+    def test_request_is_echoed_with_all_its_fields(self, client: TestClient, user: ApiUser) -> None:
         conversation_id = "11111111-2222-4333-8444-555555555555"
         asked = {
             "conversation_id": conversation_id,
@@ -135,13 +135,13 @@ class TestStart:
         nothing = ("sandbox_id", "processors", "suggested_task", "parent_conversation_id", "secrets")
         assert request == asked | {"initial_message": message} | dict.fromkeys(nothing)
 
-    def test_blank_fields_are_unset(self, client: TestClient, user: Person) -> None:
+    def test_blank_fields_are_unset(self, client: TestClient, user: ApiUser) -> None:
         blank = dict.fromkeys(("sandbox_id", "llm_model", "selected_repository", "selected_branch", "title"), "")
         request = _start(client, user, **blank, processors=[{"kind": "whatever"}])["request"]
         assert all(request[name] is None for name in (*blank, "processors"))
 
     def test_secrets_are_masked_and_encrypted(
-        self, client: TestClient, user: Person, database: Database, vault: Vault
+        self, client: TestClient, user: ApiUser, database: Database, vault: Vault
     ) -> None:
         shown = _start(client, user, secrets={"DEPLOY_KEY": "s3cr3t-value"})
         assert shown["request"]["secrets"] == {"DEPLOY_KEY": "*" * 10}
@@ -151,39 +151,39 @@ class TestStart:
         assert vault.decrypt(task.secrets) == '{"DEPLOY_KEY": "s3cr3t-value"}'
         assert "s3cr3t" not in str(_get(client, user, "/start-tasks", ids=shown["id"]))
 
-    def test_a_long_title_is_cut(self, client: TestClient, user: Person) -> None:
+    def test_a_long_title_is_cut(self, client: TestClient, user: ApiUser) -> None:
         """Web clients send a conversation's instructions as its title, and V1 ignores it."""
         assert _start(client, user, title="é" * 501)["request"]["title"] == "é" * 500
 
-    def test_unusable_secrets_are_refused(self, client: TestClient, user: Person) -> None:
+    def test_unusable_secrets_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for secrets in UNUSABLE_SECRETS:
             assert _status(client, user, secrets=secrets) == 422, str(secrets)[:60]
 
-    def test_largest_secrets_are_accepted(self, client: TestClient, user: Person) -> None:
+    def test_largest_secrets_are_accepted(self, client: TestClient, user: ApiUser) -> None:
         secrets = {f"{'N' * 253}_{number:02}": "x" for number in range(49)} | {"BIG": "x" * 64 * 1024}
         assert len(_start(client, user, secrets=secrets)["request"]["secrets"]) == 50
 
-    def test_error_does_not_repeat_a_secret(self, client: TestClient, user: Person) -> None:
+    def test_error_does_not_repeat_a_secret(self, client: TestClient, user: ApiUser) -> None:
         for secrets in ({"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, {"pasted-s3cr3t": 1}):
             asked = {"secrets": secrets, "title": ["s3cr3t"]}
             answer = client.post(PATH, json=asked, headers=user.headers)
             assert answer.status_code == 422
             assert "s3cr3t" not in answer.text
 
-    def test_unsafe_repositories_are_refused(self, client: TestClient, user: Person) -> None:
+    def test_unsafe_repositories_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for repository in UNSAFE_REPOSITORIES:
             assert _status(client, user, selected_repository=repository) == 422, repository
 
-    def test_bad_branches_are_refused(self, client: TestClient, user: Person) -> None:
+    def test_bad_branches_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for branch in BAD_BRANCHES:
             assert _status(client, user, selected_repository="o/r", selected_branch=branch) == 422, branch
 
-    def test_good_repositories_are_accepted(self, client: TestClient, user: Person) -> None:
+    def test_good_repositories_are_accepted(self, client: TestClient, user: ApiUser) -> None:
         for name in GOOD_REPOSITORIES:
             assert _start(client, user, selected_repository=name, selected_branch="a/b_c.d#1")["status"] == "WORKING"
 
     def test_start_without_a_model_fails_immediately(
-        self, client: TestClient, other_user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, other_user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         shown = _start(client, other_user, secrets={"A": "b"})
         assert (shown["status"], shown["reason"]) == ("ERROR", "llm_key_missing")
@@ -198,21 +198,21 @@ class TestStart:
         [{"llm_base_url": "http://localhost:1/v1"}, {"llm_model": "bedrock/claude"}, {"llm_model": "ollama/qwen"}],
     )
     def test_a_model_that_needs_no_key_will_do(
-        self, client: TestClient, other_user: Person, database: Database, stored: dict[str, str]
+        self, client: TestClient, other_user: ApiUser, database: Database, stored: dict[str, str]
     ) -> None:
         with database.transaction() as session:
             settings_store.change(session, VAULT, other_user.id, stored)
         assert _start(client, other_user)["status"] == "WORKING"
 
     def test_the_model_of_the_request_decides_whether_a_key_is_needed(
-        self, client: TestClient, other_user: Person, database: Database
+        self, client: TestClient, other_user: ApiUser, database: Database
     ) -> None:
         with database.transaction() as session:
             settings_store.change(session, VAULT, other_user.id, {"llm_model": "openai/gpt"})
         assert _start(client, other_user, llm_model="vertex_ai/gemini")["status"] == "WORKING"
         assert _start(client, other_user)["reason"] == "llm_key_missing"
 
-    def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: Person) -> None:
+    def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: ApiUser) -> None:
         task = {
             "git_provider": "github",
             "task_type": "FAILING_CHECKS",

@@ -12,7 +12,7 @@ from shared.states import Desired, Status
 from tests.api.routes.v1.conversation_starts.requests import _all_sandboxes, _start, _status, _task
 from tests.doubles import RecordingPublisher
 from tests.factories import (
-    Person,
+    ApiUser,
     make_conversation,
     make_sandbox,
 )
@@ -20,7 +20,7 @@ from tests.factories import (
 
 class TestStartInASandbox:
     def test_start_in_a_running_sandbox_joins_it(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+        self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         sandbox = make_sandbox(database, user)
         task = _task(database, _start(client, user, sandbox_id=sandbox.id)["id"])
@@ -33,7 +33,7 @@ class TestStartInASandbox:
     def test_start_in_a_paused_sandbox_resumes_it(
         self,
         client: TestClient,
-        user: Person,
+        user: ApiUser,
         database: Database,
         publisher: RecordingPublisher,
         status: Status,
@@ -50,7 +50,7 @@ class TestStartInASandbox:
         ]
 
     def test_start_in_an_unusable_sandbox_is_refused(
-        self, client: TestClient, user: Person, other_user: Person, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
     ) -> None:
         failed = make_sandbox(database, user, status=Status.ERROR)
         deleted = make_sandbox(database, user, status=Status.DELETED)
@@ -64,7 +64,7 @@ class TestStartInASandbox:
 
 class TestParent:
     def test_unset_fields_are_inherited_from_the_parent(
-        self, client: TestClient, user: Person, database: Database
+        self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user)
         parent = make_conversation(
@@ -94,14 +94,14 @@ class TestParent:
 
     @pytest.mark.parametrize("branch", ["a b", "-x", "b" * 400], ids=("space", "option", "long"))
     def test_branch_that_a_sandbox_has_invented_is_inherited(
-        self, client: TestClient, database: Database, user: Person, sandbox: Sandbox, branch: str
+        self, client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, branch: str
     ) -> None:
         parent = make_conversation(database, user, sandbox, selected_repository="o/r", selected_branch=branch)
         task = _start(client, user, parent_conversation_id=parent.id)
         assert task["request"]["selected_branch"] == branch
 
     def test_unknown_parent_is_a_404(
-        self, client: TestClient, user: Person, other_user: Person, sandbox: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, other_user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
         unlisted = make_conversation(database, user, sandbox, listed=False)

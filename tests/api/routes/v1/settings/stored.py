@@ -11,7 +11,7 @@ from sqlmodel import text
 from shared.db.database import Database
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 MASK = "**********"
 
@@ -91,21 +91,21 @@ DEFAULTS = {
 }
 
 
-def store(client: TestClient, person: Person, body: Any) -> None:
-    answer = client.post("/api/settings", json=body, headers=person.headers)
+def store(client: TestClient, user: ApiUser, body: Any) -> None:
+    answer = client.post("/api/settings", json=body, headers=user.headers)
     assert (answer.status_code, answer.json()) == (200, {"message": "Settings stored"})
 
 
-def read(client: TestClient, person: Person) -> dict[str, Any]:
-    answer = client.get("/api/settings", headers=person.headers)
+def read(client: TestClient, user: ApiUser) -> dict[str, Any]:
+    answer = client.get("/api/settings", headers=user.headers)
     assert answer.status_code == 200
     found: dict[str, Any] = answer.json()
     return found
 
 
-def load(database: Database, person: Person) -> StoredSettings:
+def load(database: Database, user: ApiUser) -> StoredSettings:
     with database.reading() as session:
-        stored = settings_store.load(session, VAULT, person.id)
+        stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
     return stored
 
@@ -123,10 +123,10 @@ def raw_store(database: Database) -> str:
     return repr(rows) + "".join(path.read_bytes().decode("latin-1") for path in files)
 
 
-def refused(client: TestClient, person: Person, body: dict[str, Any]) -> list[list[str]]:
+def refused(client: TestClient, user: ApiUser, body: dict[str, Any]) -> list[list[str]]:
     """Check the body of a 422; return the locations of its errors."""
     # Any client may write JSON like this, with NaN and lone surrogates.
-    answer = client.post("/api/settings", content=json.dumps(body), headers=person.headers | JSON)
+    answer = client.post("/api/settings", content=json.dumps(body), headers=user.headers | JSON)
     assert answer.status_code == 422, answer.text
     entries = answer.json()["detail"]
     assert all(set(entry) == {"loc", "msg", "type"} for entry in entries)

@@ -21,13 +21,13 @@ from tests.api.routes.v1.settings.stored import (
     refused,
     store,
 )
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 # Valid values of settings that do not accept every text.
 OTHER = {"llm_base_url": "https://other.example.com", "security_analyzer": "none"}
 
 
-def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Database, user: Person) -> None:
+def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     expected = read(client, user)
     for name, value in OPEN.items():
@@ -38,7 +38,7 @@ def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Da
     assert load(database, user).llm_api_key == LLM_KEY
 
 
-def test_null_is_the_default_except_where_it_keeps(client: TestClient, database: Database, user: Person) -> None:
+def test_null_is_the_default_except_where_it_keeps(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     store(client, user, dict.fromkeys(FULL))
     kept = ("llm_model", "llm_base_url", "user_consents_to_analytics")
@@ -51,14 +51,14 @@ def test_null_is_the_default_except_where_it_keeps(client: TestClient, database:
     assert set(read(client, user)["secrets_store"]["custom_secrets"]) == {"DEPLOY_KEY"}
 
 
-def test_an_empty_text_clears_the_model_and_its_url(client: TestClient, user: Person) -> None:
+def test_an_empty_text_clears_the_model_and_its_url(client: TestClient, user: ApiUser) -> None:
     store(client, user, OPEN)
     store(client, user, {"llm_model": "", "llm_base_url": ""})
     found = read(client, user)
     assert (found["llm_model"], found["llm_base_url"]) == (None, None)
 
 
-def test_an_environment_may_be_one_text(client: TestClient, database: Database, user: Person) -> None:
+def test_an_environment_may_be_one_text(client: TestClient, database: Database, user: ApiUser) -> None:
     server = {"name": "files", "command": "npx", "env": "A=1, B=x=y"}
     store(client, user, {"mcp_config": {"stdio_servers": [server]}})
     servers = load(database, user).mcp_config
@@ -66,7 +66,7 @@ def test_an_environment_may_be_one_text(client: TestClient, database: Database, 
     assert servers["stdio_servers"][0]["env"] == {"A": "1", "B": "x=y"}
 
 
-def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: Person) -> None:
+def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: ApiUser) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {"A": "1", "B": {"secret": "2", "description": "b"}}}})
     store(client, user, {"secrets_store": {"custom_secrets": {"A": {"description": "a"}, "C": {"secret": MASK}}}})
     assert read(client, user)["secrets_store"]["custom_secrets"] == {
@@ -75,7 +75,7 @@ def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: 
     }
 
 
-def test_error_repeats_only_valid_names_of_secrets(client: TestClient, user: Person) -> None:
+def test_error_repeats_only_valid_names_of_secrets(client: TestClient, user: ApiUser) -> None:
     sent: tuple[dict[str, Any], ...] = ({"LLM_API_KEY": SECRET}, {f"{SECRET}-": 1, "LLM_API_KEY": SECRET})
     taken, pasted = (
         client.post("/api/settings", json={"secrets_store": {"custom_secrets": named}}, headers=user.headers)
@@ -87,7 +87,7 @@ def test_error_repeats_only_valid_names_of_secrets(client: TestClient, user: Per
 
 
 def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_sent_back(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     with database.transaction() as session:
         secrets.put_custom_secrets(session, VAULT, user.id, {"LLM_OLD": {"secret": "old"}})
@@ -98,7 +98,7 @@ def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_s
     assert refused(client, user, {"secrets_store": {"custom_secrets": {"LLM_OLD": "new"}}})
 
 
-def test_too_many_secrets_change_nothing(client: TestClient, user: Person) -> None:
+def test_too_many_secrets_change_nothing(client: TestClient, user: ApiUser) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {f"S{number}": "x" for number in range(200)}}})
     body = {"language": "fr", "secrets_store": {"custom_secrets": {"ONE_MORE": "x"}}}
     assert client.post("/api/settings", json=body, headers=user.headers).status_code == 400
@@ -106,7 +106,7 @@ def test_too_many_secrets_change_nothing(client: TestClient, user: Person) -> No
     assert "ONE_MORE" not in read(client, user)["secrets_store"]["custom_secrets"]
 
 
-def test_unknown_fields_are_ignored(client: TestClient, user: Person) -> None:
+def test_unknown_fields_are_ignored(client: TestClient, user: ApiUser) -> None:
     body = '{"language": "en", "\\ud800": 1, "agent_settings": {"x": 1}, "user_id": "another"}'
     assert client.post("/api/settings", content=body, headers=user.headers | JSON).status_code == 200
     assert read(client, user)["language"] == "en"

@@ -19,12 +19,12 @@ from tests.api.routes.v1.settings.stored import (
     read,
     store,
 )
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_a_mask_keeps_a_key_and_an_empty_text_clears_it(
-    client: TestClient, database: Database, user: Person, name: str
+    client: TestClient, database: Database, user: ApiUser, name: str
 ) -> None:
     store(client, user, {name: MASK})
     assert getattr(load(database, user), name) is None
@@ -36,7 +36,7 @@ def test_a_mask_keeps_a_key_and_an_empty_text_clears_it(
     assert load(database, user).model_dump().items() >= {**KEYS, name: None}.items()
 
 
-def test_settings_that_were_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
+def test_settings_that_were_read_can_be_sent_back(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     before, shown = load(database, user), read(client, user)
     store(client, user, shown)
@@ -44,7 +44,7 @@ def test_settings_that_were_read_can_be_sent_back(client: TestClient, database: 
     assert read(client, user).items() >= shown.items()
 
 
-def test_changed_server_keeps_masked_values(client: TestClient, database: Database, user: Person) -> None:
+def test_changed_server_keeps_masked_values(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, {"mcp_config": MCP})
     sent = json.loads(json.dumps(MASKED_MCP))
     sent["stdio_servers"][0] |= {"args": "run 'two words'", "env": {"TOKEN": MASK, "NEW": "1"}}
@@ -64,7 +64,7 @@ def test_changed_server_keeps_masked_values(client: TestClient, database: Databa
 
 
 def test_a_server_keeps_its_key_when_it_moves_to_another_list(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     store(client, user, {"mcp_config": MCP})
     store(client, user, {"mcp_config": {"shttp_servers": MASKED_MCP["sse_servers"]}})
@@ -85,7 +85,7 @@ def test_a_server_keeps_its_key_when_it_moves_to_another_list(
         {"stdio_servers": [{"name": "files", "command": "npx", "env": {"OTHER": MASK}}]},
     ],
 )
-def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: Person, servers: dict[str, Any]) -> None:
+def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: ApiUser, servers: dict[str, Any]) -> None:
     store(client, user, {"mcp_config": MCP})
     answer = client.post("/api/settings", json={"language": "fr", "mcp_config": servers}, headers=user.headers)
     assert answer.status_code == 400

@@ -6,10 +6,12 @@ from fastapi.testclient import TestClient
 
 from shared.db.database import Database
 from tests.api.routes.v1.settings.v1 import agent, load, post
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
-def test_null_keeps_secrets_and_an_empty_text_clears_them(client: TestClient, database: Database, user: Person) -> None:
+def test_null_keeps_secrets_and_an_empty_text_clears_them(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     keys = {"aws_access_key_id": "akid", "aws_secret_access_key": "secret", "aws_session_token": "session"}
     critic = {"critic_api_key": "critic"}
     post(client, user, agent(llm=keys | {"seed": 1}, verification=critic | {"critic_mode": "all_actions"}))
@@ -23,7 +25,7 @@ def test_null_keeps_secrets_and_an_empty_text_clears_them(client: TestClient, da
 
 
 def test_null_removes_a_field_of_the_extra_body_named_like_a_secret(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     post(client, user, agent(llm={"litellm_extra_body": {"api_key": "k", "a": 1}}))
     post(client, user, agent(llm={"litellm_extra_body": {"api_key": None}}))

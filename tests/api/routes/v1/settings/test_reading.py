@@ -18,16 +18,16 @@ from tests.api.routes.v1.settings.stored import (
     read,
     store,
 )
-from tests.factories import Person
+from tests.factories import ApiUser
 
 
-def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: Person) -> None:
+def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: ApiUser) -> None:
     answer = client.get("/api/settings", headers=user.headers)
     assert answer.status_code == 404
     assert answer.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
 
 
-def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user: Person) -> None:
+def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user: ApiUser) -> None:
     assert set(SettingsUpdate.model_fields) == set(FULL)
     store(client, user, FULL)
     assert read(client, user) == {
@@ -43,7 +43,7 @@ def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user
     }
 
 
-def test_an_empty_body_stores_the_defaults(client: TestClient, user: Person) -> None:
+def test_an_empty_body_stores_the_defaults(client: TestClient, user: ApiUser) -> None:
     store(client, user, {})
     assert read(client, user) == {
         **DEFAULTS,
@@ -55,28 +55,28 @@ def test_an_empty_body_stores_the_defaults(client: TestClient, user: Person) -> 
     }
 
 
-def test_the_worker_reads_every_value_in_clear(client: TestClient, database: Database, user: Person) -> None:
+def test_the_worker_reads_every_value_in_clear(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     stored = load(database, user)
     assert stored.model_dump(include=set(FULL)) == {**OPEN, **KEYS, "mcp_config": MCP}
     assert not [secret for secret in SECRETS if secret in f"{stored!r} {stored}"]
 
 
-def test_the_store_holds_no_secret_in_clear(client: TestClient, database: Database, user: Person) -> None:
+def test_the_store_holds_no_secret_in_clear(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     held = raw_store(database)
     assert OPEN["llm_model"] in held
     assert not [secret for secret in [*SECRETS, "sse.example.com", user.key] if secret in held]
 
 
-def test_answers_hold_no_secret(client: TestClient, user: Person) -> None:
+def test_answers_hold_no_secret(client: TestClient, user: ApiUser) -> None:
     bodies = [FULL, *({"max_iterations": "x", name: value} for name, value in FULL.items())]
     answers = [client.post("/api/settings", json=body, headers=user.headers).text for body in bodies]
     answers.append(client.get("/api/settings", headers=user.headers).text)
     assert not [secret for secret in SECRETS if secret in "".join(answers)]
 
 
-def test_each_user_has_their_own(client: TestClient, database: Database, user: Person, other_user: Person) -> None:
+def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     store(client, user, FULL)
     assert client.get("/api/settings", headers=other_user.headers).status_code == 404
     store(client, other_user, {"language": "tr", "llm_api_key": MASK})
@@ -86,7 +86,7 @@ def test_each_user_has_their_own(client: TestClient, database: Database, user: P
     assert load(database, user).model_dump(include=set(FULL)) == {**OPEN, **KEYS, "mcp_config": MCP}
 
 
-def test_request_without_a_key_is_a_401(client: TestClient, user: Person) -> None:
+def test_request_without_a_key_is_a_401(client: TestClient, user: ApiUser) -> None:
     for headers in ({}, {"X-Session-API-Key": "aw_wrong"}):
         assert client.get("/api/settings", headers=headers).status_code == 401
         assert client.post("/api/settings", json={}, headers=headers).status_code == 401

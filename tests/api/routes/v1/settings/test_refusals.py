@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.api.routes.v1.settings.stored import JSON, KEYS, OPEN, read, refused, store
-from tests.factories import Person
+from tests.factories import ApiUser
 
 LONG = "x" * 10_001
 
@@ -58,7 +58,7 @@ BAD_FIELDS: list[tuple[str, Any]] = [
 ]
 
 
-def test_wrong_types_and_ranges_are_named(client: TestClient, user: Person) -> None:
+def test_wrong_types_and_ranges_are_named(client: TestClient, user: ApiUser) -> None:
     store(client, user, OPEN)
     before = read(client, user)
     for name, value in BAD_FIELDS:
@@ -113,7 +113,7 @@ BAD_SERVERS: list[tuple[dict[str, Any], list[Any]]] = [
 ]
 
 
-def test_wrong_servers_are_named(client: TestClient, user: Person) -> None:
+def test_wrong_servers_are_named(client: TestClient, user: ApiUser) -> None:
     for servers, where in BAD_SERVERS:
         assert refused(client, user, {"mcp_config": servers}) == [["body", "mcp_config", *where]], servers
 
@@ -136,14 +136,14 @@ BAD_STORES: list[tuple[dict[str, Any], list[Any]]] = [
 ]
 
 
-def test_wrong_secrets_are_named(client: TestClient, user: Person) -> None:
+def test_wrong_secrets_are_named(client: TestClient, user: ApiUser) -> None:
     for sent, where in BAD_STORES:
         assert refused(client, user, {"secrets_store": sent}) == [["body", "secrets_store", *where]], sent
     assert client.get("/api/settings", headers=user.headers).status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"1", b'{"language": "a\\u0000b"}', b"\xff"])
-def test_a_body_that_is_no_object_is_refused(client: TestClient, user: Person, body: bytes) -> None:
+def test_a_body_that_is_no_object_is_refused(client: TestClient, user: ApiUser, body: bytes) -> None:
     answer = client.post("/api/settings", content=body, headers=user.headers | JSON)
     assert answer.status_code == 422
     assert answer.json()["detail"]

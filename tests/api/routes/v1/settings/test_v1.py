@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import SandboxSpec
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read, refused
-from tests.factories import Person, make_spec
+from tests.factories import ApiUser, make_spec
 
 # Flat and nested: a value that is written in one shape is read in the other.
 PAIRS: list[tuple[str, tuple[str, ...], Any]] = [
@@ -35,13 +35,13 @@ def _diff(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return {f"{path[0]}_diff": value}
 
 
-def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: Person) -> None:
+def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: ApiUser) -> None:
     answer = client.get(PATH, headers=user.headers)
     assert answer.status_code == 404
     assert answer.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
 
 
-def test_defaults_are_those_of_v1(client: TestClient, user: Person) -> None:
+def test_defaults_are_those_of_v1(client: TestClient, user: ApiUser) -> None:
     post(client, user, {})
     found = read(client, user)
     assert found["agent_settings"] == {
@@ -67,7 +67,7 @@ def test_defaults_are_those_of_v1(client: TestClient, user: Person) -> None:
 
 @pytest.mark.parametrize(("flat", "nested", "value"), PAIRS)
 def test_settings_written_in_one_shape_are_read_in_both(
-    client: TestClient, user: Person, flat: str, nested: tuple[str, ...], value: Any
+    client: TestClient, user: ApiUser, flat: str, nested: tuple[str, ...], value: Any
 ) -> None:
     for body, path in (({flat: value}, PATH), (_diff(nested, value), PATH), ({flat: value}, "/api/settings")):
         post(client, user, {flat: None} | _diff(nested, None))
@@ -77,19 +77,19 @@ def test_settings_written_in_one_shape_are_read_in_both(
         assert read(client, user, "/api/settings")[flat] == value
 
 
-def test_null_in_the_conversations_settings_is_no_analyzer(client: TestClient, user: Person) -> None:
+def test_null_in_the_conversations_settings_is_no_analyzer(client: TestClient, user: ApiUser) -> None:
     post(client, user, {"conversation_settings_diff": {"security_analyzer": None}})
     assert read(client, user)["conversation_settings"]["security_analyzer"] == "none"
     post(client, user, {"conversation_settings_diff": {"confirmation_mode": True}})
     assert read(client, user)["conversation_settings"]["security_analyzer"] == "none"
 
 
-def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user: Person) -> None:
+def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user: ApiUser) -> None:
     post(client, user, {"llm_model": "flat", **agent(llm={"model": "nested"})})
     assert read(client, user)["llm_model"] == "nested"
 
 
-def test_a_diff_changes_what_it_names(client: TestClient, database: Database, user: Person) -> None:
+def test_a_diff_changes_what_it_names(client: TestClient, database: Database, user: ApiUser) -> None:
     post(
         client, user, agent(llm={"model": "m", "api_key": "k", "temperature": 0.5, "seed": 3}, tool_concurrency_limit=2)
     )
@@ -107,7 +107,7 @@ def test_a_diff_changes_what_it_names(client: TestClient, database: Database, us
     assert "tool_concurrency_limit" not in shown
 
 
-def test_settings_of_tools_and_prompts_are_stored_and_shown(client: TestClient, user: Person) -> None:
+def test_settings_of_tools_and_prompts_are_stored_and_shown(client: TestClient, user: ApiUser) -> None:
     sent: dict[str, Any] = {
         "enable_sub_agents": True,
         "enable_switch_llm_tool": False,
@@ -122,7 +122,7 @@ def test_settings_of_tools_and_prompts_are_stored_and_shown(client: TestClient, 
     assert (shown["tools"], "enable_sub_agents" in shown) == ([], False)
 
 
-def test_null_clears_a_url_and_keeps_a_key(client: TestClient, database: Database, user: Person) -> None:
+def test_null_clears_a_url_and_keeps_a_key(client: TestClient, database: Database, user: ApiUser) -> None:
     llm = {"model": "m", "api_key": "k", "base_url": "https://llm.example.com"}
     post(client, user, agent(llm=llm))
     post(client, user, agent(llm=dict.fromkeys(llm)))
@@ -142,7 +142,7 @@ SECRETS = {
 }
 
 
-def test_secrets_are_masked_and_a_mask_keeps_them(client: TestClient, database: Database, user: Person) -> None:
+def test_secrets_are_masked_and_a_mask_keeps_them(client: TestClient, database: Database, user: ApiUser) -> None:
     post(client, user, agent(llm=SECRETS | {"api_key": "key-plain"}, verification={"critic_api_key": "critic-plain"}))
     shown = client.get(PATH, headers=user.headers)
     assert "plain" not in shown.text
@@ -158,14 +158,14 @@ def test_secrets_are_masked_and_a_mask_keeps_them(client: TestClient, database: 
     assert set(load(database, user).agent_settings["llm"]) == {"aws_access_key_id", "aws_secret_access_key"}
 
 
-def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: Person) -> None:
+def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: ApiUser) -> None:
     for diff in (agent(llm={"aws_session_token": MASK}), agent(llm={"extra_headers": {"X-Key": MASK}})):
         answer = client.post(PATH, json=diff, headers=user.headers)
         assert (answer.status_code, "mask" in answer.json()["detail"]) == (400, True)
 
 
 def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     spec = make_spec(database, "image:1")
     assert refused(client, user, {"default_sandbox_spec_id": "nope", "language": "fr"}) == [
@@ -180,7 +180,7 @@ def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(
     assert refused(client, user, {"default_sandbox_spec_id": spec.id}) == ["body.default_sandbox_spec_id"]
 
 
-def test_other_fields_of_v1_are_stored(client: TestClient, database: Database, user: Person) -> None:
+def test_other_fields_of_v1_are_stored(client: TestClient, database: Database, user: ApiUser) -> None:
     make_spec(database, "image:1")
     marketplace = {"name": "ours", "source": "github:a/b", "ref": None, "repo_path": None, "auto_load": True}
     sent = {
@@ -246,13 +246,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_values_are_named_and_change_nothing(client: TestClient, user: Person) -> None:
+def test_wrong_values_are_named_and_change_nothing(client: TestClient, user: ApiUser) -> None:
     for body, where in BAD:
         assert refused(client, user, body) == [where], body
     assert client.get(PATH, headers=user.headers).status_code == 404
 
 
-def test_unknown_fields_are_ignored(client: TestClient, user: Person) -> None:
+def test_unknown_fields_are_ignored(client: TestClient, user: ApiUser) -> None:
     post(client, user, {"whatever": 1, **agent(whatever=1, llm={"whatever": 1})})
     assert "whatever" not in client.get(PATH, headers=user.headers).text
 
@@ -260,7 +260,7 @@ def test_unknown_fields_are_ignored(client: TestClient, user: Person) -> None:
 EXAMPLES = {"string": "s", "integer": 21, "number": 0.5, "boolean": True, "object": {}}
 
 
-def test_forms_are_described(client: TestClient, user: Person) -> None:
+def test_forms_are_described(client: TestClient, user: ApiUser) -> None:
     for name in ("agent", "conversation"):
         found = read(client, user, f"{PATH}/{name}-schema")
         assert found["model_name"] == f"{name.capitalize()}Settings"
@@ -276,6 +276,6 @@ def test_forms_are_described(client: TestClient, user: Person) -> None:
                 post(client, user, diff)  # each of them can be set
 
 
-def test_each_user_has_their_own(client: TestClient, user: Person, other_user: Person) -> None:
+def test_each_user_has_their_own(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     post(client, user, agent(llm={"model": "mine"}))
     assert client.get(PATH, headers=other_user.headers).status_code == 404

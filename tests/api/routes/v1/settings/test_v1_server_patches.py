@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from tests.api.routes.v1.settings.test_v1_servers import LISTS, SERVERS
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
-from tests.factories import Person
+from tests.factories import ApiUser
 
 DOCS, NEWS = SERVERS["docs"], SERVERS["news"]
 # Fields of V1 that are stored beside those of the lists.
@@ -24,32 +24,32 @@ PROCESS = {"enabled": False, "description": "text", "icon": "i", "timeout": 5, "
 
 
 @pytest.fixture(autouse=True)
-def stored(client: TestClient, user: Person) -> None:
+def stored(client: TestClient, user: ApiUser) -> None:
     post(client, user, agent(mcp_config=SERVERS))
 
 
-def patch(client: TestClient, person: Person, **servers: Any) -> None:
-    post(client, person, agent(mcp_config=servers))
+def patch(client: TestClient, user: ApiUser, **servers: Any) -> None:
+    post(client, user, agent(mcp_config=servers))
 
 
-def servers_of(database: Database, person: Person) -> dict[str, Any]:
-    found = load(database, person).mcp_config
+def servers_of(database: Database, user: ApiUser) -> dict[str, Any]:
+    found = load(database, user).mcp_config
     assert found is not None
     return {server["name"]: server for servers in found.values() for server in servers}
 
 
-def test_a_new_server_leaves_the_others_as_they_are(client: TestClient, database: Database, user: Person) -> None:
+def test_a_new_server_leaves_the_others_as_they_are(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, more={"transport": "http", "url": "https://more.example.com"})
     more = {"name": "more", "url": "https://more.example.com", "api_key": None}
     assert load(database, user).mcp_config == LISTS | {"shttp_servers": [*LISTS["shttp_servers"], more]}
 
 
-def test_null_removes_a_server(client: TestClient, database: Database, user: Person) -> None:
+def test_null_removes_a_server(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, files=None, unknown=None)
     assert load(database, user).mcp_config == LISTS | {"stdio_servers": []}
 
 
-def test_a_change_keeps_what_it_does_not_name(client: TestClient, database: Database, user: Person) -> None:
+def test_a_change_keeps_what_it_does_not_name(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, files={"transport": "stdio", "command": "npx", "args": ["-y", "more"]})
     patch(client, user, news={"description": "text"}, docs={"timeout": None})
     assert load(database, user).mcp_config == {
@@ -59,13 +59,13 @@ def test_a_change_keeps_what_it_does_not_name(client: TestClient, database: Data
     }
 
 
-def test_a_server_is_renamed(client: TestClient, database: Database, user: Person) -> None:
+def test_a_server_is_renamed(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, news=None, paper=NEWS)
     assert servers_of(database, user)["paper"] == LISTS["sse_servers"][0] | {"name": "paper"}
     assert "news" not in servers_of(database, user)
 
 
-def test_null_removes_headers_variables_and_arguments(client: TestClient, database: Database, user: Person) -> None:
+def test_null_removes_headers_variables_and_arguments(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, news={"headers": {"X-New": "new", "X-Key": None}}, files={"env": {"TOKEN": None}, "args": None})
     assert servers_of(database, user)["news"]["headers"] == {"X-New": "new"}
     assert servers_of(database, user)["files"] == {"name": "files", "command": "npx", "env": {}}
@@ -74,28 +74,30 @@ def test_null_removes_headers_variables_and_arguments(client: TestClient, databa
     assert servers_of(database, user)["docs"]["api_key"] is None
 
 
-def test_servers_of_a_response_can_be_sent_back_unchanged(client: TestClient, database: Database, user: Person) -> None:
+def test_servers_of_a_response_can_be_sent_back_unchanged(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     patch(client, user, docs={"url": "https://u:p@docs.example.com/mcp?key=1"})
     before = load(database, user).mcp_config
     patch(client, user, **read(client, user)["agent_settings"]["mcp_config"])
     assert load(database, user).mcp_config == before
 
 
-def test_server_that_moves_keeps_the_key_behind_its_mask(client: TestClient, database: Database, user: Person) -> None:
+def test_server_that_moves_keeps_the_key_behind_its_mask(client: TestClient, database: Database, user: ApiUser) -> None:
     shown = read(client, user)["agent_settings"]["mcp_config"]["docs"]
     for url, auth in (("https://one.example.com", shown["auth"]), ("https://two.example.com", MASK)):
         patch(client, user, docs={"url": url, "auth": auth})
         assert servers_of(database, user)["docs"].items() >= {"url": url, "api_key": "auth-plain"}.items()
 
 
-def test_a_server_has_one_authorization(client: TestClient, database: Database, user: Person) -> None:
+def test_a_server_has_one_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, docs={"headers": {"Authorization": "Bearer new", "X-Team": "t"}})
     assert servers_of(database, user)["docs"]["api_key"] is None
     patch(client, user, docs={"auth": {"strategy": "bearer", "value": "newer"}})
     assert servers_of(database, user)["docs"].items() >= {"api_key": "newer", "headers": {"X-Team": "t"}}.items()
 
 
-def test_a_server_becomes_a_command_and_back(client: TestClient, database: Database, user: Person) -> None:
+def test_a_server_becomes_a_command_and_back(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, docs={"transport": "stdio", "command": "npx"})
     patch(client, user, files={"url": "https://files.example.com/sse"})
     found = load(database, user).mcp_config
@@ -106,7 +108,7 @@ def test_a_server_becomes_a_command_and_back(client: TestClient, database: Datab
 
 
 def test_servers_without_a_name_are_changed_by_the_name_they_are_shown_with(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     urls = ["https://a.example.com", "https://b.example.com"]
     post(client, user, {"mcp_config": {"shttp_servers": [{"url": url, "api_key": "plain"} for url in urls]}})
@@ -116,7 +118,7 @@ def test_servers_without_a_name_are_changed_by_the_name_they_are_shown_with(
 
 @pytest.mark.parametrize(("name", "fields"), [("docs", REMOTE), ("files", PROCESS)])
 def test_other_fields_of_v1_are_stored_and_shown(
-    client: TestClient, user: Person, name: str, fields: dict[str, Any]
+    client: TestClient, user: ApiUser, name: str, fields: dict[str, Any]
 ) -> None:
     patch(client, user, **{name: fields})
     assert read(client, user)["agent_settings"]["mcp_config"][name].items() >= fields.items()
@@ -143,14 +145,14 @@ def test_other_fields_of_v1_are_stored_and_shown(
     ],
 )
 def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
-    client: TestClient, database: Database, user: Person, servers: dict[str, Any], text: str
+    client: TestClient, database: Database, user: ApiUser, servers: dict[str, Any], text: str
 ) -> None:
     answer = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
     assert (answer.status_code, text in answer.json()["detail"]) == (400, True), answer.text
     assert load(database, user).mcp_config == LISTS
 
 
-def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: Person) -> None:
+def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: ApiUser) -> None:
     more = {f"E{number}": "x" for number in range(100)}
     answer = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
     assert (answer.status_code, "at most 100 variables" in answer.json()["detail"]) == (400, True), answer.text

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from shared.db.database import Database
 from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
-from tests.factories import Person
+from tests.factories import ApiUser
 
 SERVERS: dict[str, dict[str, Any]] = {
     "docs": {"transport": "http", "url": "https://docs.example.com/mcp", "auth": "auth-plain", "timeout": 9},
@@ -29,7 +29,7 @@ LISTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user: Person) -> None:
+def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user: ApiUser) -> None:
     for sent in (SERVERS, {"mcpServers": SERVERS}):
         post(client, user, {"mcp_config": None})
         post(client, user, agent(mcp_config=sent))
@@ -46,7 +46,7 @@ def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user
 
 
 @pytest.mark.parametrize("seconds", [30, 30.0, 1.5])
-def test_timeouts_are_numbers_of_seconds(client: TestClient, user: Person, seconds: float) -> None:
+def test_timeouts_are_numbers_of_seconds(client: TestClient, user: ApiUser, seconds: float) -> None:
     sent = {"docs": SERVERS["docs"] | {"timeout": seconds}}
     post(client, user, agent(mcp_config=sent))
     shown = read(client, user)
@@ -58,7 +58,7 @@ def test_timeouts_are_numbers_of_seconds(client: TestClient, user: Person, secon
 
 
 @pytest.mark.parametrize("path", FLAT)
-def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Database, user: Person, path: str) -> None:
+def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Database, user: ApiUser, path: str) -> None:
     old = {"url": "https://old.example.com", "api_key": "old-plain"}
     moved = {"url": "https://docs.example.com/mcp?key=other", "api_key": "other"}
     by_name = {"name": "files", "command": "old"}
@@ -75,13 +75,13 @@ def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Databa
 
 
 @pytest.mark.parametrize("path", FLAT)
-def test_lists_are_replaced(client: TestClient, database: Database, user: Person, path: str) -> None:
+def test_lists_are_replaced(client: TestClient, database: Database, user: ApiUser, path: str) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     assert client.post(path, json={"mcp_config": {"sse_servers": []}}, headers=user.headers).status_code == 200
     assert load(database, user).mcp_config == {name: [] for name in LISTS}
 
 
-def test_a_map_can_not_add_without_end(client: TestClient, user: Person) -> None:
+def test_a_map_can_not_add_without_end(client: TestClient, user: ApiUser) -> None:
     def servers(first: int) -> dict[str, Any]:
         return {f"s{number}": {"url": f"https://{number}.example.com"} for number in range(first, first + 60)}
 
@@ -95,7 +95,7 @@ def test_a_map_can_not_add_without_end(client: TestClient, user: Person) -> None
     "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
 )
 def test_map_of_invalid_servers_erases_nothing(
-    client: TestClient, database: Database, user: Person, path: str, sent: Any
+    client: TestClient, database: Database, user: ApiUser, path: str, sent: Any
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
@@ -104,7 +104,7 @@ def test_map_of_invalid_servers_erases_nothing(
 
 
 def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     known = {"sse_servers": [{"url": "https://news.example.com", "api_key": "new"}]}
@@ -115,14 +115,14 @@ def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
 
 
 @pytest.mark.parametrize("nothing", [{}, None, {"mcpServers": {}}])
-def test_all_servers_can_be_removed_at_once(client: TestClient, user: Person, nothing: Any) -> None:
+def test_all_servers_can_be_removed_at_once(client: TestClient, user: ApiUser, nothing: Any) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     post(client, user, agent(mcp_config=nothing))
     assert read(client, user)["agent_settings"]["mcp_config"] == {}
 
 
 def test_all_servers_below_their_former_name_replace_the_stored_ones(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     kept = SERVERS["docs"] | MASKED
@@ -131,7 +131,7 @@ def test_all_servers_below_their_former_name_replace_the_stored_ones(
 
 
 def test_a_server_of_a_map_has_no_header_that_the_map_does_not_have(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     news = {"transport": "sse", "url": "https://news.example.com"}
     for body in (agent(mcp_config={"mcpServers": {"news": news}}), {"mcp_config": {"news": news}}):
@@ -141,7 +141,7 @@ def test_a_server_of_a_map_has_no_header_that_the_map_does_not_have(
 
 
 def test_null_removes_the_headers_of_a_server_in_the_lists(
-    client: TestClient, database: Database, user: Person
+    client: TestClient, database: Database, user: ApiUser
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     entry = {"url": "https://news.example.com", "headers": None}
@@ -154,6 +154,6 @@ def test_null_removes_the_headers_of_a_server_in_the_lists(
 @pytest.mark.parametrize(
     ("url", "listed"), [("https://a.example.com/sse", "sse_servers"), ("https://a.example.com/mcp", "shttp_servers")]
 )
-def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: Person, url: str, listed: str) -> None:
+def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: ApiUser, url: str, listed: str) -> None:
     post(client, user, agent(mcp_config={"a": {"url": url}}))
     assert [server["url"] for server in read(client, user)["mcp_config"][listed]] == [url]

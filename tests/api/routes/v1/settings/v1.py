@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, ApiUser
 
 PATH = "/api/v1/settings"
 
@@ -19,27 +19,27 @@ MASK = "**********"
 JSON = {"Content-Type": "application/json"}
 
 
-def post(client: TestClient, person: Person, body: Any, path: str = PATH) -> None:
-    answer = client.post(path, json=body, headers=person.headers)
+def post(client: TestClient, user: ApiUser, body: Any, path: str = PATH) -> None:
+    answer = client.post(path, json=body, headers=user.headers)
     assert (answer.status_code, answer.json()) == (200, {"message": "Settings stored"}), answer.text
 
 
-def read(client: TestClient, person: Person, path: str = PATH) -> dict[str, Any]:
-    answer = client.get(path, headers=person.headers)
+def read(client: TestClient, user: ApiUser, path: str = PATH) -> dict[str, Any]:
+    answer = client.get(path, headers=user.headers)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def load(database: Database, person: Person) -> StoredSettings:
+def load(database: Database, user: ApiUser) -> StoredSettings:
     with database.reading() as session:
-        stored = settings_store.load(session, VAULT, person.id)
+        stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
     return stored
 
 
-def refused(client: TestClient, person: Person, body: dict[str, Any]) -> list[str]:
-    answer = client.post(PATH, content=json.dumps(body), headers=person.headers | JSON)
+def refused(client: TestClient, user: ApiUser, body: dict[str, Any]) -> list[str]:
+    answer = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
     assert answer.status_code == 422, answer.text
     return [".".join(entry["loc"]) for entry in answer.json()["detail"]]
 
