@@ -102,7 +102,7 @@ def main(times: int = 20, others: int = 150) -> None:
         eventually(lambda: "following_events" in service.log())
         bench = Bench(engine, alice)
         say(f"{times} of each; {others} other sandboxes on the node; seconds")
-        say("| worker | change | who | median | fastest | 95 of 100 | slowest |")
+        say("| worker | change | who | median | fastest | p95 | slowest |")
         say("|---|---|---|---|---|---|---|")
         report(bench, "events", list(CHANGES), times)
         proxy.stall()
