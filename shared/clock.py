@@ -53,14 +53,14 @@ def read_ticks() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def follow(database_time: datetime, asked_at: float, answered_at: float) -> None:
-    """Store a reading of the database's clock; `asked_at` and `answered_at` are ticks.
+def follow(database_time: datetime, sent_at: float, received_at: float) -> None:
+    """Store a reading of the database's clock; `sent_at` and `received_at` are ticks.
 
     A slow reading does not replace a more certain one, unless the two contradict each other.
     """
     global _reading  # noqa: PLW0603 - a process has one time
-    half = (answered_at - asked_at) / 2
-    reading = _Reading(database_time, asked_at + half, timedelta(seconds=half))
+    half = (received_at - sent_at) / 2
+    reading = _Reading(database_time, sent_at + half, timedelta(seconds=half))
     if _reading is None or reading.uncertainty <= TOLERATED or not _agrees(reading, _reading):
         _reading = reading
 

@@ -40,7 +40,7 @@ from worker.context import Lane, LongRuns, WorkerContext
 from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
-from worker.engine.requirements import find_lack_of_disk, require_runtimes
+from worker.engine.requirements import find_disk_shortage, require_runtimes
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.door_check import DoorCheck
@@ -55,7 +55,7 @@ from worker.loops.stale_containers import find_unreaped
 from worker.loops.sweep import sweep
 from worker.network.addresses import make_bridge
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
-from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.isolation import IsolationContext, NetworkIsolation
 from worker.network.protocol import Isolation, NoIsolation
 from worker.network.proxy import EgressProxy
 from worker.settings import WorkerSettings
@@ -176,7 +176,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         boots=Lane(settings.concurrency),
         pulls=SharedCalls(),
         network=network,
-        node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
+        node_checks=[network.check, partial(find_disk_shortage, engine, settings.min_free_disk_bytes)],
         impairment_checks=[lambda: network.impairment, vault.find_problem],
     )
 
@@ -196,7 +196,7 @@ def make_network(
         )
         return NoIsolation()
     return NetworkIsolation(
-        Parts(
+        IsolationContext(
             shared,
             settings.node,
             settings.sandbox_dns,

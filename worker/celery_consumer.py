@@ -43,7 +43,7 @@ class JobConsumer(Consumer):
         handle = super().create_task_handler(*arguments, **options)
 
         def handle_job(message: Any) -> None:
-            if flaw := find_flaw(message, self.strategies):
+            if flaw := find_problem(message, self.strategies):
                 log.warning("message_dropped", why=flaw)
                 message.ack()
             else:
@@ -71,7 +71,7 @@ class JobConsumer(Consumer):
         self._flush_events()
 
 
-def find_flaw(message: Any, tasks: Container[str]) -> str:
+def find_problem(message: Any, tasks: Container[str]) -> str:
     """Return why a message is not one of these tasks with a row's id; empty: it is one. The content is not quoted."""
     task, job_id = message.headers.get("task"), message.headers.get("id")
     if not isinstance(task, str) or not isinstance(job_id, str) or not is_well_formed(job_id):

@@ -10,7 +10,7 @@ from shared.settings import Settings
 from worker.engine import kernel_limits
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import DiskKind, EngineError
-from worker.engine.requirements import find_lack_of_disk, require_runtimes
+from worker.engine.requirements import find_disk_shortage, require_runtimes
 from worker.network.addresses import make_bridge
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.settings import WorkerSettings
@@ -48,7 +48,7 @@ def _check_engine(engine: DiskEngine, settings: WorkerSettings) -> Iterator[Find
     has_seccomp = any("seccomp" in option for option in info.get("SecurityOptions") or ())
     yield Finding("seccomp", None if has_seccomp else "the engine has none", "use a kernel and an engine with seccomp")
     yield _check_runtimes(engine, settings)
-    lack = find_lack_of_disk(engine, settings.min_free_disk_bytes)
+    lack = find_disk_shortage(engine, settings.min_free_disk_bytes)
     yield Finding("free disk", lack, "delete sandboxes, or unused images (`docker image prune`); or lower the floor")
     if settings.sandbox_disk_bytes:
         yield _check_disks(engine)
@@ -83,7 +83,7 @@ def _check_kernel_limits() -> Finding:
     low = kernel_limits.find_low()
     found = ", ".join(f"{each.name} is {' '.join(map(str, each.found))}" for each in low)
     problem = f"one sandbox can use up what all share: {found}" if low else None
-    fix = f"start the service as root; or {kernel_limits.advice(low)}; see docs/operate/nodes.md#kernel-limits"
+    fix = f"start the service as root; or {kernel_limits.fix_command(low)}; see docs/operate/nodes.md#kernel-limits"
     return Finding("kernel limits", problem, fix, "above those of the sandboxes")
 
 

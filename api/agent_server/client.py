@@ -44,24 +44,24 @@ class AgentServers:
             **client_options(drop_location_async),
         )
 
-    async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> AgentServerResponse:
+    async def request(self, sandbox: Sandbox, method: str, path: str, **content: Any) -> AgentServerResponse:
         """Send a request to a sandbox's agent server; return the response of any status.
 
         Args:
             sandbox: the sandbox whose agent server gets the request.
             method: the HTTP method.
             path: a path of `shared.agent_server.paths`.
-            request: further arguments of `ask_at`.
+            content: further arguments of `request_at`.
 
         Raises:
             NotFound: the sandbox is deleted.
             Conflict: the sandbox is not running; the text says what to do.
-            AgentServerError: as for `ask_at`.
+            AgentServerError: as for `request_at`.
         """
         key = self._vault.decrypt(sandbox.session_key)
-        return await self.ask_at(_address(sandbox), key, method, path, **request)
+        return await self.request_at(_address(sandbox), key, method, path, **content)
 
-    async def ask_at(
+    async def request_at(
         self, origin: str, key: str, method: str, path: str, *, seconds: float | None = None, **content: Any
     ) -> AgentServerResponse:
         """Send a request to a running agent server at a known address; return the response of any status.
@@ -102,7 +102,7 @@ class AgentServers:
                         break
             except HTTP_ERRORS:
                 raise IncompleteResponse("the agent server's response is incomplete") from None
-            return reader.answer
+            return reader.received
 
 
 def _points(method: str, path: str) -> AbstractContextManager[None]:

@@ -15,26 +15,26 @@ MAX_VALUES = 1_000_000
 CLIENT_ERRORS = (400, 404, 409, 413, 422, 429)
 
 
-def check_refusal(answer: AgentServerResponse) -> None:
+def raise_client_error(response: AgentServerResponse) -> None:
     """Pass an agent server's error on to the client whose values the request contains.
 
     Raises:
         UpstreamRejected: the status is one of `CLIENT_ERRORS`. A 422 becomes a 400: its entries describe the request of
             this service, not the client's.
     """
-    if answer.status in CLIENT_ERRORS:
-        status = 400 if answer.status == 422 else answer.status
-        raise UpstreamRejected(status, answer.detail or f"the agent server responded with {answer.status}")
+    if response.status in CLIENT_ERRORS:
+        status = 400 if response.status == 422 else response.status
+        raise UpstreamRejected(status, response.detail or f"the agent server responded with {response.status}")
 
 
-async def read(answer: AgentServerResponse, shape: type[Shape]) -> tuple[Shape, Any]:
+async def read_response(response: AgentServerResponse, shape: type[Shape]) -> tuple[Shape, Any]:
     """Return the parsed shape of a success, and the whole document, which can be sent as JSON in a response.
 
     Raises:
         AgentServerError: the response is not a success.
         WrongServer: it is not JSON of this shape. ResponseTooLarge: it has too many values.
     """
-    content = answer.need()
+    content = response.require_success()
     try:
         return await in_thread_if_large(content, _read, content, shape)
     except TooCostly as error:

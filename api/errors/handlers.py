@@ -79,15 +79,15 @@ UNREADABLE: dict[type[Exception], str] = {
 
 def install_error_handlers(app: FastAPI) -> None:
     """Install handlers for all errors."""
-    app.add_exception_handler(HTTPException, _answer_http_exception)
-    app.add_exception_handler(WorkspaceError, answer_workspace_error)
-    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(WorkspaceError, handle_workspace_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
     for kind in UNAVAILABLE:
-        app.add_exception_handler(kind, _answer_store_error)
+        app.add_exception_handler(kind, _handle_store_error)
     # FastAPI raises these.
-    app.add_exception_handler(400, _answer_unreadable_body)
-    app.add_exception_handler(405, _answer_wrong_method)
-    app.add_exception_handler(Exception, _answer_internal_error)
+    app.add_exception_handler(400, _handle_unreadable_body)
+    app.add_exception_handler(405, _handle_wrong_method)
+    app.add_exception_handler(Exception, _handle_internal_error)
 
 
 def error_response(
@@ -105,13 +105,13 @@ def validation_entry(location: tuple[str, ...], message: str, kind: str = "value
     return {"loc": list(location), "msg": message, "type": kind}
 
 
-async def answer_workspace_error(
+async def handle_workspace_error(
     request: Request, error: Exception, names: tuple[str, ...] = ("detail",)
 ) -> JSONResponse:
     """Return the response for a WorkspaceError; the body has its text under each of `names`."""
     status = _status_of(error)
     if status is None:
-        return await _answer_internal_error(request, error)
+        return await _handle_internal_error(request, error)
     return error_response(status, str(error), _headers(error), names)
 
 
@@ -131,12 +131,12 @@ def _headers(error: Exception) -> dict[str, str] | None:
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 
-async def _answer_http_exception(_request: Request, error: Exception) -> Response:
+async def _handle_http_exception(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - it is installed for this type alone
     return error_response(error.status_code, error.detail, error.headers)
 
 
-async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
+async def _handle_validation_error(request: Request, error: Exception) -> JSONResponse:
     # Pydantic's `input` and `ctx` are omitted: they repeat values of the request, including secrets.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
@@ -146,14 +146,14 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     return error_response(422, detail)
 
 
-async def _answer_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
+async def _handle_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
     # Malformed JSON is a 422 already; these are the errors of Python's parser itself.
     cause = error.__cause__
     why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be parsed")
     return error_response(422, [validation_entry(("body",), why, "json_invalid")])
 
 
-async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:
+async def _handle_wrong_method(request: Request, _error: Exception) -> JSONResponse:
     # Each route knows only its own method.
     allowed = [method for method in METHODS if _has_route(request, method)]
     heads = ["HEAD"] if "GET" in allowed else []
@@ -170,7 +170,7 @@ def _is_json(request: Request) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
+async def _handle_store_error(request: Request, error: Exception) -> JSONResponse:
     if is_lock_timeout(error):
         log.warning("row_locked", path=request.url.path)
         return error_response(503, LOCKED, RETRY)
@@ -184,7 +184,7 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
     return error_response(503, "the store does not respond; retry", RETRY)
 
 
-async def _answer_internal_error(request: Request, error: Exception) -> JSONResponse:
+async def _handle_internal_error(request: Request, error: Exception) -> JSONResponse:
     # Only the type is logged: an exception's text may contain a secret.
     log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
     metrics.count_failed_request()

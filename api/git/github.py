@@ -120,7 +120,7 @@ class GitHub(GitProvider):
         return Found(items, _find(refs, "pageInfo", "endCursor") if has_next else None)
 
     async def _query(self, text: str, variables: dict[str, Any]) -> Any:
-        reply = await self._ask("POST", self._graphql, json={"query": text, "variables": variables})
+        reply = await self._request("POST", self._graphql, json={"query": text, "variables": variables})
         data = _find(reply.require_document(), "data")
         return data if isinstance(data, dict) else {}
 

@@ -101,7 +101,7 @@ class GitClient:
         client.headers.update({"User-Agent": "agent-workspace", "Accept": "application/json"})
         return client
 
-    async def ask(self, provider: str, method: str, url: str, **request: Any) -> Reply:
+    async def request(self, provider: str, method: str, url: str, **request: Any) -> Reply:
         """Send a request, and return the provider's response, with any status.
 
         Args:

@@ -132,11 +132,11 @@ class GitProvider(ABC):
     async def get(self, path: str, **params: Any) -> Reply:
         """Send a GET request; parameters that are None are omitted."""
         known = {name: value for name, value in params.items() if value is not None}
-        return await self._ask("GET", f"{self.root}{path}", params=known)
+        return await self._request("GET", f"{self.root}{path}", params=known)
 
-    async def _ask(self, method: str, url: str, **request: Any) -> Reply:
+    async def _request(self, method: str, url: str, **request: Any) -> Reply:
         headers = {"Authorization": self.authorization}
-        return await self._client.ask(self.name, method, url, headers=headers, **request)
+        return await self._client.request(self.name, method, url, headers=headers, **request)
 
     def basic(self, credentials: str) -> str:
         """Return a header of basic authentication; `credentials` is `user:password`."""

@@ -52,7 +52,7 @@ ResponseT = TypeVar("ResponseT")
 class Accepted(Generic[ResponseT]):
     """A committed command: its response as of the commit, the row to await and the jobs to enqueue."""
 
-    answer: ResponseT
+    response: ResponseT
     row: AwaitedRow
     jobs: tuple[Job, ...] = ()
     # Sandboxes that the command paused to make room. The row does not record them.
@@ -86,12 +86,12 @@ class Wait:
         self._response.headers.update({COMPLETED: completed, FORMER: completed})
         return True
 
-    def add_headers(self, answer: ResponseT) -> ResponseT:
+    def add_headers(self, response: ResponseT) -> ResponseT:
         """Copy this wait's headers to an answer that is a `Response` already: FastAPI leaves those as they are."""
-        if isinstance(answer, Response):
+        if isinstance(response, Response):
             headers = self._response.headers
-            answer.headers.update({name: headers[name] for name in HEADERS if name in headers})
-        return answer
+            response.headers.update({name: headers[name] for name in HEADERS if name in headers})
+        return response
 
     async def _settle(self, row: AwaitedRow) -> str:
         """The value of `Operation-Settled`."""
@@ -192,7 +192,7 @@ class StoredResponse:
     status: int
 
     @property
-    def answer(self) -> JSONResponse:
+    def response(self) -> JSONResponse:
         """The stored response, to send."""
         return JSONResponse(self.document, self.status)
 
@@ -236,7 +236,7 @@ class IdempotentRequest:
             raise RequestValidationError([validation_entry(("header", HEADER), REUSED, "idempotency_key_reused")])
         return StoredResponse(row.answer, row.status)
 
-    def keep(self, session: Session, answer: BaseModel, status: int = 200) -> None:
+    def keep(self, session: Session, response: BaseModel, status: int = 200) -> None:
         """Store the response of a success. It must contain no secret in plain text."""
         if self._key is None:
             return
@@ -246,7 +246,7 @@ class IdempotentRequest:
             key=self._key,
             fingerprint=self._vault.digest(self._fingerprint),
             status=status,
-            answer=answer.model_dump(mode="json"),
+            answer=response.model_dump(mode="json"),
             expires_at=now() + idempotency.RETENTION,
         )
         idempotency.keep(session, row)

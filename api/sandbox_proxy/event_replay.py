@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 from starlette.concurrency import run_in_threadpool
 from websockets.asyncio.client import ClientConnection
 
-from api.agent_server.answers import read
+from api.agent_server.responses import read_response
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server import paths
 from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
@@ -40,7 +40,7 @@ REPLAY_SECONDS = 30.0
 MAX_TIMESTAMP = 64
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
-Ask = Callable[[str, dict[str, Any], float], Awaitable[AgentServerResponse]]
+Fetch = Callable[[str, dict[str, Any], float], Awaitable[AgentServerResponse]]
 
 
 class Resend(NamedTuple):
@@ -65,18 +65,18 @@ def read_resend(proxied: ProxyRequest) -> Resend | None:
     return Resend(matched[1], since)
 
 
-async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIterator[str | bytes]:
+async def frames(server: ClientConnection, resend: Resend, fetch: Fetch) -> AsyncIterator[str | bytes]:
     """Yield the agent server's frames; before them the requested events, for as long as the agent server is silent.
 
     Args:
         server: the connection to the agent server.
         resend: the requested events.
-        ask: reads a path of the agent server, with parameters and a timeout.
+        fetch: reads a path of the agent server, with parameters and a timeout.
 
     Raises:
         ConnectionClosed: the agent server closed the connection.
     """
-    replay, pause = _Replay(resend, ask), STATE_TIMEOUT_SECONDS
+    replay, pause = _Replay(resend, fetch), STATE_TIMEOUT_SECONDS
     while not replay.is_over:
         try:
             async with asyncio.timeout(pause):
@@ -95,8 +95,8 @@ async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIte
 class _Replay:
     """The events that a websocket requests, each read once. All reads together are limited in events and in time."""
 
-    def __init__(self, resend: Resend, ask: Ask) -> None:
-        self._path, self._ask = paths.event_search(resend.conversation_id), ask
+    def __init__(self, resend: Resend, fetch: Fetch) -> None:
+        self._path, self._fetch = paths.event_search(resend.conversation_id), fetch
         self._since = resend.since
         # Hashes of the ids of events: an id may be long.
         self._sent: set[int | None] = set()
@@ -125,7 +125,7 @@ class _Replay:
         """Read a page; None if that fails."""
         seconds = min(PAGE_SECONDS, self._seconds_left)
         with suppress(WorkspaceError):
-            page, _document = await read(await self._ask(self._path, params, seconds), EventPage)
+            page, _document = await read_response(await self._fetch(self._path, params, seconds), EventPage)
             return page
         return None
 

@@ -65,7 +65,7 @@ class HttpProxy:
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody", send: Send) -> None:
         sandbox = await self._ensure_running(proxied, sandbox)
         with self._activity.during(sandbox):
-            response, origin = await self._ask(proxied, sandbox, body)
+            response, origin = await self._send_with_retry(proxied, sandbox, body)
             try:
                 if response.status_code > MAX_STATUS:
                     raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
@@ -96,7 +96,7 @@ class HttpProxy:
     async def _ensure_running(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> SandboxAccess:
         return await self._waker.ensure_running(sandbox, lambda: self._access.check(proxied))
 
-    async def _ask(
+    async def _send_with_retry(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
         """Return the response as soon as it begins, and the agent server's origin from its own point of view.

@@ -181,11 +181,11 @@ class WebSocketProxy:
         if resend is None:
             return server
 
-        async def ask(path: str, params: dict[str, Any], seconds: float) -> AgentServerResponse:
+        async def fetch(path: str, params: dict[str, Any], seconds: float) -> AgentServerResponse:
             key = self._key(proxied, sandbox)
-            return await self._agent_servers.ask_at(origin, key, "GET", path, params=params, seconds=seconds)
+            return await self._agent_servers.request_at(origin, key, "GET", path, params=params, seconds=seconds)
 
-        return frames(server, resend, ask)
+        return frames(server, resend, fetch)
 
     def _key(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> str:
         return proxied.session_key or self._vault.decrypt(sandbox.session_key)

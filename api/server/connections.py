@@ -88,7 +88,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Reject what was received. Earlier requests get their responses first, and no 400 in place of them."""
         self._cancel_deadline()
-        if not (self._in_body or self._is_answered()):
+        if not (self._in_body or self._has_response()):
             self._is_ending, self._in_head = True, False
             self.cycle.keep_alive = False
             return
@@ -222,9 +222,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
     def _can_respond(self) -> bool:
         if self._in_body:
             return not (self.cycle.response_started or self.pipeline)
-        return self._is_answered() and self._in_head
+        return self._has_response() and self._in_head
 
-    def _is_answered(self) -> bool:
+    def _has_response(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _release_request(self) -> None:
@@ -238,7 +238,7 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
 
         A websocket behind a response that is not sent or not read is treated so, too: both would use the connection.
         """
-        is_free = self._is_answered() and not self.flow.write_paused
+        is_free = self._has_response() and not self.flow.write_paused
         return super()._should_upgrade() and is_free and not self._is_over()
 
     def _is_over(self) -> bool:
@@ -249,9 +249,9 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
             slowest.give_up(CROWDED)
 
     def _note_idle(self) -> None:
-        is_answered = self.cycle is not None and self.cycle.response_complete
+        has_response = self.cycle is not None and self.cycle.response_complete
         is_busy = self._in_body or self.pipeline or self.flow.write_paused
-        if is_answered and not (is_busy or self.transport.is_closing()):
+        if has_response and not (is_busy or self.transport.is_closing()):
             self.slow.add_idle(self)
 
     def _check_body(self) -> None:

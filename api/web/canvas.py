@@ -48,12 +48,12 @@ class Canvas:
             return
         request = Request(scope, receive)
         if _is_file(path):
-            answer: ASGIApp = await self._send_file(scope, path)
+            response: ASGIApp = await self._send_file(scope, path)
         else:
-            answer = await self._answer(request, path) if _comes_from_browser(request) else self._otherwise
-        await answer(scope, receive, send)
+            response = await self._respond(request, path) if _comes_from_browser(request) else self._otherwise
+        await response(scope, receive, send)
 
-    async def _answer(self, request: Request, path: str) -> Response:
+    async def _respond(self, request: Request, path: str) -> Response:
         if await find_signed_in(request) is None:
             # On a loopback address the web UI itself does not ask for a login.
             return_to = path + (f"?{request.url.query}" if request.url.query else "")

@@ -1,4 +1,4 @@
-"""HTML pages of device logins: who asks, and the form that approves or denies it.
+"""HTML pages of device logins: the requesting device, and the form that approves or denies it.
 
 Users who are not signed in enter an API key for that. For signed-in users the page's own form is enough: a form on
 another site can't approve for them. What a device says about itself is untrusted text.
@@ -12,7 +12,7 @@ from api.web.pages import show_complaint, show_page
 from shared.models import DeviceAuthorization
 
 CODE_FORM = """
-<p>Enter the code that your device shows. The next page says what asks for access.</p>
+<p>Enter the code that your device shows. The next page says which program requests access.</p>
 {complaint}
 <form method="get" autocomplete="off">
 <label>Code <input class="code" name="user_code" value="{code}" required maxlength="20" autofocus></label>
@@ -50,14 +50,14 @@ def show_code_form(code: str = "", complaint: str = "", status: int = 200) -> HT
 
 
 def show_form(
-    code: str, asks: DeviceAuthorization, complaint: str = "", status: int = 200, name: str | None = None
+    code: str, requester: DeviceAuthorization, complaint: str = "", status: int = 200, name: str | None = None
 ) -> HTMLResponse:
     """The form for the request under a code. `name` is the name of the signed-in user."""
     filled = DEVICE_FORM.format(
-        client=escape(asks.client or UNKNOWN),
-        agent=escape(asks.user_agent or UNKNOWN),
-        address=escape(asks.address or UNKNOWN),
-        begun=f"{asks.created_at:%Y-%m-%d %H:%M:%S} UTC",
+        client=escape(requester.client or UNKNOWN),
+        agent=escape(requester.user_agent or UNKNOWN),
+        address=escape(requester.address or UNKNOWN),
+        begun=f"{requester.created_at:%Y-%m-%d %H:%M:%S} UTC",
         code=escape(code),
         complaint=show_complaint(complaint),
         who=KEY if name is None else SIGNED_IN.format(name=escape(name)),

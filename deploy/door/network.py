@@ -35,7 +35,7 @@ def find_network(settings: Settings) -> SandboxSubnet:
 def _read_interface(request: int) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(probe.fileno(), request, struct.pack("256s", BRIDGE.encode()))
+            response = fcntl.ioctl(probe.fileno(), request, struct.pack("256s", BRIDGE.encode()))
         except OSError:
             return None
-    return socket.inet_ntoa(answer[20:24])
+    return socket.inet_ntoa(response[20:24])

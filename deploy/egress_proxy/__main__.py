@@ -39,8 +39,8 @@ def main() -> None:
         squid, python, identity = find_program("squid"), find_program("python3"), as_user(PROXY_USER)
         opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         program = in_memory("decisions", Path(decisions.__file__).read_text())
-        asked = f"{python} -I {_of_parent(program)} {_of_parent(opened)}"
-        proxy = ProxyParameters(address, settings.egress_port, asked, _name_servers(settings.sandbox_dns))
+        helper = f"{python} -I {_of_parent(program)} {_of_parent(opened)}"
+        proxy = ProxyParameters(address, settings.egress_port, helper, _name_servers(settings.sandbox_dns))
     except (OSError, ValueError) as error:
         sys.exit(f"egress-proxy: {error}")
     file = in_memory("egress-proxy", configuration.write(proxy))

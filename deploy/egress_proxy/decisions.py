@@ -18,11 +18,11 @@ ANYTHING = "*"
 def main(folder: Path, ports: Sequence[str]) -> None:
     """Reply to each line of the standard input. Lines are bytes: a sandbox chooses most of them."""
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(answer(folder, ports, line))
+        sys.stdout.buffer.write(reply(folder, ports, line))
         sys.stdout.buffer.flush()
 
 
-def answer(folder: Path, ports: Sequence[str], line: bytes) -> bytes:
+def reply(folder: Path, ports: Sequence[str], line: bytes) -> bytes:
     """The reply to `NUMBER URL SANDBOX HOST PORT`; the reply to any other line denies the request."""
     number, *question = line.rstrip(b"\n").split(b" ")
     return b"%s OK allowed=%s\n" % (number, b"yes" if _is_allowed(folder, ports, question) else b"no")
@@ -42,8 +42,8 @@ def matches(target: str, host: str, port: str, ports: Sequence[str]) -> bool:
 
 def _is_allowed(folder: Path, ports: Sequence[str], question: Sequence[bytes]) -> bool:
     try:
-        _, *asked = question
-        sandbox, host, port = (part.decode("ascii") for part in asked)
+        _, *fields = question
+        sandbox, host, port = (part.decode("ascii") for part in fields)
         listed = _read(folder / str(IPv4Address(sandbox)))
     except (OSError, ValueError):
         return False

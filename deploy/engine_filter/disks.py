@@ -29,7 +29,7 @@ class DiskRoute:
         """Whether the request is for this route, and not for the engine."""
         return request.path.startswith(ROUTE)
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def execute(self, request: Request) -> dict[str, Any]:
         """Execute a request, and return the content of its response.
 
         Raises:

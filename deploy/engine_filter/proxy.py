@@ -78,14 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             request = parse(self.command, self.path, self._read_body(), self.headers.get("Content-Type", ""))
             if DiskRoute.serves(request):
-                self._answer(200, self.server.disks.answer(request))
+                self._respond(200, self.server.disks.execute(request))
             else:
                 self._forward(admit(request, RuleContext(self.server.policy, _Inspector(self.server, request.version))))
         except EngineFailing as error:
-            self._answer(500, {"message": str(error)})
+            self._respond(500, {"message": str(error)})
         except RequestRefused as error:
             log.warning("engine_request_refused", method=self.command, path=self.path, why=str(error))
-            self._answer(403, {"message": f"the engine filter refuses this: {error}"})
+            self._respond(403, {"message": f"the engine filter refuses this: {error}"})
 
     def _read_body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", ["0"])
@@ -127,14 +127,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve_network(self, network: NetworkRoute) -> None:
         try:
-            self._answer(200, network.serve(self.command, self._read_body()))
+            self._respond(200, network.serve(self.command, self._read_body()))
         except RequestRefused as error:
             log.warning("network_rules_refused", why=str(error))
-            self._answer(403, {"message": f"the engine filter refuses this: {error}"})
+            self._respond(403, {"message": f"the engine filter refuses this: {error}"})
         except FirewallError as error:
-            self._answer(503, {"message": str(error)})
+            self._respond(503, {"message": str(error)})
 
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
+    def _respond(self, status: int, content: dict[str, Any]) -> None:
         body = json.dumps(content).encode()
         self.send_response_only(status)
         for name, value in {

@@ -38,7 +38,7 @@ def is_ready(url: str, seconds: float = 2) -> bool:
     return _read(f"{url}/ready", seconds) is not None
 
 
-def answers(url: str, age: float, seconds: float, *, ready: bool = True) -> bool:
+def responds(url: str, age: float, seconds: float, *, ready: bool = True) -> bool:
     """Whether an API process no older than `age` seconds responds at this URL within `seconds`, and is ready.
 
     Args:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> bool:
     was_ready = Path(arguments[0]) if arguments and counts else None
     age = age_of(os.environ.get("MAINPID", "1"))
     ready = counts and (was_ready is None or not was_ready.exists())
-    found = answers(local_url(Settings()), age, seconds=20, ready=ready)
+    found = responds(local_url(Settings()), age, seconds=20, ready=ready)
     if found and was_ready is not None:
         was_ready.touch()
     return found
@@ -78,8 +78,8 @@ def _read(url: str, seconds: float) -> bytes | None:
     # The API on this machine is reached without a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=seconds) as answer:
-            return bytes(answer.read())
+        with opener.open(url, timeout=seconds) as response:
+            return bytes(response.read())
     except OSError:
         return None
 

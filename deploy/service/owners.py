@@ -47,27 +47,27 @@ def has_own_users(settings: Settings) -> bool:
     return not reason
 
 
-def is_handed_over(settings: Settings) -> bool:
+def has_assigned_files(settings: Settings) -> bool:
     """Whether the processes of this folder run as users of their own."""
     return os.geteuid() == 0 and settings.var_dir.is_dir() and settings.var_dir.group() == GROUP
 
 
-def hand_over(settings: Settings) -> None:
+def assign_files(settings: Settings) -> None:
     """Give each user the files that its processes read and write, and no others. Safe beside a running service."""
     var = settings.var_dir.absolute()
     run = var / "run"
     for folder in filter(Path.exists, (var, run, Path("var"))):
-        _own(folder, "root", 0o750)
+        _assign(folder, "root", 0o750)
     for file in filter(Path.exists, (settings.secret_key_file, settings.metrics_key_file, Path("var/env"))):
-        _own(file, "root", 0o640)
+        _assign(file, "root", 0o640)
     read_password(settings)
-    _own(password_file(settings), API, 0o600)
-    _own_all(var / "broker", API, 0o750)
-    _own_all(run / "workers", WORKER, 0o700)
+    _assign(password_file(settings), API, 0o600)
+    _assign_all(var / "broker", API, 0o750)
+    _assign_all(run / "workers", WORKER, 0o700)
     # The egress proxy's user enters this folder, and none above it.
-    _own_all(run / "egress", WORKER, 0o755, 0o644)
+    _assign_all(run / "egress", WORKER, 0o755, 0o644)
     for shared in (run / "metrics", var / "db"):
-        _own_all(shared, API, 0o2770)  # what either user adds belongs to the group
+        _assign_all(shared, API, 0o2770)  # what either user adds belongs to the group
     _link(run / "broker.sock", Path("../broker/broker.sock"))
     if not settings.database_url:
         _move_database(var / DATABASE, var / "db" / DATABASE)
@@ -88,18 +88,18 @@ def _find_obstacle(settings: Settings) -> str:
     return ""
 
 
-def _own(path: Path, user: str, mode: int) -> None:
+def _assign(path: Path, user: str, mode: int) -> None:
     shutil.chown(path, user, GROUP)
     path.chmod(mode)
 
 
-def _own_all(folder: Path, user: str, mode: int, mode_of_files: int = 0o660) -> None:
+def _assign_all(folder: Path, user: str, mode: int, mode_of_files: int = 0o660) -> None:
     """Change the owner of a folder and its files, including those that root has added since."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    hand_over_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode, mode_of_files)
+    assign_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode, mode_of_files)
 
 
-def hand_over_folder(folder: Path, uid: int, gid: int, mode: int, mode_of_files: int = 0o660) -> None:
+def assign_folder(folder: Path, uid: int, gid: int, mode: int, mode_of_files: int = 0o660) -> None:
     """Give a folder and its files to a user, but no target of a link in it: the user could have added the link."""
     for _, _, names, descriptor in os.fwalk(folder):
         os.fchown(descriptor, uid, gid)
@@ -108,10 +108,10 @@ def hand_over_folder(folder: Path, uid: int, gid: int, mode: int, mode_of_files:
             with suppress(OSError):  # a symbolic link, a socket, or gone
                 file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
                 with closing(os.fdopen(file)):
-                    _own_single_file(file, uid, gid, mode_of_files)
+                    _assign_single_file(file, uid, gid, mode_of_files)
 
 
-def _own_single_file(file: int, uid: int, gid: int, mode: int) -> None:
+def _assign_single_file(file: int, uid: int, gid: int, mode: int) -> None:
     status = os.fstat(file)
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         os.fchown(file, uid, gid)
@@ -139,7 +139,7 @@ def _move_database(path: Path, target: Path) -> None:
     if path.with_name(f"{path.name}-wal").exists():
         text = f"{path} is to be moved, but another program uses it: repeat this when that has ended"
         raise ServiceError(text, "a-database-is-to-be-moved-but-another-program-uses-it")
-    _own(path, API, 0o660)
+    _assign(path, API, 0o660)
     if not (target.exists() and target.samefile(path)):  # the same file: a crash came before the link
         # Files of a previous database are in the way if an operator has moved away only the link to it.
         former_files.keep(target, former_files.DATABASE)

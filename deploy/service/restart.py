@@ -21,14 +21,14 @@ from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped
 from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
-from deploy.service.owners import hand_over, is_handed_over
+from deploy.service.owners import assign_files, has_assigned_files
 from deploy.service.ports import is_open
 from shared.settings import Settings
 
 WORKER, API = "worker", "web"
 ROLLING = (WORKER, API)
 # The API's processes share their sockets: another one may respond, and only the uptime distinguishes them.
-READY_SECONDS, PAUSE_SECONDS, ANSWER_SECONDS = 120.0, 0.2, 5.0
+READY_SECONDS, PAUSE_SECONDS, RESPONSE_SECONDS = 120.0, 0.2, 5.0
 
 
 def main(names: Sequence[str]) -> None:
@@ -39,8 +39,8 @@ def main(names: Sequence[str]) -> None:
             process does not work after its restart. The processes after it were not restarted, and keep running.
     """
     console, settings = Console(highlight=False), Settings()
-    if is_handed_over(settings):
-        hand_over(settings)  # what a migration has added
+    if has_assigned_files(settings):
+        assign_files(settings)  # what a migration has added
     with _supervisor(control_socket(settings.var_dir)) as supervisor:
         chosen = _choose(supervisor.getAllProcessInfo(), names or ROLLING)
         if any(group == API for group, _ in chosen):
@@ -51,7 +51,7 @@ def main(names: Sequence[str]) -> None:
                 works = settings.readiness_file(process)
                 _restart(supervisor, f"{group}:{process}", works)
                 if group == API:
-                    _await_answer(f"{local_url(settings)}/server_info", process, began)
+                    _await_response(f"{local_url(settings)}/server_info", process, began)
                 if group == WORKER:
                     _await_work(works, process)
             console.print(f"{process} restarted in {time.monotonic() - began:.1f} s")
@@ -89,15 +89,15 @@ def _restart(supervisor: Any, name: str, works: Path) -> None:
     supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for `startsecs`
 
 
-def _await_answer(url: str, process: str, began: float) -> None:
-    """Wait until a process that was started after `began` answers: until then, the next one must not be stopped."""
+def _await_response(url: str, process: str, began: float) -> None:
+    """Wait until a process that was started after `began` responds: until then, the next one must not be stopped."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() - began < READY_SECONDS:
-        with suppress(OSError, ValueError), opener.open(url, timeout=ANSWER_SECONDS) as answer:
-            if float(json.load(answer)["uptime"]) < time.monotonic() - began:
+        with suppress(OSError, ValueError), opener.open(url, timeout=RESPONSE_SECONDS) as response:
+            if float(json.load(response)["uptime"]) < time.monotonic() - began:
                 return
         time.sleep(PAUSE_SECONDS)
-    raise ServiceError(f"{process} does not answer {READY_SECONDS:.0f} s after its restart; see the service's output")
+    raise ServiceError(f"{process} does not respond {READY_SECONDS:.0f} s after its restart; see the service's output")
 
 
 def _await_work(works: Path, process: str) -> None:

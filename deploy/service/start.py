@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.service.configuration import write_configuration
 from deploy.service.errors import ServiceError
 from deploy.service.folder import hold_folder
-from deploy.service.owners import hand_over, has_own_users
+from deploy.service.owners import assign_files, has_own_users
 from deploy.service.ports import refuse_taken_ports
 from deploy.service.processes import find_procfile, read_processes
 from deploy.service.sockets import hold_sockets
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> None:
         if "flower" in names:
             os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers, by which Flower reads their details
         if own_users:
-            hand_over(settings)
+            assign_files(settings)
         supervise(write_configuration(processes, settings.var_dir, own_users=own_users))
 
 

@@ -10,7 +10,7 @@ from shared.admin.sandbox_lists import ENDED, WITHOUT_REQUEST, ListedSandbox, wi
 from shared.leasing import leases
 from shared.leasing.leases import Backlog
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask, User
-from shared.nodes.placement import is_there
+from shared.nodes.placement import may_have_container
 from shared.sandboxes import specs
 from shared.states import Status
 from shared.warm_pool import pool as warm_pool
@@ -54,7 +54,11 @@ class Pool(NamedTuple):
 
 def count_sandboxes(session: Session) -> SandboxCounts:
     """Count the sandboxes that are not deleted."""
-    newest = select(Sandbox.status).where(is_there()).order_by(col(Sandbox.created_at).desc(), col(Sandbox.id).desc())
+    newest = (
+        select(Sandbox.status)
+        .where(may_have_container())
+        .order_by(col(Sandbox.created_at).desc(), col(Sandbox.id).desc())
+    )
     found = session.exec(newest.limit(MAX_COUNTED + 1)).all()
     return SandboxCounts(dict(Counter(found[:MAX_COUNTED])), len(found) > MAX_COUNTED)
 

@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 from shared.container_logs import kept_logs
 from shared.errors import NotFound
 from shared.models import Conversation, Node, Sandbox, SandboxLog, SandboxTransition, StartTask, User
-from shared.nodes.placement import is_there
+from shared.nodes.placement import may_have_container
 from shared.sql.pagination import Order, Page, encode_page_id, put_in_order
 from shared.states import Status
 
@@ -140,7 +140,7 @@ def _window(which: SandboxFilter, owner_id: str | None, order: Order, page_id: s
 def _indexed(which: SandboxFilter, owner_id: str | None) -> Any:
     if which.status in ENDED:
         return ENDED[which.status]
-    return col(Sandbox.owner_id) == owner_id if owner_id else and_(is_there(), IS_LISTED)
+    return col(Sandbox.owner_id) == owner_id if owner_id else and_(may_have_container(), IS_LISTED)
 
 
 def _matching(window: Any, which: SandboxFilter, owner_id: str | None, order: Order) -> Any:

@@ -47,7 +47,7 @@ class AgentServerResponse(NamedTuple):
         detail = _read_error(self.content).detail
         return clean_text(" ".join(detail.split()), MAX_SHOWN_DETAIL) or "" if isinstance(detail, str) else ""
 
-    def need(self, aim: str = "respond", redact: Redact = lambda _text: "") -> bytes:
+    def require_success(self, aim: str = "respond", redact: Redact = lambda _text: "") -> bytes:
         """Return the content of a success.
 
         Args:
@@ -104,7 +104,7 @@ class ResponseReader:
         return True
 
     @property
-    def answer(self) -> AgentServerResponse:
+    def received(self) -> AgentServerResponse:
         """The response as far as it was read."""
         return AgentServerResponse(self._response.status_code, bytes(self._content))
 

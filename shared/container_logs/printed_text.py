@@ -70,7 +70,7 @@ def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
     """Make a log's lines harmless, hide the secrets in them, and cut them to the last `MAX_BYTES`."""
     known = _spellings(secrets)
     printed = "".join(f"{line.text}\n" for line in log.lines)
-    shown = hide_secrets(_harmless(printed), known).split("\n")[:-1]
+    shown = hide_secrets(_sanitize(printed), known).split("\n")[:-1]
     kept: list[str] = []
     size = 0
     for line, text in zip(reversed(log.lines), reversed(shown), strict=True):
@@ -101,7 +101,7 @@ def _spellings(secrets: Iterable[str]) -> list[str]:
     found, lines_left = set[str](), MAX_LINES
     # Secrets with few lines come first, so that the lines of as many secrets as possible are hidden.
     for secret in sorted(secrets, key=lambda secret: secret.count("\n")):
-        clean = _harmless(secret)
+        clean = _sanitize(secret)
         found |= {clean, clean.strip()}
         if len(secret) <= MAX_SPELLED:
             found |= {json.dumps(secret)[1:-1], quote(secret, safe="")}
@@ -111,7 +111,7 @@ def _spellings(secrets: Iterable[str]) -> list[str]:
     return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
 
-def _harmless(text: str) -> str:
+def _sanitize(text: str) -> str:
     """The same lines without control characters. A tab becomes spaces; a carriage return overwrites no line."""
     text = ESCAPE.sub("", text) if "\x1b" in text else text
     return CONTROLS.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\t", "    "))

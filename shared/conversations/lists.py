@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, join, select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
-from shared.conversations.title_search import Part, contains
+from shared.conversations.title_search import Substring, contains
 from shared.db.database import Database
 from shared.db.json_rows import LINE_END, TextList, lines
 from shared.models import Conversation, Sandbox, StartTask
@@ -124,7 +124,7 @@ _LIST = TextList(
     shown_from=join(Conversation, Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id)),
     always=(col(Conversation.owner_id) == bindparam("owner_id"), col(Conversation.listed)),
     filters={
-        "title_contains": contains(Conversation.title, bindparam("title_contains", type_=Part())),
+        "title_contains": contains(Conversation.title, bindparam("title_contains", type_=Substring())),
         "created_from": _time("created_from") <= _CREATED,
         "created_before": _time("created_before") > _CREATED,
         "updated_from": _time("updated_from") <= _UPDATED,

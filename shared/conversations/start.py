@@ -133,7 +133,7 @@ def _repeat(session: Session, task: StartTask) -> Start:
 
 def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
     request = _inherit(session, command)
-    asked = _find_sandbox(session, command, request)
+    requested = _find_sandbox(session, command, request)
     settings = settings_store.load(session, vault, command.owner_id) or StoredSettings()
     if not settings_store.can_call(settings, request.get("llm_model") or settings.llm_model):
         sandbox_quotas.check_rate(session, command.owner_id, command.quotas)
@@ -141,7 +141,7 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
         start = Start(_add_task(session, command, request, **failed))
         start_tasks.limit_failed(session, command.owner_id)
         return start
-    target = asked or _choose_sandbox_or_spec(session, command, settings)
+    target = requested or _choose_sandbox_or_spec(session, command, settings)
     if settings.sandbox_grouping_strategy in ORDERS:
         request |= OWN_FOLDER
     task = _add_task(
@@ -233,8 +233,8 @@ def _seal(vault: Vault, command: StartCommand) -> str | None:
 
 def _conversation_id(command: StartCommand) -> str | None:
     """The requested id without dashes. V1 shows dashes in this id only (wire contract, section 0)."""
-    asked: str | None = command.request.get("conversation_id")
-    return asked and asked.replace("-", "")
+    requested: str | None = command.request.get("conversation_id")
+    return requested and requested.replace("-", "")
 
 
 # --- the sandbox that a conversation joins (wire contract 2.1) --------------------------------------------------------
@@ -256,26 +256,26 @@ def _choose_sandbox(session: Session, owner_id: str, spec_id: str, strategy: str
     if strategy not in ORDERS:
         return None
     locks.lock_user(session, owner_id)
-    fitting = _fitting(owner_id, spec_id)
+    fitting = _suitable(owner_id, spec_id)
     for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
         # One lock at a time: the end of the savepoint releases a sandbox that does not fit.
-        with suppress(_DoesNotFit), change_recorder.savepoint(session):
-            return _lock_fitting(session, fitting, sandbox_id)
+        with suppress(_NoLongerSuitable), change_recorder.savepoint(session):
+            return _lock_suitable(session, fitting, sandbox_id)
     return None
 
 
-class _DoesNotFit(Exception):
+class _NoLongerSuitable(Exception):
     """The sandbox was paused, deleted or filled before it was locked."""
 
 
-def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
+def _lock_suitable(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
     sandbox: Sandbox | None = session.scalars(sandbox_queries.LOCK, bind_values(sandbox_id=sandbox_id)).one_or_none()
     if sandbox is None or session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is None:
-        raise _DoesNotFit
+        raise _NoLongerSuitable
     return sandbox
 
 
-def _fitting(owner_id: str, spec_id: str) -> SelectOfScalar[str]:
+def _suitable(owner_id: str, spec_id: str) -> SelectOfScalar[str]:
     stays = or_(col(Sandbox.expires_at).is_(None), col(Sandbox.expires_at) > now())
     runs = (Sandbox.desired == Desired.RUNNING, Sandbox.status == Status.RUNNING, stays)
     owned = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(Sandbox.owner_id == owner_id)

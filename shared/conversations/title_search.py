@@ -11,7 +11,7 @@ from sqlalchemy.types import TypeDecorator
 SPECIAL = "*?["
 
 
-class Part(TypeDecorator[str]):
+class Substring(TypeDecorator[str]):
     """A substring, bound as the pattern that `contains` compares with."""
 
     impl = Text
@@ -25,7 +25,7 @@ class Part(TypeDecorator[str]):
 
 
 class contains(FunctionElement[bool]):  # noqa: N801 - it stands for a function of SQL
-    """Whether a column contains a `Part`.
+    """Whether a column contains a `Substring`.
 
     PostgreSQL compares the texts in lower case, for which there is an index. SQLite converts only ASCII to lower case,
     so its pattern has both cases of each letter.

@@ -26,9 +26,9 @@ def sync_clock(database: Database) -> None:
     """
     with database.reading() as session:
         session.connection()  # connecting may take longer than the query
-        asked_at = clock.read_ticks()
+        sent_at = clock.read_ticks()
         time = _read_time(session)
-        clock.follow(time, asked_at, clock.read_ticks())
+        clock.follow(time, sent_at, clock.read_ticks())
 
 
 def start_clock_sync(database: Database) -> threading.Event:

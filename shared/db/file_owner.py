@@ -68,14 +68,14 @@ def _find_owner(database_url: str | URL) -> os.stat_result | None:
             return None
         folder = path.parent.stat()
         if folder.st_uid != 0:
-            return folder if _is_services(path.parent) else None
+            return folder if _belongs_to_service(path.parent) else None
         if not path.is_symlink():
             return None
         path = path.parent / path.readlink()
     return None
 
 
-def _is_services(folder: Path) -> bool:
+def _belongs_to_service(folder: Path) -> bool:
     with suppress(KeyError):  # a group without a name
         return folder.group() == GROUP
     return False

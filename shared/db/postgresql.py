@@ -44,7 +44,7 @@ class Timeouts(NamedTuple):
     statement: float
 
     @property
-    def words(self) -> str:
+    def sql(self) -> str:
         """The SQL that configures a new connection."""
         names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
         return "; ".join(f"SET {name} = {round(value * 1000)}" for name, value in zip(names, self, strict=True))
@@ -59,9 +59,9 @@ SILENT = (ConnectionTimeout, ResponseTimeout)
 
 
 class TimeoutConnection(psycopg.Connection[Any]):
-    """A connection that closes if a response takes longer than `answer_seconds`."""
+    """A connection that closes if a response takes longer than `response_seconds`."""
 
-    answer_seconds = 10.0
+    response_seconds = 10.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait until an exchange with the server is complete.
@@ -70,7 +70,7 @@ class TimeoutConnection(psycopg.Connection[Any]):
             ResponseTimeout: there was no response before the timeout.
         """
         try:
-            return super().wait(gen, interval, self.answer_seconds if timeout is None else timeout)
+            return super().wait(gen, interval, self.response_seconds if timeout is None else timeout)
         except psycopg.OperationalError:
             if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
                 raise  # a response of the server, or a lost connection
@@ -80,11 +80,11 @@ class TimeoutConnection(psycopg.Connection[Any]):
     @contextmanager
     def response_timeout(self, seconds: float) -> Iterator[None]:
         """Use another response timeout in this block."""
-        usual, self.answer_seconds = self.answer_seconds, seconds
+        usual, self.response_seconds = self.response_seconds, seconds
         try:
             yield
         finally:
-            self.answer_seconds = usual
+            self.response_seconds = usual
 
 
 def watch(engine: Engine, timeouts: Timeouts) -> None:
@@ -94,7 +94,7 @@ def watch(engine: Engine, timeouts: Timeouts) -> None:
         return TimeoutConnection.connect(*arguments, **options)
 
     def configure(connection: TimeoutConnection, _record: Any) -> None:
-        connection.answer_seconds = timeouts.statement + GRACE_SECONDS
+        connection.response_seconds = timeouts.statement + GRACE_SECONDS
         _configure(connection, timeouts)
 
     event.listen(engine, "do_connect", connect)
@@ -108,7 +108,7 @@ def _configure(connection: TimeoutConnection, timeouts: Timeouts) -> None:
     without_transactions = connection.autocommit
     connection.autocommit = True  # a rollback would undo settings made in a transaction
     with connection.response_timeout(PING_ANSWER_SECONDS):
-        connection.execute(timeouts.words.encode())
+        connection.execute(timeouts.sql.encode())
         # The time zone of all times that are read: in another one, Python cannot represent the first and the last day
         # of the calendar.
         connection.execute("SET timezone = 'UTC'")

@@ -69,7 +69,7 @@ def claim(session: Session, table: type[Row], row_id: str, owner: str, seconds: 
     Returns:
         The row with its new fence, detached from any session; None if it is not due or another worker has its lease.
     """
-    return _first_row(table, send(session, _claiming(table), _claimant(row_id, owner, seconds)))
+    return _first_row(table, send(session, _claiming(table), _lease_values(row_id, owner, seconds)))
 
 
 def claim_and_commit(
@@ -88,7 +88,7 @@ def claim_and_commit(
         node_id: the worker's node. A sandbox that has moved to another node is left alone.
         only_observed: leave a sandbox alone whose current generation is not observed yet.
     """
-    claimant = _claimant(row_id, owner, seconds)
+    claimant = _lease_values(row_id, owner, seconds)
     if table is not Sandbox:
         return _first_row(table, database.execute_and_commit(_claiming(table), claimant))
     statement = _claiming(table, ON_NODE, *([IS_OBSERVED] if only_observed else ()))
@@ -207,7 +207,7 @@ def is_leased(lease_until: datetime | None) -> bool:
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
 
 
-def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
+def _lease_values(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
     until = now() + timedelta(seconds=seconds)
     return bind_values(row_id=row_id, lease_owner=owner, lease_until=until, **_times())
 

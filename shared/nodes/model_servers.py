@@ -71,7 +71,7 @@ def read_setting(text: str) -> list[str]:
     return [normalize(item) for item in text.split(",") if item.strip()]
 
 
-def named_by(url: str, gateway: str) -> str | None:
+def server_address(url: str, gateway: str) -> str | None:
     """The `address:port` of a base URL; None if its host is a name. `host.docker.internal` is the node's `gateway`."""
     try:
         parts = urlsplit(url)

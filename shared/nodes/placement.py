@@ -52,7 +52,7 @@ def place(
     return node_id
 
 
-def is_there() -> ColumnElement[bool]:
+def may_have_container() -> ColumnElement[bool]:
     """Build the condition for a sandbox that has or may get a container, volume or network."""
     # Spelled as in the index's condition: with a parameter, the database could not use the index.
     return col(Sandbox.status) != literal_column("'DELETED'")
@@ -126,7 +126,7 @@ def _make_half_open(session: Session, node_id: str, spec_id: str) -> None:
 
 def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:
     used = func.count(col(Sandbox.id))
-    there = and_(col(Sandbox.node_id) == col(Node.id), is_there())
+    there = and_(col(Sandbox.node_id) == col(Node.id), may_have_container())
     statement = (
         select(Node.id)
         .outerjoin(Sandbox, there if for_pool else and_(there, col(Sandbox.owner_id).is_not(None)))
@@ -188,7 +188,7 @@ def _place_if_room(session: Session, spec_id: str) -> str | None:
 
 
 def _waits() -> tuple[Any, ...]:
-    return (col(Sandbox.node_id).is_(None), is_there())
+    return (col(Sandbox.node_id).is_(None), may_have_container())
 
 
 # --- circuit breakers -----------------------------------------------------------------------------------------------

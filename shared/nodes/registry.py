@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
 from shared.nodes import placement
-from shared.nodes.placement import HEARTBEAT_LIMIT, is_silent, is_there
+from shared.nodes.placement import HEARTBEAT_LIMIT, is_silent, may_have_container
 from shared.sql import locks
 from shared.sql.statements import get_locked
 from shared.states import NodeStatus, Status
@@ -140,7 +140,7 @@ def heartbeats(session: Session) -> dict[str, datetime]:
     sandboxes.
     """
     is_abandoned = col(Node.forgotten_at).is_not(None)
-    placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, is_there())
+    placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, may_have_container())
     counts = or_(
         and_(is_abandoned, placed.exists()), and_(~is_abandoned, col(Node.detail).is_distinct_from(UNREPORTED))
     )
@@ -246,7 +246,7 @@ def used_slots(session: Session) -> dict[str, int]:
 
     Nodes without any sandbox are left out, and those with warm ones only have 0.
     """
-    placed = col(Sandbox.node_id).is_not(None), is_there()
+    placed = col(Sandbox.node_id).is_not(None), may_have_container()
     taken = select(Sandbox.node_id, func.count(col(Sandbox.owner_id))).where(*placed).group_by(col(Sandbox.node_id))
     return {str(node_id): used for node_id, used in session.exec(taken).all()}
 

@@ -27,7 +27,7 @@ class OpenTelemetryTracer:
 
     def __init__(self, service: str, processor: SpanProcessor) -> None:
         provider = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))
-        provider.sampler = _OwnDecision(provider.sampler)
+        provider.sampler = _LocalSampler(provider.sampler)
         provider.add_span_processor(processor)
         self._tracer = provider.get_tracer("agent-workspace")
 
@@ -58,7 +58,7 @@ class OpenTelemetryTracer:
         return headers
 
 
-class _OwnDecision(Sampler):
+class _LocalSampler(Sampler):
     """Applies a rule as if each trace began here: a client must not choose whether its requests are sampled."""
 
     def __init__(self, rule: Sampler) -> None:

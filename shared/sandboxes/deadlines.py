@@ -50,7 +50,7 @@ class Deadline:
     """The next action that the sweep takes on a sandbox without activity."""
 
     at: datetime
-    does: DeadlineAction
+    action: DeadlineAction
 
 
 class HasActivity(Protocol):
@@ -69,7 +69,7 @@ class HasActivity(Protocol):
         """The action of the next deadline."""
 
 
-class Written(NamedTuple):
+class UpdatedSandbox(NamedTuple):
     """The columns of a written row that its deadlines and its change entry depend on."""
 
     id: str
@@ -106,7 +106,7 @@ def expiry(created_at: datetime, durations: Durations) -> datetime | None:
     return _after(created_at, durations.max_age_seconds)
 
 
-def next_deadline(row: Written | Sandbox, durations: Durations) -> Deadline | None:
+def next_deadline(row: UpdatedSandbox | Sandbox, durations: Durations) -> Deadline | None:
     """Return the earliest deadline, or None if none applies in the row's state."""
     deleted = (Status.DELETING, Status.DELETED)
     if row.desired == Desired.DELETED or row.status in deleted:
@@ -144,7 +144,7 @@ def set_own(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int 
     change_recorder.record_change(session, refresh(session, sandbox.id))
 
 
-def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
+def recompute(session: Session, row: UpdatedSandbox | Sandbox) -> dict[str, Any]:
     """Recompute the deadline columns from a row as its UPDATE returned it.
 
     The spec is read after that UPDATE: a change of the spec writes the row too, either before this transaction does or
@@ -158,13 +158,13 @@ def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     deadline = next_deadline(row, durations)
     columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": expiry(row.created_at, durations)}
     if deadline is not None:
-        columns |= {"deadline_at": deadline.at, "deadline_does": deadline.does}
+        columns |= {"deadline_at": deadline.at, "deadline_does": deadline.action}
     if any(getattr(row, name) != value for name, value in columns.items()):
         send(session, UPDATE_DERIVED, bind_values(sandbox_id=row.id, **columns))
     return columns
 
 
-def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
+def in_force(sandbox: UpdatedSandbox | Sandbox, spec: Any) -> Durations:
     """Return the sandbox's own durations, and its spec's where it has none. A warm sandbox has no deadlines.
 
     Args:
@@ -211,7 +211,7 @@ def write_activity(session: Session, where: ColumnElement[bool]) -> bool:
     return bool(count_written(session, guarded_update(Sandbox, where, {"last_active_at": now()})))
 
 
-def _idle(row: Written | Sandbox, durations: Durations) -> Deadline | None:
+def _idle(row: UpdatedSandbox | Sandbox, durations: Durations) -> Deadline | None:
     # A desired state that is being reconciled is left alone: the state it leads to has a deadline of its own.
     if row.generation != row.observed_generation:
         return None
@@ -220,7 +220,7 @@ def _idle(row: Written | Sandbox, durations: Durations) -> Deadline | None:
     return Deadline(at, action) if at else None
 
 
-def _next_action(row: Written | Sandbox, durations: Durations) -> tuple[DeadlineAction, int | None]:
+def _next_action(row: UpdatedSandbox | Sandbox, durations: Durations) -> tuple[DeadlineAction, int | None]:
     match row.status:
         case Status.RUNNING:
             return DeadlineAction.FREEZE, durations.freeze_after_seconds

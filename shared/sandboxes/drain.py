@@ -13,7 +13,7 @@ from shared.states import Desired, PauseKind, Reason, Status
 
 
 @dataclass
-class Drained:
+class DrainProgress:
     """The progress of a drain, as the ids of the node's sandboxes."""
 
     # Sandboxes whose stop or deletion is not reconciled yet.
@@ -36,9 +36,9 @@ def stop(session: Session, node_id: str, sandbox_id: str) -> None:
         desired_state.set_desired(session, sandbox, Desired.STOPPED, due_at=now())
 
 
-def drain_progress(session: Session, node_id: str) -> Drained:
+def drain_progress(session: Session, node_id: str) -> DrainProgress:
     """Sort the node's sandboxes by how far the drain has got with them."""
-    drained = Drained()
+    drained = DrainProgress()
     for sandbox in sandbox_queries.list_of_node(session, node_id):
         if _is_stopped(sandbox):
             drained.resting.append(sandbox.id)

@@ -33,7 +33,7 @@ class DueDeadline:
     expires_at: datetime | None
 
     @property
-    def does(self) -> DeadlineAction:
+    def action(self) -> DeadlineAction:
         """The action to take. A sandbox that has expired too is not paused first."""
         expired = self.expires_at is not None and self.expires_at <= now()
         return DeadlineAction.EXPIRE if expired else DeadlineAction(self.deadline_does)
@@ -70,13 +70,13 @@ def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime)
     Returns:
         Whether the desired state was written.
     """
-    does = deadline.does
-    desired, reason = does.outcome
+    action = deadline.action
+    desired, reason = action.outcome
     as_read = {name: getattr(deadline, name) for name in UNCHANGED}
     guard = and_(unchanged(Sandbox, id=deadline.sandbox_id, **as_read), col(Sandbox.desired) != Desired.DELETED)
     if session.execute(locks.in_order(Sandbox, guard, skip_locked=True)).first() is None:
         return False
-    where = and_(guard, ~_is_active()) if does == DeadlineAction.FREEZE else guard
+    where = and_(guard, ~_is_active()) if action == DeadlineAction.FREEZE else guard
     statement = new_generation(desired, where, due_at=due_at, at=now(), reason=reason)
     is_applied = bool(count_written(session, statement))
     if is_applied or write_activity(session, guard):

@@ -26,7 +26,7 @@ WHEN_BACK = (
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostNode:
     """A lost node and its last heartbeat. With the next heartbeat the node is back, and its sandboxes stay there."""
 
     node_id: str
@@ -34,8 +34,8 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Claimant:
-    """The worker that acts for the lost node: lease owner, lease length, and when a lost job is sent a second time."""
+class LeaseRequest:
+    """The lease to claim: its owner, its length in seconds, and when the sweep resends a lost job."""
 
     owner: str
     seconds: float
@@ -71,7 +71,7 @@ def find_actionable(session: Session, node_id: str) -> list[str]:
     return [row.id for row, action in rows if action is not None and row.id not in waits]
 
 
-def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) -> FailedOver | None:
+def fail_over(session: Session, lost: LostNode, sandbox_id: str, lease: LeaseRequest) -> FailedOver | None:
     """Take the action that the sandbox needs, under its lease.
 
     Returns:
@@ -87,14 +87,14 @@ def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant)
     if action == FailoverAction.MOVE and node_id is None:
         return None
     leases.mark_due(session, Sandbox, sandbox_id, now())
-    row = leases.claim(session, Sandbox, sandbox_id, claimant.owner, claimant.seconds)
+    row = leases.claim(session, Sandbox, sandbox_id, lease.owner, lease.seconds)
     if row is None:
         return None
     if action == FailoverAction.TOMBSTONE:
         return _tombstone(session, row)
     if node_id is None:
         return _mark_lost(session, row, problem, is_abandoned=is_abandoned)
-    return _move(session, row, node_id, claimant.due_at)
+    return _move(session, row, node_id, lease.due_at)
 
 
 def _candidates(session: Session, node_id: str, is_abandoned: bool) -> Sequence[Sandbox]:
@@ -102,7 +102,7 @@ def _candidates(session: Session, node_id: str, is_abandoned: bool) -> Sequence[
     is_pending = col(Sandbox.generation) != col(Sandbox.observed_generation)
     not_marked = or_(col(Sandbox.reason).is_distinct_from(Reason.NODE_LOST), col(Sandbox.desired) == Desired.DELETED)
     may_need = or_(runs, is_pending, not_marked) if is_abandoned else or_(runs, is_pending)
-    on_node = select(Sandbox).where(Sandbox.node_id == node_id, placement.is_there(), may_need)
+    on_node = select(Sandbox).where(Sandbox.node_id == node_id, placement.may_have_container(), may_need)
     return session.exec(on_node.order_by(col(Sandbox.id))).all()
 
 

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import ModelServer, Sandbox, SandboxSpec, UserSettings
-from shared.nodes.placement import is_there
+from shared.nodes.placement import may_have_container
 from shared.sql.statements import bind, bind_values
 from shared.states import PauseKind, Status
 from shared.users import settings_store
@@ -53,7 +53,7 @@ class SandboxNetwork(NamedTuple):
 def on_node(session: Session, node_id: str) -> list[NodeRow]:
     """Return the sandboxes that may have a container on that node's engine."""
     rows = select(Sandbox.id, Sandbox.owner_id, SandboxSpec.egress, RUNS).join(SandboxSpec, OF_SPEC)
-    found = session.exec(rows.where(Sandbox.node_id == node_id, is_there())).all()
+    found = session.exec(rows.where(Sandbox.node_id == node_id, may_have_container())).all()
     return [NodeRow(NetworkRow(*row), bool(runs)) for *row, runs in found]
 
 

@@ -17,7 +17,7 @@ from shared.sql.statements import count_written, locked, unchanged
 from shared.states import Desired, Reason
 
 # More unknown containers than this at one engine need an operator's approval: the store was probably restored.
-MAX_UNASKED = 3
+MAX_UNCONFIRMED = 3
 
 
 def find(session: Session, node_id: str | None = None) -> Sequence[UnknownContainer]:
@@ -45,12 +45,12 @@ def keep(session: Session, node_id: str, names: Collection[str]) -> None:
     for name in sorted(set(names) - rows.keys()):
         session.add(UnknownContainer(node_id=node_id, name=name))
     session.flush()
-    if len(names) > MAX_UNASKED:
+    if len(names) > MAX_UNCONFIRMED:
         for row in session.exec(_of_node(node_id)):
             row.one_of_many = True
 
 
-def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
+def delete_sandbox_row(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
     """Delete a row whose container has been used without the store's knowledge. The worker keeps the container.
 
     A tombstone does not account for a container, so the worker puts the container and its volume into quarantine.

@@ -108,14 +108,14 @@ def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
 
 def list_of_node(session: Session, node_id: str) -> list[Sandbox]:
     """Return the sandboxes of a node that are not deleted, ordered by id."""
-    statement = select(Sandbox).where(Sandbox.node_id == node_id, placement.is_there())
+    statement = select(Sandbox).where(Sandbox.node_id == node_id, placement.may_have_container())
     return list(session.exec(statement.order_by(col(Sandbox.id))).all())
 
 
 def on_node(session: Session, node_id: str) -> list[ResyncRow]:
     """Return the resync columns of the sandboxes that may have a container or volume on that node's engine."""
     columns = [getattr(Sandbox, name) for name in ResyncRow._fields]
-    found = session.execute(select(*columns).where(Sandbox.node_id == node_id, placement.is_there()))
+    found = session.execute(select(*columns).where(Sandbox.node_id == node_id, placement.may_have_container()))
     return [ResyncRow(*row) for row in found]
 
 
@@ -129,8 +129,8 @@ def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
     """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
     is_idle = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    # With `is_there` the query uses its index: SQLite does not derive that condition from the status.
-    in_share = and_(col(Sandbox.node_id) == node_id, placement.is_there(), col(Sandbox.id).startswith(digit))
+    # With `may_have_container` the query uses its index: SQLite does not derive that condition from the status.
+    in_share = and_(col(Sandbox.node_id) == node_id, placement.may_have_container(), col(Sandbox.id).startswith(digit))
     return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
 
 

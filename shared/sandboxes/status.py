@@ -91,11 +91,11 @@ def set_status(
     if releases_lease:
         columns |= leases.RELEASED
     still = {"generation": sandbox.generation} if releases_lease else None
-    names = deadlines.Written._fields
+    names = deadlines.UpdatedSandbox._fields
     written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=names, **columns)
     for name, value in columns.items():
         setattr(sandbox, name, value)
-    row = deadlines.Written(*written)
+    row = deadlines.UpdatedSandbox(*written)
     deadlines.recompute(session, row)
     sandbox.due_at = row.due_at if releases_lease else sandbox.due_at
     change_recorder.record_change(session, row)

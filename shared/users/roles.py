@@ -26,7 +26,7 @@ def grant_admin(session: Session, name: str, actor: Actor | None = None) -> bool
     return _set_role(session, accounts.get_user(session, name), Role.ADMIN, actor)
 
 
-def take_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
+def revoke_admin(session: Session, name: str, actor: Actor | None = None) -> bool:
     """Remove the admin role from the user of that name.
 
     Returns:

@@ -24,7 +24,7 @@ from shared.warm_pool.start import SandboxStart, start
 CLAIM_GRACE = timedelta(seconds=5)
 
 
-class Pooled(NamedTuple):
+class PooledSandbox(NamedTuple):
     """A warm sandbox and its spec."""
 
     id: str
@@ -101,10 +101,10 @@ def count(session: Session) -> dict[str, tuple[int, int]]:
     return {spec_id: (is_ready, boots) for spec_id, is_ready, boots in session.exec(found).all()}
 
 
-def on_node(session: Session, node_id: str) -> list[Pooled]:
+def on_node(session: Session, node_id: str) -> list[PooledSandbox]:
     """Return the warm sandboxes placed on a node."""
     found = session.exec(select(Sandbox.id, Sandbox.spec_id).where(pool_claims.is_warm(), Sandbox.node_id == node_id))
-    return [Pooled(*row) for row in found.all()]
+    return [PooledSandbox(*row) for row in found.all()]
 
 
 class _PoolRow(NamedTuple):

@@ -181,9 +181,9 @@ class Bounds:
 
 def _quarantined(database: Database) -> set[str]:
     """The names of the quarantined containers (decision 47)."""
-    disowned = select(Sandbox.id).where(Sandbox.status == Status.DELETED, Sandbox.reason == Reason.ALREADY_USED)
+    foreign = select(Sandbox.id).where(Sandbox.status == Status.DELETED, Sandbox.reason == Reason.ALREADY_USED)
     with database.reading() as session:
-        return {sandbox_name(each) for each in session.exec(disowned)}
+        return {sandbox_name(each) for each in session.exec(foreign)}
 
 
 def _read(path: Path) -> str:

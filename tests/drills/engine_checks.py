@@ -36,15 +36,15 @@ def orphans(evidence: Evidence) -> Iterator[str]:
 
 def _keeps_volume(row: Sandbox) -> bool:
     """Whether the volume is quarantined: its warm sandbox's container was removed from outside (decision 47)."""
-    return row.owner_id is None and _is_disowned(row)
+    return row.owner_id is None and _has_foreign_container(row)
 
 
 def _is_quarantined(row: Sandbox, evidence: Evidence) -> bool:
     """Whether the container is quarantined: it was resumed from outside before the idle deadline (decision 47)."""
-    return row.owner_id is not None and _is_disowned(row) and row.id in evidence.resumed
+    return row.owner_id is not None and _has_foreign_container(row) and row.id in evidence.resumed
 
 
-def _is_disowned(row: Sandbox) -> bool:
+def _has_foreign_container(row: Sandbox) -> bool:
     return (row.status, row.reason) == (Status.DELETED, Reason.ALREADY_USED)
 
 

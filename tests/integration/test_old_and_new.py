@@ -33,7 +33,7 @@ def test_rollout_and_rollback_under_load_fail_no_request(release: Code, engine: 
     tree = beside(release, "tree", REPOSITORY)
     back = beside(release, "back", release.tree)
     try:
-        loads = hand_over(release, tree, migrates=True) + hand_over(tree, back)
+        loads = assign_files(release, tree, migrates=True) + assign_files(tree, back)
     finally:
         tree.stop()
         back.stop()
@@ -44,7 +44,7 @@ def test_rollout_and_rollback_under_load_fail_no_request(release: Code, engine: 
         assert [line for module in ("worker", "api") for line in errors_in(code.log(module))] == []
 
 
-def hand_over(old: Code, new: Code, *, migrates: bool = False) -> list[Load]:
+def assign_files(old: Code, new: Code, *, migrates: bool = False) -> list[Load]:
     """Start API and worker of `new` beside those of `old`, let both work under load, and stop those of `old`."""
     with ExitStack() as stack:
         with load_on(old) as before:

@@ -65,8 +65,8 @@ def test_clock_without_a_reading_is_used() -> None:
 
 
 def test_time_passes_between_two_readings() -> None:
-    asked_at = clock.read_ticks() - 3600
-    clock.follow(datetime(2020, 1, 1, tzinfo=UTC), asked_at, asked_at)
+    sent_at = clock.read_ticks() - 3600
+    clock.follow(datetime(2020, 1, 1, tzinfo=UTC), sent_at, sent_at)
     assert abs(now() - datetime(2020, 1, 1, 1, tzinfo=UTC)) < CLOSE
 
 

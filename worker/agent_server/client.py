@@ -91,12 +91,12 @@ class AgentServer:
         """Whether the server awaits deferred init (wire contract 3.4); None: no response, or init is in progress."""
         try:
             url = self._base_url + paths.INIT
-            answer = exchange(
+            response = exchange(
                 self._client, "GET", url, headers={}, seconds=PROBE_SECONDS, max_bytes=limits.MAX_ERROR_BYTES
             )
-            if answer.status == 404:  # deferred init is off, or the server is too old to support it
+            if response.status == 404:  # deferred init is off, or the server is too old to support it
                 return False
-            state = read_shape(answer.content, InitState)[0].state if answer.is_success else "initializing"
+            state = read_shape(response.content, InitState)[0].state if response.is_success else "initializing"
         except (*HTTP_ERRORS, WrongServer, ValueError):
             return None
         return None if state == "initializing" else state == "dormant"
@@ -281,10 +281,10 @@ class AgentServer:
         headers = {**self._headers, **(extra or {})}
         url = self._base_url + path
         with _http_errors(aim), _point(method, aim):
-            answer = exchange(
+            response = exchange(
                 self._client, method, url, headers=headers, seconds=seconds, max_bytes=max_bytes, **content
             )
-        return answer.need(aim, lambda text: redacting([self._session_key])(self._redact(text)))
+        return response.require_success(aim, lambda text: redacting([self._session_key])(self._redact(text)))
 
 
 def _point(method: str, aim: str) -> AbstractContextManager[None]:

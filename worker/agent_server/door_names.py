@@ -39,16 +39,16 @@ class NameBackend(httpcore.SyncBackend):
         ends_at = time.monotonic() + min(CONNECT_SECONDS if timeout is None else timeout, CONNECT_SECONDS)
         *others, last = addresses = self._look_up(host, ends_at)
         for address in others:
-            share = _left(ends_at) / len(addresses)
+            share = _remaining_seconds(ends_at) / len(addresses)
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return super().connect_tcp(address, port, share, local_address, socket_options)
-        return super().connect_tcp(last, port, _left(ends_at), local_address, socket_options)
+        return super().connect_tcp(last, port, _remaining_seconds(ends_at), local_address, socket_options)
 
     def _look_up(self, host: str, ends_at: float) -> list[str]:
         with suppress(ValueError):
             return [str(ip_address(host))]
         try:
-            self._lookups.begin(host, partial(self._resolve, host)).result(_left(ends_at))
+            self._lookups.begin(host, partial(self._resolve, host)).result(_remaining_seconds(ends_at))
         except TimeoutError:
             raise httpcore.ConnectTimeout(f"no response to the look-up of {host}") from None
         except OSError as error:
@@ -60,7 +60,7 @@ class NameBackend(httpcore.SyncBackend):
         self._found[host] = list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def _left(ends_at: float) -> float:
+def _remaining_seconds(ends_at: float) -> float:
     if (left := ends_at - time.monotonic()) <= 0:
         raise httpcore.ConnectTimeout("timed out")
     return left

@@ -95,7 +95,7 @@ def exchange(
         for chunk in response.iter_bytes():
             if not reader.feed(chunk):
                 break
-        return reader.answer
+        return reader.received
 
 
 def exchange_status(client: httpx.Client, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
@@ -163,7 +163,7 @@ def _check_if_due() -> None:
         check.run_if_due()
 
 
-def _left(ends_at: float, error: type[Exception]) -> float:
+def _remaining_seconds(ends_at: float, error: type[Exception]) -> float:
     """Seconds until `ends_at` or until the timeout of the block, whichever is earlier."""
     left = min(ends_at, _ends_at.get()) - time.monotonic()
     if left <= 0:
@@ -259,7 +259,7 @@ class _CancellableBackend(NameBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        seconds = _left(_ends(timeout), httpcore.PoolTimeout)  # if no time is left, the door is not at fault
+        seconds = _remaining_seconds(_ends(timeout), httpcore.PoolTimeout)
         return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 
 
@@ -271,7 +271,7 @@ class _CancellableStream(httpcore.NetworkStream):
         ends_at = _ends(timeout)
         while True:
             _check_if_due()
-            left = _left(ends_at, httpcore.ReadTimeout)
+            left = _remaining_seconds(ends_at, httpcore.ReadTimeout)
             with suppress(httpcore.ReadTimeout):
                 return count_read(self._inner.read(max_read(max_bytes), min(left, LOOK_SECONDS)))
 
@@ -279,7 +279,7 @@ class _CancellableStream(httpcore.NetworkStream):
         ends_at, sent, connection = _ends(timeout), 0, self._inner.get_extra_info("socket")
         while sent < len(buffer):
             _check_if_due()
-            connection.settimeout(min(_left(ends_at, httpcore.WriteTimeout), LOOK_SECONDS))
+            connection.settimeout(min(_remaining_seconds(ends_at, httpcore.WriteTimeout), LOOK_SECONDS))
             try:
                 with suppress(TimeoutError):
                     sent += connection.send(buffer[sent : sent + WRITE_BYTES])

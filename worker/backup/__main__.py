@@ -83,7 +83,7 @@ class NodeBackup:
         sizes: dict[str, int] = {}
         for sandbox_id in self._sandboxes():
             with _recorded(sandbox_id, left_out):
-                self._resting(sandbox_id)
+                self._read_generations(sandbox_id)
                 sizes[sandbox_id] = self._files.size(container_name(sandbox_id))
         return sorted(sizes, key=lambda sandbox_id: sizes[sandbox_id])
 
@@ -92,7 +92,7 @@ class NodeBackup:
             return [row.id for row in queries.on_node(session, self._settings.node) if row.desired != Desired.DELETED]
 
     def _save(self, sandbox_id: str, folder: Path) -> dict[str, Any]:
-        name, before = container_name(sandbox_id), self._resting(sandbox_id)
+        name, before = container_name(sandbox_id), self._read_generations(sandbox_id)
         limits = Limits(self._settings.min_free_disk_bytes, self._settings.backup_sandbox_bytes)
         kind, archive = self._files.save(name, folder, limits)
         try:
@@ -103,10 +103,10 @@ class NodeBackup:
         return {"kind": kind, **asdict(archive)}
 
     def _require_unchanged(self, sandbox_id: str, before: tuple[int, int]) -> None:
-        if self._resting(sandbox_id) != before:
+        if self._read_generations(sandbox_id) != before:
             raise SandboxActive("it was resumed during the backup")
 
-    def _resting(self, sandbox_id: str) -> tuple[int, int]:
+    def _read_generations(self, sandbox_id: str) -> tuple[int, int]:
         """The generations of a sandbox at rest: they change with each request to resume or delete it."""
         with self._reading() as session:
             row = session.get(Sandbox, sandbox_id)

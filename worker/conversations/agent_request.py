@@ -88,7 +88,7 @@ def build_request(inputs: AgentInputs) -> Body:
         "confirmation_policy": {"kind": _confirmation_policy(inputs)},
         "security_analyzer": _security_analyzer(inputs),
         "max_iterations": inputs.settings.max_iterations or DEFAULT_MAX_ITERATIONS,
-        "secrets": on_the_wire(gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)),
+        "secrets": serialize_secrets(gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)),
         "initial_message": _initial_message(inputs),
         "plugins": _plugins(inputs),
         "tags": _usable_tags(inputs.tags),
@@ -142,7 +142,7 @@ def gather_secrets(
     return of_tokens | usable | {name: CustomSecret(value, None) for name, value in requested.items()}
 
 
-def on_the_wire(secrets: Mapping[str, CustomSecret]) -> dict[str, dict[str, Any]]:
+def serialize_secrets(secrets: Mapping[str, CustomSecret]) -> dict[str, dict[str, Any]]:
     """The `secrets` field of the agent server's request."""
     return {
         name: {"kind": "StaticSecret", "value": secret.value, "description": secret.description}

@@ -10,7 +10,7 @@ import structlog
 from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
-from worker.engine.docker_client import already
+from worker.engine.docker_client import idempotent
 from worker.engine.docker_engine import INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine, find_volume
 from worker.engine.protocol import (
     ACT_SECONDS,
@@ -76,12 +76,12 @@ class DiskEngine(DockerEngine):
             Whether there was such a container.
         """
         wanted = [f"{INSTALLATION_LABEL}={self._installation}", f"{SANDBOX_LABEL}={name.partition('-')[2]}"]
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             found = api.containers(all=True, filters={"label": wanted})
             if len(found) != 1:
                 return False
             log.warning("container_renamed_back", container=name, found=found[0]["Names"])
-            with already():
+            with idempotent():
                 api.rename(found[0]["Id"], name)
         return True
 
@@ -129,13 +129,13 @@ class DiskEngine(DockerEngine):
 
     def find_folder(self, name: str) -> Path | None:
         """Return the folder where the engine keeps or mounts a volume's files; None if there is no volume."""
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             volume = find_volume(api, name)
         return None if volume is None else Path(volume["Mountpoint"])
 
     def make_folder(self, name: str, labels: Mapping[str, str]) -> Path:
         """Create a volume without a limit; return the folder where the engine keeps its files."""
-        with self._clients.lend(ACT_SECONDS) as api, failpoints.around("engine.create_volume"):
+        with self._clients.acquire(ACT_SECONDS) as api, failpoints.around("engine.create_volume"):
             return Path(api.create_volume(name, labels=dict(labels))["Mountpoint"])
 
     def _with_disk(self, request: ContainerRequest) -> ContainerRequest:
@@ -157,7 +157,7 @@ class DiskEngine(DockerEngine):
 
     def _volume_options(self, name: str) -> Mapping[str, str] | None:
         """The options of the sandbox's volume; None if there is no volume."""
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             volume = find_volume(api, name)
         return None if volume is None else volume["Options"] or {}
 

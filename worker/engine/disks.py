@@ -72,22 +72,22 @@ class FilteredDisks:
         self._clients = clients
 
     def names(self) -> list[str]:
-        return list(self._ask("GET")["names"])
+        return list(self._request("GET")["names"])
 
     def exists(self, name: str) -> bool:
-        return bool(self._ask("GET", name)["exists"])
+        return bool(self._request("GET", name)["exists"])
 
     def make(self, name: str, size: int) -> None:
-        self._ask("PUT", name, size)
+        self._request("PUT", name, size)
 
     def attach(self, name: str) -> None:
-        self._ask("PUT", name, 0)
+        self._request("PUT", name, 0)
 
     def remove(self, name: str) -> None:
-        self._ask("DELETE", name)
+        self._request("DELETE", name)
 
-    def _ask(self, method: str, name: str = "", size: int | None = None) -> dict[str, Any]:
-        with self._clients.lend(DISK_SECONDS) as api:
+    def _request(self, method: str, name: str = "", size: int | None = None) -> dict[str, Any]:
+        with self._clients.acquire(DISK_SECONDS) as api:
             url = f"{api.base_url}{ROUTE}" + (f"/{name}" if name else "")
             response = api.request(method, url, json=None if size is None else {"bytes": size}, timeout=DISK_SECONDS)
         if response.status_code != OK:
@@ -104,7 +104,7 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
     """
     if not base_url.startswith(UNIX):
         return NoDisks()
-    with clients.lend(PROBE_SECONDS) as api:
+    with clients.acquire(PROBE_SECONDS) as api:
         status = api.request("GET", f"{api.base_url}{ROUTE}", timeout=PROBE_SECONDS).status_code
     if status >= SERVER_ERROR:
         raise EngineFailing(f"status {status} in response to the disk image request")

@@ -83,8 +83,8 @@ class ClientPool:
         self._idle: deque[TimedClient] = deque()
 
     @contextmanager
-    def lend(self, seconds: int) -> Iterator[TimedClient]:
-        """Lend a client with a timeout of `seconds` per response, for the length of the block."""
+    def acquire(self, seconds: int) -> Iterator[TimedClient]:
+        """Take a client with a timeout of `seconds` per response; return it to the pool after the block."""
         with translated():
             try:
                 client = self._idle.pop()
@@ -127,7 +127,9 @@ def translated() -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        raise (ImageMissing if "image" in str(error.explanation).lower() else EngineRefused)(_words(error)) from None
+        raise (ImageMissing if "image" in str(error.explanation).lower() else EngineRefused)(
+            _error_text(error)
+        ) from None
     except APIError as error:
         raise _translate(error) from None
     except CONNECTION_ERRORS as error:
@@ -135,8 +137,8 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def already() -> Iterator[None]:
-    """Treat "not found", "not modified" and "conflict" as success (law 5).
+def idempotent() -> Iterator[None]:
+    """Treat "not found", "not modified" and "conflict" as success: the call is idempotent (law 5).
 
     The next observation shows what a conflict meant: no action trusts its own success.
     """
@@ -195,7 +197,7 @@ def network_data(request: NetworkRequest) -> dict[str, Any]:
 def _create_network(api: APIClient, request: NetworkRequest) -> None:
     data = network_data(request)
     try:
-        with already(), failpoints.around("engine.create_network"):
+        with idempotent(), failpoints.around("engine.create_network"):
             api.create_network(
                 data["Name"],
                 driver=data["Driver"],
@@ -206,7 +208,7 @@ def _create_network(api: APIClient, request: NetworkRequest) -> None:
             )
     except APIError as error:
         raise EngineRefused(
-            f"the engine can't make the network of sandboxes, {request.subnet} ({_words(error)}): set "
+            f"the engine can't make the network of sandboxes, {request.subnet} ({_error_text(error)}): set "
             "AW_SANDBOX_ADDRESSES to a network that is free"
         ) from None
 
@@ -240,14 +242,14 @@ def _translate(error: APIError) -> EngineError:
     """Distinguish a failing engine (5xx) from a healthy one that refuses the request (4xx)."""
     status = error.status_code
     if status is not None and (status >= SERVER_ERROR or status in TEMPORARY_ERRORS or _is_of_version(error)):
-        return EngineFailing(f"status {status}: {_words(error)}")
-    return EngineRefused(_words(error))
+        return EngineFailing(f"status {status}: {_error_text(error)}")
+    return EngineRefused(_error_text(error))
 
 
 def _is_of_version(error: APIError) -> bool:
     """Whether the engine rejects the version of its API that the client uses."""
-    return error.status_code == BAD_REQUEST and "client version" in _words(error)
+    return error.status_code == BAD_REQUEST and "client version" in _error_text(error)
 
 
-def _words(error: APIError) -> str:
+def _error_text(error: APIError) -> str:
     return str(error.explanation or error)[:500]

@@ -13,7 +13,15 @@ from docker.errors import APIError, NotFound
 from shared.container_logs.printed_text import PrintedLog
 from shared.observability import failpoints
 from worker.engine import log_stream
-from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, make_network, translated
+from worker.engine.docker_client import (
+    CONFLICT,
+    WORKSPACE,
+    ClientPool,
+    host_config,
+    idempotent,
+    make_network,
+    translated,
+)
 from worker.engine.docker_formats import names_lost_network, pack_file, read_observed, read_summary, read_time
 from worker.engine.own_events import OwnEventFilter
 from worker.engine.protocol import (
@@ -71,12 +79,12 @@ class DockerEngine:
     def read_id(self) -> str:
         """Return the engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
         # A short timeout: a node whose worker waits too long for this is marked lost.
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             found = self.info = api.info()
         return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> ContainerStatus:
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             try:
                 found = api.inspect_container(name)
             except NotFound:
@@ -86,7 +94,7 @@ class DockerEngine:
         return read_observed(found)
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
-        with self._clients.lend(seconds) as api:
+        with self._clients.acquire(seconds) as api:
             try:
                 self._create(api, request)
             except APIError as error:
@@ -115,7 +123,7 @@ class DockerEngine:
             raise ImageMissing(str(error)) from None
 
     def find_image(self, image: str) -> str | None:
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             try:
                 return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
             except NotFound:
@@ -125,19 +133,19 @@ class DockerEngine:
     def put_file(self, name: str, path: str, content: bytes) -> None:
         # With a read-only root, the engine accepts a file only if the request names the volume.
         folder = WORKSPACE if path.startswith(f"{WORKSPACE}/") else "/"
-        with self._clients.lend(ACT_SECONDS) as api:
+        with self._clients.acquire(ACT_SECONDS) as api:
             api.put_archive(name, folder, pack_file(path.removeprefix(folder).lstrip("/"), content))
 
     def has_new_files(self, name: str) -> bool:
         """Compare the times of existing folders with the volume's, which may be older than its container."""
-        with self._clients.lend(READ_SECONDS) as api:
+        with self._clients.acquire(READ_SECONDS) as api:
             created = read_time(api.inspect_volume(name)["CreatedAt"])
             times = [_time_of(api, name, folder) for folder in FOLDERS]
         return any(time is not None and time > created for time in times)
 
     @failpoints.around("engine.start")
     def start(self, name: str) -> None:
-        with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "start"):
+        with self._clients.acquire(ACT_SECONDS) as api, idempotent(), self._own_events.expect(name, "start"):
             try:
                 api.start(name)
             except NotFound as error:
@@ -147,13 +155,13 @@ class DockerEngine:
 
     @failpoints.around("engine.freeze")
     def pause(self, name: str) -> None:
-        with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "pause"):
+        with self._clients.acquire(ACT_SECONDS) as api, idempotent(), self._own_events.expect(name, "pause"):
             api.pause(name)
 
     @failpoints.around("engine.unfreeze")
     def unpause(self, name: str) -> None:
         try:
-            with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "unpause"):
+            with self._clients.acquire(ACT_SECONDS) as api, idempotent(), self._own_events.expect(name, "unpause"):
                 api.unpause(name)
         except EngineFailing:
             # "Not paused" is a 500, too. Only its text or an inspection distinguishes it from a failure.
@@ -162,13 +170,13 @@ class DockerEngine:
 
     @failpoints.around("engine.stop")
     def stop(self, name: str, seconds: int) -> None:
-        with self._clients.lend(ACT_SECONDS) as api, already():
+        with self._clients.acquire(ACT_SECONDS) as api, idempotent():
             # The client adds the container's grace period to its timeout.
             api.stop(name, timeout=seconds)
 
     @failpoints.around("engine.discard")
     def remove_container(self, name: str) -> None:
-        with self._clients.lend(ACT_SECONDS) as api, already():
+        with self._clients.acquire(ACT_SECONDS) as api, idempotent():
             api.remove_container(name, force=True, v=True)
 
     def remove(self, name: str) -> None:
@@ -176,29 +184,29 @@ class DockerEngine:
         self._remove_volume(name)
 
     def read_log(self, name: str) -> PrintedLog:
-        with self._clients.lend(log_stream.MAX_SECONDS) as api:
+        with self._clients.acquire(log_stream.MAX_SECONDS) as api:
             return api.read_log(name)
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
-        with self._clients.lend(LIST_SECONDS) as api:
+        with self._clients.acquire(LIST_SECONDS) as api:
             found = api.containers(all=True, filters=wanted)
         return [read_summary(item) for item in found if item["Names"]]
 
     def list_volumes(self, installation: str) -> list[str]:
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
-        with self._clients.lend(LIST_SECONDS) as api:
+        with self._clients.acquire(LIST_SECONDS) as api:
             found = api.volumes(filters=wanted)
         return [item["Name"] for item in found.get("Volumes") or []]
 
     def list_unlabelled_volumes(self) -> list[str]:
-        with self._clients.lend(LIST_SECONDS) as api:
+        with self._clients.acquire(LIST_SECONDS) as api:
             found = api.volumes(filters={"name": ["^aw-"]})
         volumes = found.get("Volumes") or []
         return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
 
     def ensure_network(self, request: NetworkRequest) -> None:
-        with self._clients.lend(ACT_SECONDS) as api:
+        with self._clients.acquire(ACT_SECONDS) as api:
             make_network(api, request)
 
     def follow(self, installation: str) -> Iterator[str]:
@@ -259,7 +267,7 @@ class DockerEngine:
 
     @failpoints.around("engine.remove_volume")
     def _remove_volume(self, name: str) -> None:
-        with self._clients.lend(ACT_SECONDS) as api, already():
+        with self._clients.acquire(ACT_SECONDS) as api, idempotent():
             api.remove_volume(name)
 
 

@@ -66,10 +66,10 @@ def raise_low(root: Path = ROOT) -> None:
     if raised := [str(each) for each in low if each not in failed]:
         log.info("kernel_limits_raised", limits=raised)
     if failed:
-        log.warning("kernel_limits_low", advice=advice(failed))
+        log.warning("kernel_limits_low", advice=fix_command(failed))
 
 
-def advice(low: Sequence[LowLimit]) -> str:
+def fix_command(low: Sequence[LowLimit]) -> str:
     """The command that raises these limits."""
     return f"as root of the machine: sysctl -w {' '.join(shlex.quote(str(each)) for each in low)}"
 

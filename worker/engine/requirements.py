@@ -20,7 +20,7 @@ def require_runtimes(engine: Engine, allowed: Collection[str]) -> None:
         )
 
 
-def find_lack_of_disk(engine: Engine, min_free_bytes: int) -> str | None:
+def find_disk_shortage(engine: Engine, min_free_bytes: int) -> str | None:
     """Why the node takes no new sandboxes: its disk is nearly full. None if it has space, or is on another machine."""
     try:
         free = engine.free_bytes()

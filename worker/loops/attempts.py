@@ -28,7 +28,7 @@ def attempt_each(
         most: max number of calls.
     """
     silent = 0
-    for name in _in_turn(context, names)[:most]:
+    for name in _sort_failed_last(context, names)[:most]:
         try:
             call(name)
         except EngineError as error:
@@ -47,5 +47,5 @@ def forget_others(context: WorkerContext, listed: set[str]) -> None:
         context.failed_at.pop(name, None)
 
 
-def _in_turn(context: WorkerContext, names: Iterable[str]) -> list[str]:
+def _sort_failed_last(context: WorkerContext, names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (context.failed_at.get(name, 0.0), name))

@@ -26,5 +26,5 @@ def apply_deadlines(context: WorkerContext) -> None:
         with context.database.transaction() as session:
             applied = due_deadlines.apply_deadline(session, deadline, due_at=after(context.shared.republish_seconds))
         if applied:
-            log.info("deadline", sandbox=deadline.sandbox_id, does=deadline.does.value)
-            context.publisher.publish(JOBS[deadline.does](deadline.sandbox_id, deadline.node_id))
+            log.info("deadline", sandbox=deadline.sandbox_id, does=deadline.action.value)
+            context.publisher.publish(JOBS[deadline.action](deadline.sandbox_id, deadline.node_id))

@@ -13,7 +13,7 @@ from shared.models import Node, StartTask
 from shared.nodes import registry as node_registry
 from shared.queue.jobs import Job, ResumeSandbox
 from shared.sandboxes import failover
-from shared.sandboxes.failover import Claimant, Lost
+from shared.sandboxes.failover import LeaseRequest, LostNode
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ class NodeFailureDetector:
         for lost in self._find_lost(found):
             fail_over(self._context, lost)
 
-    def _find_lost(self, heartbeats: Mapping[str, datetime]) -> list[Lost]:
+    def _find_lost(self, heartbeats: Mapping[str, datetime]) -> list[LostNode]:
         limit, at = self._context.settings.node_lost_seconds, self._clock()
         # A long pause of this worker does not count as silence of the other nodes.
         passed = 0.0 if self._checked_at is None else min(at - self._checked_at, limit / 4)
@@ -56,10 +56,10 @@ class NodeFailureDetector:
         self._checked_at = at
         known = self._silence
         self._silence = {last: known[last] + passed if last in known else 0.0 for last in heartbeats.items()}
-        return [Lost(*last) for last, seconds in self._silence.items() if seconds >= limit]
+        return [LostNode(*last) for last, seconds in self._silence.items() if seconds >= limit]
 
 
-def fail_over(context: WorkerContext, lost: Lost) -> None:
+def fail_over(context: WorkerContext, lost: LostNode) -> None:
     """Mark the node and its sandboxes lost, and move the sandboxes that their owners have resumed since."""
     with context.database.transaction() as session:
         before = session.get(Node, lost.node_id)
@@ -75,11 +75,11 @@ def fail_over(context: WorkerContext, lost: Lost) -> None:
     context.publisher.publish(*_take_due(context, lost))
 
 
-def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]:
+def _fail_over(context: WorkerContext, lost: LostNode, sandbox_id: str) -> list[Job]:
     node_id, due_at = context.settings.node, after(context.shared.republish_seconds)
-    claimant = Claimant(context.renewer.owner, context.renewer.seconds, due_at)
+    lease = LeaseRequest(context.renewer.owner, context.renewer.seconds, due_at)
     with context.database.transaction() as session:
-        done = failover.fail_over(session, lost, sandbox_id, claimant)
+        done = failover.fail_over(session, lost, sandbox_id, lease)
         if done is not None and done.moved_to is not None:
             conversation_queries.end_lost_runs(session, sandbox_id)
     if done is None:
@@ -89,7 +89,7 @@ def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]
     return [*moved, *done.woken.jobs(node_id)]
 
 
-def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
+def _take_due(context: WorkerContext, lost: LostNode) -> list[Job]:
     """Take over the node's due start tasks and conversations, which no worker of that node runs now."""
     _end_starts(context, lost)
     with context.database.reading() as session:
@@ -101,7 +101,7 @@ def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
     return taken.jobs(context.settings.node)
 
 
-def _end_starts(context: WorkerContext, lost: Lost) -> None:
+def _end_starts(context: WorkerContext, lost: LostNode) -> None:
     """Mark the start tasks due whose sandboxes the node is to delete when it is back: they fail now."""
     with context.database.reading() as session:
         waiting = waiters.find_starts_of_deleted(session, lost.node_id)

@@ -39,7 +39,7 @@ def send_heartbeat(context: WorkerContext) -> None:
     # No lock of the database waits for a check.
     closed, impaired = context.check_node(), context.find_impairment()
     with context.database.transaction() as session:
-        if problem and _is_other_workers(context, session):
+        if problem and _belongs_to_other_worker(context, session):
             return
         replaced = node_registry.record_heartbeat(
             session,
@@ -59,7 +59,7 @@ def send_heartbeat(context: WorkerContext) -> None:
         log.warning("engine_replaced", node=settings.node, before=replaced, now=engine_id)
 
 
-def _is_other_workers(context: WorkerContext, session: Session) -> bool:
+def _belongs_to_other_worker(context: WorkerContext, session: Session) -> bool:
     """Whether another worker sends heartbeats for the node, while this one has never reached the node's engine.
 
     The address of the engine may be wrong in this worker's settings: the node has no problem then.

@@ -8,7 +8,7 @@ from shared.clock import after
 from shared.models import Sandbox
 from shared.queue.jobs import DeleteSandbox, Job
 from shared.warm_pool import pool as warm_pool
-from shared.warm_pool.pool import Pooled
+from shared.warm_pool.pool import PooledSandbox
 from shared.warm_pool.start import SandboxStart
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerSummary, EngineError, has_responded
@@ -64,7 +64,7 @@ def _find_images(context: WorkerContext, spec_ids: Collection[str]) -> dict[str,
     return found
 
 
-def _container(warm: Pooled) -> str:
+def _container(warm: PooledSandbox) -> str:
     return container_name(warm.id)
 
 

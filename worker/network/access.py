@@ -106,7 +106,7 @@ class AccessReader:
         except ValueError as error:  # the text of the error may quote parts of the settings
             log.warning("settings_unreadable", owner=owner_id, error=type(error).__name__)
             return None
-        return frozenset(filter(None, (model_servers.named_by(url, self._node_address) for url in urls)))
+        return frozenset(filter(None, (model_servers.server_address(url, self._node_address) for url in urls)))
 
 
 def _elements(parts: Iterable[tuple[object, ...]]) -> frozenset[str]:

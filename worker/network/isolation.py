@@ -27,7 +27,7 @@ from worker.engine.protocol import (
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
-from worker.network.located import Located, Locations, by_sandbox, locate
+from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, locate
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
 from worker.network.rules import Allowed, Bridge, RulesChange
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Parts:
+class IsolationContext:
     """What the isolation of a node reads and changes."""
 
     shared: Settings
@@ -72,9 +72,9 @@ def network_request(bridge: Bridge, installation: str) -> NetworkRequest:
 class NetworkIsolation:
     """The network and the rules of one node."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._access = AccessReader(parts.shared, parts.vault, parts.proxy.endpoint)
+    def __init__(self, context: IsolationContext) -> None:
+        self._context = context
+        self._access = AccessReader(context.shared, context.vault, context.proxy.endpoint)
         self._problem: str | None = "the network rules are not written yet"
         # Whether a heartbeat has read the problem: a node whose rules were missing is closed for at least one.
         self._reported = True
@@ -87,28 +87,27 @@ class NetworkIsolation:
         # Addresses that were changed while a resync was deriving the rules: that resync leaves them to the next one.
         self._touched: set[str] = set()
         # By sandbox; written under the lock.
-        self._located: dict[str, Located] = {}
+        self._located: dict[str, SandboxAddress] = {}
         self._lock = threading.Lock()
 
     @property
     def endpoint(self) -> NetworkEndpoint:
         """The network of new containers."""
-        shared = self._parts.shared
-        found = addresses.resolvers(self._parts.resolvers)
+        shared = self._context.shared
+        found = addresses.resolvers(self._context.resolvers)
         servers = sorted({each.partition(":")[0] for each in self._access.model_servers})
         direct = ("localhost", "127.0.0.1", "host.docker.internal", shared.sandbox_gateway, *servers)
-        return NetworkEndpoint(
-            self._parts.network.name, shared.sandbox_gateway, found, self._parts.proxy.url, tuple(dict.fromkeys(direct))
-        )
+        name, proxy = self._context.network.name, self._context.proxy
+        return NetworkEndpoint(name, shared.sandbox_gateway, found, proxy.url, tuple(dict.fromkeys(direct)))
 
     @property
     def impairment(self) -> str | None:
         """Why sandboxes can't reach host names; None: they can."""
-        return self._parts.proxy.problem
+        return self._context.proxy.problem
 
     def find_route_problem(self) -> str | None:
         """Why this machine cannot reach the sandboxes' addresses now."""
-        return find_route_problem(self._parts.bridge)
+        return find_route_problem(self._context.bridge)
 
     def reaches(self, address: str) -> bool:
         """Whether the kernel at a sandbox's address responds."""
@@ -123,16 +122,16 @@ class NetworkIsolation:
         """Check that the rules are intact, as of the last resync, and that the proxy listens if it is needed."""
         if not self._intact:
             raise FirewallError(self._problem or "the network rules are missing")
-        if (problem := self._parts.proxy.problem) is not None and self._has_names(sandbox):
+        if (problem := self._context.proxy.problem) is not None and self._has_names(sandbox):
             raise FirewallError(problem)
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Write the elements of one sandbox, unless they are known to exist."""
-        if address := observed.networks.get(self._parts.network.name):
-            found = Located(address, PROXY_LABEL in observed.labels)
+        if address := observed.networks.get(self._context.network.name):
+            found = SandboxAddress(address, PROXY_LABEL in observed.labels)
             self._allow(sandbox, found, is_new=self._locate(sandbox.id, found))
 
-    def _locate(self, sandbox_id: str, found: Located) -> bool:
+    def _locate(self, sandbox_id: str, found: SandboxAddress) -> bool:
         """Record where a sandbox is; a resync with an older list does not overwrite it. Returns whether it is new."""
         with self._lock:
             if self._located.get(sandbox_id) == found:
@@ -148,26 +147,26 @@ class NetworkIsolation:
         if (found := self._located.get(sandbox.id)) is not None:
             self._allow(sandbox, found, is_new=False)
 
-    def _allow(self, sandbox: Sandbox, located: Located, *, is_new: bool) -> None:
+    def _allow(self, sandbox: Sandbox, located: SandboxAddress, *, is_new: bool) -> None:
         access, address = self._access_of(sandbox, located), located.address
         allowed = access.allowed
         with self._lock:
-            self._parts.proxy.allow(address, access.proxied.get(address, ()))
+            self._context.proxy.allow(address, access.proxied.get(address, ()))
             known = self._known.of(frozenset({address}))
             if is_new:  # another worker may have left the address open
                 self._apply(RulesChange(allowed, (known | Allowed(open=frozenset({address}))) - allowed), address)
             else:
                 self._apply(RulesChange(allowed - known, known - allowed), address)
 
-    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Remove the elements of one address: those that are known, and those that another worker may have written."""
         known = self._located.get(sandbox.id)
         # A container that has exited has no address any more, and another one may have got it.
-        address = observed.networks.get(self._parts.network.name) or (known.address if known else "")
-        allowed = self._access_of(sandbox, Located(address, uses_proxy=True)).allowed if address else Allowed()
+        address = observed.networks.get(self._context.network.name) or (known.address if known else "")
+        allowed = self._access_of(sandbox, SandboxAddress(address, uses_proxy=True)).allowed if address else Allowed()
         with self._lock:
             if address and not self._others_at(address, sandbox.id):
-                self._parts.proxy.allow(address, ())
+                self._context.proxy.allow(address, ())
                 self._apply(RulesChange(remove=allowed | self._known.of(frozenset({address}))), address)
             self._located.pop(sandbox.id, None)  # last: until then, the next attempt needs it
 
@@ -176,12 +175,12 @@ class NetworkIsolation:
         return [other for other, each in self._located.items() if each.address == address and other != sandbox_id]
 
     def _has_names(self, sandbox: Sandbox) -> bool:
-        found = network_access.read_one(self._parts.database, sandbox.id)
+        found = network_access.read_one(self._context.database, sandbox.id)
         return found is not None and bool(egress.parse(found.row.egress).names)
 
-    def _access_of(self, sandbox: Sandbox, located: Located) -> Access:
+    def _access_of(self, sandbox: Sandbox, located: SandboxAddress) -> Access:
         address, uses_proxy = located
-        return self._access.read_one(self._parts.database, sandbox.id, address, uses_proxy=uses_proxy)
+        return self._access.read_one(self._context.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
         """Compare and correct network and rules; a problem closes the node. Without an engine the node is lost anyway.
@@ -194,21 +193,21 @@ class NetworkIsolation:
             found = self._read_rules()
             if not self._intact:
                 self._require_free_network()
-            self._parts.engine.ensure_network(self._parts.network)
+            self._context.engine.ensure_network(self._context.network)
             self._compare(found)
             if (problem := self.find_route_problem()) is not None:
                 raise Invalid(problem)
         except (FirewallError, EngineRefused, Invalid, OSError) as error:
             self._close(str(error))
         except EngineError as error:
-            log.warning("engine_unavailable", node=self._parts.node, error=str(error))
+            log.warning("engine_unavailable", node=self._context.node, error=str(error))
         else:
             self._open()
         return self._problem != before
 
     def _require_free_network(self) -> None:
-        if (conflict := find_conflict(self._parts.bridge)) is not None:
-            setting = f"AW_SANDBOX_ADDRESSES is {self._parts.bridge.network}"
+        if (conflict := find_conflict(self._context.bridge)) is not None:
+            setting = f"AW_SANDBOX_ADDRESSES is {self._context.bridge.network}"
             raise Invalid(f"{setting}, and this machine has a route to {conflict}: set another one")
 
     def _read_rules(self) -> Allowed | None:
@@ -216,7 +215,7 @@ class NetworkIsolation:
         # The firewall is read first, so that elements that jobs add meanwhile are neither seen nor removed.
         with self._lock:
             self._touched.clear()
-        found = self._parts.firewall.read()
+        found = self._context.firewall.read()
         if found is not None or not self._written:
             return found
         self._close("the network rules were missing or changed; they are written again")
@@ -228,7 +227,7 @@ class NetworkIsolation:
         access = self._derive()
         wanted = access.allowed
         with self._lock:
-            self._parts.proxy.compare(access.proxied, self._touched)
+            self._context.proxy.compare(access.proxied, self._touched)
             if found is None:
                 self._write(wanted)
             else:
@@ -239,34 +238,34 @@ class NetworkIsolation:
             self._written = self._intact = True
 
     def _write(self, allowed: Allowed) -> None:
-        self._parts.firewall.write(allowed)
+        self._context.firewall.write(allowed)
         self._known = allowed
-        log.info("network_rules_written", bridge=self._parts.bridge.name, sandboxes=len(allowed.sandboxes))
+        log.info("network_rules_written", bridge=self._context.bridge.name, sandboxes=len(allowed.sandboxes))
 
     def _correct(self, found: Allowed, change: RulesChange) -> None:
         try:
-            self._parts.firewall.change(change)
+            self._context.firewall.change(change)
         except FirewallError as error:
             log.warning("network_rules_replaced", error=str(error))
-            self._parts.firewall.write((found - change.remove) | change.add)
+            self._context.firewall.write((found - change.remove) | change.add)
 
     def _derive(self) -> Access:
-        parts = self._parts
-        listed = by_sandbox(parts.engine.list_containers(parts.installation))
-        with parts.database.reading() as session:
-            rows = {each.row.id: each for each in network_access.on_node(session, parts.node)}
+        context = self._context
+        listed = by_sandbox(context.engine.list_containers(context.installation))
+        with context.database.reading() as session:
+            rows = {each.row.id: each for each in network_access.on_node(session, context.node)}
         runs = {sandbox_id: each.runs for sandbox_id, each in rows.items()}
-        locations = locate(parts.engine, parts.network.name, listed, runs)
+        locations = locate(context.engine, context.network.name, listed, runs)
         running = {each.address: rows[sandbox_id].row for sandbox_id, each in locations.known.items()}
         of_proxy = {each.address for each in locations.known.values() if each.uses_proxy}
-        with parts.database.reading() as session:
+        with context.database.reading() as session:
             access = self._access.read(session, running, of_proxy)
         self._relocate(locations)
-        resolvers = frozenset(addresses.resolvers(parts.resolvers))
-        services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
+        resolvers = frozenset(addresses.resolvers(context.resolvers))
+        services = frozenset({addresses.service_address(context.shared, context.door_port)})
         return Access(access.allowed | Allowed(services=services, resolvers=resolvers), access.proxied)
 
-    def _relocate(self, found: Locations) -> None:
+    def _relocate(self, found: SandboxAddresses) -> None:
         """Replace the known addresses of sandboxes by those found, except addresses that were changed since.
 
         The rules of sandboxes whose address is unknown now stay as they are.
@@ -279,7 +278,7 @@ class NetworkIsolation:
             self._located = kept | now
 
     def _apply(self, change: RulesChange, address: str) -> None:
-        self._parts.firewall.change(change)
+        self._context.firewall.change(change)
         self._known = (self._known - change.remove) | change.add
         self._touched.add(address)
 
@@ -291,7 +290,7 @@ class NetworkIsolation:
 
     def _open(self) -> None:
         if self._problem is not None and self._reported:
-            log.info("network_isolated", bridge=self._parts.bridge.name)
+            log.info("network_isolated", bridge=self._context.bridge.name)
             self._problem = None
 
 

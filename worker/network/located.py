@@ -17,7 +17,7 @@ log = structlog.get_logger()
 MAX_SILENT = 2
 
 
-class Located(NamedTuple):
+class SandboxAddress(NamedTuple):
     """The address of a sandbox, and whether its environment names the proxy."""
 
     address: str
@@ -25,7 +25,7 @@ class Located(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Locations:
+class SandboxAddresses:
     """Where sandboxes are.
 
     Args:
@@ -33,11 +33,13 @@ class Locations:
         unknown: the sandboxes that could not be observed, and their addresses in the list.
     """
 
-    known: Mapping[str, Located] = field(default_factory=dict)
+    known: Mapping[str, SandboxAddress] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def locate(engine: Engine, network: str, listed: Mapping[str, ContainerSummary], runs: Mapping[str, bool]) -> Locations:
+def locate(
+    engine: Engine, network: str, listed: Mapping[str, ContainerSummary], runs: Mapping[str, bool]
+) -> SandboxAddresses:
     """Find the sandboxes that have an address in the network.
 
     Docker lists a container's new state once it has written it to its disk. While that is full, lists are outdated: a
@@ -53,12 +55,12 @@ def locate(engine: Engine, network: str, listed: Mapping[str, ContainerSummary],
     entries = {sandbox_id: each for sandbox_id, each in listed.items() if sandbox_id in runs}
     located = {sandbox_id: _read(network, each) for sandbox_id, each in entries.items()}
     doubtful = {sandbox_id for sandbox_id, each in located.items() if bool(each.address) != runs[sandbox_id]}
-    observed: dict[str, Located | None] = {}
+    observed: dict[str, SandboxAddress | None] = {}
     while doubtful := (doubtful | _sharing(located)) - observed.keys():
         observed |= _observe(engine, network, {sandbox_id: entries[sandbox_id].name for sandbox_id in sorted(doubtful)})
         located |= {sandbox_id: each for sandbox_id, each in observed.items() if each is not None}
     unknown = {sandbox_id for sandbox_id, each in observed.items() if each is None} | _sharing(located)
-    return Locations(
+    return SandboxAddresses(
         {sandbox_id: each for sandbox_id, each in located.items() if each.address and sandbox_id not in unknown},
         {sandbox_id: located[sandbox_id].address for sandbox_id in unknown},
     )
@@ -69,15 +71,15 @@ def by_sandbox(listed: Iterable[ContainerSummary]) -> dict[str, ContainerSummary
     return {each.labels[SANDBOX_LABEL]: each for each in listed if SANDBOX_LABEL in each.labels}
 
 
-def _sharing(located: Mapping[str, Located]) -> set[str]:
+def _sharing(located: Mapping[str, SandboxAddress]) -> set[str]:
     """The sandboxes whose address another one has, too."""
     uses = Counter(each.address for each in located.values() if each.address)
     return {sandbox_id for sandbox_id, each in located.items() if uses[each.address] > 1}
 
 
-def _observe(engine: Engine, network: str, names: Mapping[str, str]) -> dict[str, Located | None]:
+def _observe(engine: Engine, network: str, names: Mapping[str, str]) -> dict[str, SandboxAddress | None]:
     """Observe these containers; None: the engine can't say. One hanging container must not delay all others."""
-    observed: dict[str, Located | None] = dict.fromkeys(names)
+    observed: dict[str, SandboxAddress | None] = dict.fromkeys(names)
     silent = 0
     for sandbox_id, name in names.items():
         try:
@@ -90,5 +92,5 @@ def _observe(engine: Engine, network: str, names: Mapping[str, str]) -> dict[str
     return observed
 
 
-def _read(network: str, container: ContainerStatus | ContainerSummary) -> Located:
-    return Located(container.networks.get(network, ""), PROXY_LABEL in container.labels)
+def _read(network: str, container: ContainerStatus | ContainerSummary) -> SandboxAddress:
+    return SandboxAddress(container.networks.get(network, ""), PROXY_LABEL in container.labels)

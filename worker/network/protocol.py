@@ -47,7 +47,7 @@ class Isolation(Protocol):
             FirewallError: the rules can't be written.
         """
 
-    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
         """Revoke what the address of a stopped or removed container was allowed.
 
         Raises:
@@ -89,8 +89,8 @@ class NoIsolation:
     def renew(self, sandbox: Sandbox) -> None:
         """Everything is allowed."""
 
-    def withdraw(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Nothing is withdrawn."""
+    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
+        """Nothing is revoked."""
 
     def refresh(self) -> bool:
         """Nothing is compared."""

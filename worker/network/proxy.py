@@ -95,7 +95,7 @@ class EgressProxy:
         """Replace files. A file without lines says that open connections of its sandbox are to be closed."""
         try:
             former = {address: self._read(self._folder / address) for address in wanted}
-            less = [address for address, found in wanted.items() if _is_less(found, former[address])]
+            less = [address for address, found in wanted.items() if _is_narrower(found, former[address])]
             for address in less:
                 self._write(self._folder / address, ())
             self._firewall.disconnect([element(address, *self.endpoint) for address in less])
@@ -147,7 +147,7 @@ def _is_address(text: str) -> bool:
     return False
 
 
-def _is_less(found: Targets, former: Targets | None) -> bool:
+def _is_narrower(found: Targets, former: Targets | None) -> bool:
     """Whether open connections may lead to targets that are no longer allowed."""
     if former is None:
         return False

@@ -154,7 +154,7 @@ class SandboxActions:
             AgentServerError: the agent server rejects its part of the action, or does not respond.
         """
         owned = action in NEEDS_OWNERSHIP and self._sandbox.status != Status.DELETING
-        if owned and self._status_writer.disown(observed):
+        if owned and self._status_writer.quarantine_foreign(observed):
             raise DesiredStateChanged
         log.info("action", sandbox=self._sandbox.id, action=action.value, generation=self._sandbox.generation)
         with self._status_writer.measuring(action):
@@ -243,7 +243,7 @@ class SandboxActions:
         self._mark_progress(REMOVE_SECONDS)
         remove(self._name)
         self._mark_progress()
-        self._context.network.withdraw(self._sandbox, observed)
+        self._context.network.revoke(self._sandbox, observed)
 
     def _stop_if_used(self, observed: ContainerStatus) -> None:
         """Let the agent server send its buffered events before its container is removed: best effort."""
@@ -288,7 +288,7 @@ class SandboxActions:
         self._mark_progress(seconds := self._context.settings.stop_seconds)
         self._context.engine.stop(self._name, seconds)
         self._mark_progress()
-        self._context.network.withdraw(self._sandbox, observed)
+        self._context.network.revoke(self._sandbox, observed)
 
     def _interrupt_runs(self, observed: ContainerStatus) -> None:
         url = self._url(observed)

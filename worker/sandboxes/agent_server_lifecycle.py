@@ -78,7 +78,7 @@ class SandboxServer:
             return self._probe(self._at(url), keys_confirmed=keys_confirmed)
 
     def _probe(self, server: AgentServer, *, keys_confirmed: bool) -> Health:
-        if keys_confirmed and (self._has_answered_early() or server.accepts_key()):
+        if keys_confirmed and (self._has_responded_early() or server.accepts_key()):
             return Health.READY
         # Someone else may have booted it since its init, with the configuration of the warm pool.
         if self._sandbox.boot_key is not None:
@@ -147,7 +147,7 @@ class SandboxServer:
         desired = self._sandbox.desired
         return desired == Desired.RUNNING or (desired in PAUSING and not unapplied)
 
-    def _has_answered_early(self) -> bool:
+    def _has_responded_early(self) -> bool:
         """Whether the early probe succeeded; it counts for one call, and only if a thread was free to send it."""
         probe, self._early_probe = self._early_probe, None
         return probe is not None and not probe.cancel() and probe.result()

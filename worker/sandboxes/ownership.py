@@ -26,8 +26,8 @@ def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: Conta
             return sandbox.owner_id is not None and _has_new_files(context, sandbox)
         case ContainerState.REMOVING:
             return False
-    answer = _ask(context, sandbox, url) if url is not None and observed.state == ContainerState.RUNNING else None
-    return _has_new_files(context, sandbox) if answer is None else answer
+    is_used = _probe(context, sandbox, url) if url is not None and observed.state == ContainerState.RUNNING else None
+    return _has_new_files(context, sandbox) if is_used is None else is_used
 
 
 def is_pools_volume(observed: ContainerStatus) -> bool:
@@ -35,16 +35,16 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
     return observed.labels.get(OWNER_LABEL) == ""
 
 
-def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
+def _probe(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
     """Whether the agent server has another row's keys; None: it does not respond, or this machine does not reach it."""
     try:
-        answer = _ask_server(context.agent_server_at(url, sandbox))
+        is_used = _probe_server(context.agent_server_at(url, sandbox))
     except DoorUnavailable:
         return None
-    return None if answer and context.network.find_route_problem() else answer
+    return None if is_used and context.network.find_route_problem() else is_used
 
 
-def _ask_server(server: AgentServer) -> bool | None:
+def _probe_server(server: AgentServer) -> bool | None:
     awaits_init = server.is_dormant()
     if awaits_init is None:
         return None

@@ -98,15 +98,15 @@ class StatusWriter:
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
             case Action.WRITE_DELETED:
-                self._context.network.withdraw(self._sandbox, observed)  # this may have failed after the removal
+                self._context.network.revoke(self._sandbox, observed)  # this may have failed after the removal
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:
                 self._write_exit(observed, has_executed=has_executed)
 
     def fail(self, reason: Reason, detail: str, observed: ContainerStatus) -> None:
-        """Write ERROR with the container's last log lines, and clean up; another row's container is disowned."""
-        if self.disown(observed):
+        """Write ERROR with the container's last log lines, and clean up. Another row's container is quarantined."""
+        if self.quarantine_foreign(observed):
             return
         log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
         cause = LogCause.EXITED if reason in EXITS else LogCause.FAILED
@@ -126,7 +126,7 @@ class StatusWriter:
             return
         self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
 
-    def disown(self, observed: ContainerStatus) -> bool:
+    def quarantine_foreign(self, observed: ContainerStatus) -> bool:
         """Quarantine the container and delete this row, if the container is another's (`worker.sandboxes.ownership`).
 
         Returns:
@@ -136,7 +136,7 @@ class StatusWriter:
             return False
         log.error("sandbox_already_used", sandbox=self._sandbox.id, owner=self._sandbox.owner_id)
         with self._context.database.transaction() as session:
-            quarantine.disown(session, self._sandbox, due_at=after(self._context.shared.republish_seconds))
+            quarantine.delete_sandbox_row(session, self._sandbox, due_at=after(self._context.shared.republish_seconds))
         self._context.publisher.publish(CheckSandbox(self._sandbox.id, self._sandbox.node_id))
         return True
 
@@ -196,7 +196,7 @@ class StatusWriter:
         """Write ERROR for a container that has exited or vanished without an action of this service."""
         is_lost = self._sandbox.reason == Reason.NODE_LOST  # written by another node, which has not seen the container
         if self._sandbox.status == Status.ERROR and not has_executed and not is_lost:
-            if not self.disown(observed):
+            if not self.quarantine_foreign(observed):
                 self._clean_up(observed)  # ERROR is written already; its first reason is the true one
             return
         if observed.state == ContainerState.ABSENT:
@@ -226,7 +226,7 @@ class StatusWriter:
                 mark_progress(Sandbox, self._sandbox, stop_seconds)
                 self._context.engine.stop(self._name, stop_seconds)
             mark_progress(Sandbox, self._sandbox)
-            self._context.network.withdraw(self._sandbox, observed)
+            self._context.network.revoke(self._sandbox, observed)
         except EngineRefused as error:
             log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
 

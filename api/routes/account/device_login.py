@@ -46,13 +46,13 @@ def authorize(context: ContextDep, request: Request, form: Form, client: Client 
 
     The page shows the requesting program: `X-OpenHands-Client` or the form's `client_id`, `User-Agent` and address.
     """
-    asks = Requester(
+    requester = Requester(
         client or form.get("client_id", ""),
         request.headers.get("User-Agent", ""),
         request.client.host if request.client else "",
     )
     with context.database.transaction() as session:
-        begun = device_authorizations.begin(session, context.vault, asks)
+        begun = device_authorizations.begin(session, context.vault, requester)
     page = f"{context.settings.public_url}{PAGE}"
     return DeviceCodes(
         device_code=begun.device_code,
@@ -90,10 +90,10 @@ async def get_page(request: Request, context: ContextDep, user_code: UserCode = 
     """The page on which a user approves or denies. Without a code, the page asks for one."""
     if not user_code:
         return show_code_form()
-    asks = await run_in_threadpool(_find, context, user_code)
-    if asks is None:
+    requester = await run_in_threadpool(_find, context, user_code)
+    if requester is None:
         return show_code_form(user_code, UNKNOWN_CODE, 404)
-    return show_form(user_code, asks, name=_name(await find_signed_in(request)))
+    return show_form(user_code, requester, name=_name(await find_signed_in(request)))
 
 
 @router.post(
@@ -105,8 +105,8 @@ async def decide(request: Request, context: ContextDep, form: Form) -> HTMLRespo
     Users who are not signed in send their `api_key` too.
     """
     code, decision, signed_in = form.get("user_code", ""), form.get("decision"), None
-    asks = await run_in_threadpool(_find, context, code)
-    if asks is None:
+    requester = await run_in_threadpool(_find, context, code)
+    if requester is None:
         return show_code_form(code, UNKNOWN_CODE, 404)
     try:
         if not (key := form.get("api_key", "").strip()):
@@ -114,13 +114,13 @@ async def decide(request: Request, context: ContextDep, form: Form) -> HTMLRespo
         if signed_in:
             check_origin(request)
         if decision not in ("approve", "deny"):
-            return show_form(code, asks, "Choose whether to approve or to deny.", 400, _name(signed_in))
+            return show_form(code, requester, "Choose whether to approve or to deny.", 400, _name(signed_in))
         holder = signed_in or await context.callers.find(key)
         await run_in_threadpool(_decide, context, code, holder.key_id, approve=decision == "approve")
     except Forbidden:
-        return show_form(code, asks, "This must be sent from this page.", 403, _name(signed_in))
+        return show_form(code, requester, "This must be sent from this page.", 403, _name(signed_in))
     except Unauthenticated:
-        return show_form(code, asks, "That is no valid API key.", 401)
+        return show_form(code, requester, "That is no valid API key.", 401)
     except NotFound:
         return show_code_form(code, UNKNOWN_CODE, 404)
     return show_outcome(approved=decision == "approve")

@@ -74,7 +74,7 @@ async def send_message(
 async def get_changes(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> Any:
     """The changes in the project's folder, with git's status letters."""
     await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
-    found = await v1.ask_git(context, caller, conversation_id, "changes", ".")
+    found = await v1.request_git(context, caller, conversation_id, "changes", ".")
     return await v1.pass_on(await run_in_threadpool(_in_letters, found))
 
 
@@ -82,7 +82,7 @@ async def get_changes(context: ContextDep, caller: CurrentCaller, conversation_i
 async def get_diff(context: ContextDep, caller: CurrentCaller, conversation_id: str, path: v1.FilePath) -> Any:
     """A file before and after its changes."""
     await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
-    return await v1.pass_on(await v1.ask_git(context, caller, conversation_id, "diff", path))
+    return await v1.pass_on(await v1.request_git(context, caller, conversation_id, "diff", path))
 
 
 @router.get(

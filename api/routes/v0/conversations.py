@@ -61,10 +61,10 @@ async def start_conversation(
     found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
     # V1's operation may return a response that is encoded already.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
-    status, answer = serialize_start(task)
+    status, response = serialize_start(task)
     if status >= 400:
-        answer["request_id"] = request_id.get()
-    return wait.add_headers(JSONResponse(answer, status))
+        response["request_id"] = request_id.get()
+    return wait.add_headers(JSONResponse(response, status))
 
 
 @router.get("", **replaced_by(f"{PATH}/search"))
@@ -137,10 +137,10 @@ async def resume_conversation(
     For a conversation that is being started this changes nothing: RUNNING is the desired state already.
     """
     if task := await run_in_threadpool(find_unfinished, context, caller, conversation_id):
-        return _answer_of_start(task)
+        return _respond_for_start(task)
     sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
     await sandboxes.resume_sandbox(context, caller, queue, wait, sandbox_id)
-    return await run_in_threadpool(_answer, context, caller, conversation_id)
+    return await run_in_threadpool(_respond, context, caller, conversation_id)
 
 
 @router.post("/{conversation_id}/stop", responses=error_responses(409), **replaced_by("/api/v1/sandboxes"))
@@ -154,18 +154,18 @@ async def stop_conversation(
     await run_in_threadpool(require_started, context, caller, conversation_id, "it can be stopped")
     sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
     await sandboxes.pause_sandbox(context, caller, queue, wait, sandbox_id)
-    return await run_in_threadpool(_answer, context, caller, conversation_id)
+    return await run_in_threadpool(_respond, context, caller, conversation_id)
 
 
 def _sandbox_of(context: Context, caller: Caller, conversation_id: str) -> str:
     return v1.get_conversation(context, caller, conversation_id).sandbox_id
 
 
-def _answer_of_start(task: StartTask) -> ConversationAnswer:
+def _respond_for_start(task: StartTask) -> ConversationAnswer:
     shown = serialize_starting(task)
     return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)
 
 
-def _answer(context: Context, caller: Caller, conversation_id: str) -> ConversationAnswer:
+def _respond(context: Context, caller: Caller, conversation_id: str) -> ConversationAnswer:
     shown = serialize_v0(v1.get_conversation(context, caller, conversation_id))
     return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)

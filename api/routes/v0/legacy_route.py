@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
-from api.errors.handlers import answer_workspace_error
+from api.errors.handlers import handle_workspace_error
 from api.request.authentication import Handler, UserRoute
 from shared.errors import WorkspaceError
 
@@ -38,7 +38,7 @@ class LegacyRoute(UserRoute):
             try:
                 return await handle(request)
             except WorkspaceError as error:
-                return await answer_workspace_error(request, error, ERROR_NAMES)
+                return await handle_workspace_error(request, error, ERROR_NAMES)
 
         return handle_as_v0
 

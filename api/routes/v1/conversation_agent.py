@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 
-from api.agent_server.answers import read
+from api.agent_server.responses import read_response
 from api.errors.openapi import error_responses
 from api.errors.upstream import GatewayTimeout
 from api.request.authentication import CurrentCaller, UserRoute
@@ -44,8 +44,8 @@ async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id
         return SkillList(skills=[])
     wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
     body = wanted | {"project_dir": conversation.working_dir}
-    answer = await context.agent_servers.ask(sandbox, "POST", paths.SKILLS, json=body)
-    found = await run_in_threadpool(list_skills, (await read(answer, Skills))[0])
+    response = await context.agent_servers.request(sandbox, "POST", paths.SKILLS, json=body)
+    found = await run_in_threadpool(list_skills, (await read_response(response, Skills))[0])
     disabled = await run_in_threadpool(_read_disabled, context, caller.id)
     return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
 
@@ -57,8 +57,8 @@ async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id:
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
     body = {"project_dir": conversation.working_dir}
-    answer = await context.agent_servers.ask(sandbox, "POST", paths.HOOKS, json=body)
-    return await run_in_threadpool(list_hooks, (await read(answer, Hooks))[0])
+    response = await context.agent_servers.request(sandbox, "POST", paths.HOOKS, json=body)
+    return await run_in_threadpool(list_hooks, (await read_response(response, Hooks))[0])
 
 
 @router.post("/switch_profile", responses=error_responses(409, 502))
@@ -69,7 +69,7 @@ async def switch_profile(
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     llm = await run_in_threadpool(_read_profile, context, caller.id, request.profile_name)
     path = paths.conversation(UUID(conversation.id), "/switch_llm")
-    (await context.agent_servers.ask(sandbox, "POST", path, json={"llm": llm})).need()
+    (await context.agent_servers.request(sandbox, "POST", path, json={"llm": llm})).require_success()
     await run_in_threadpool(_record, context, conversation, llm.get("model"))
     return Success()
 
@@ -81,12 +81,12 @@ async def switch_acp_model(
     """Switch an ACP agent to another of its models. The built-in agent takes a profile instead."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     path = paths.conversation(UUID(conversation.id), "/switch_acp_model")
-    answer = await context.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
-    if answer.status == 400:
-        raise Invalid(answer.detail or "the agent is not an ACP agent, or cannot change its model")
-    if answer.status == 504:
-        raise GatewayTimeout(answer.detail or "the agent does not respond")
-    answer.need()
+    response = await context.agent_servers.request(sandbox, "POST", path, json={"model": request.model})
+    if response.status == 400:
+        raise Invalid(response.detail or "the agent is not an ACP agent, or cannot change its model")
+    if response.status == 504:
+        raise GatewayTimeout(response.detail or "the agent does not respond")
+    response.require_success()
     await run_in_threadpool(_record, context, conversation, request.model)
     return Success()
 

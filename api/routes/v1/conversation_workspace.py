@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from api.agent_server.answers import check_refusal, read
+from api.agent_server.responses import raise_client_error, read_response
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
@@ -60,9 +60,9 @@ async def send_message(
     if status == Status.ERROR:
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
     path = paths.events(UUID(conversation.id))
-    answer = await context.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
-    check_refusal(answer)
-    answer.need()
+    response = await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    raise_client_error(response)
+    response.require_success()
     return MessageSent(success=True, sandbox_status=status)
 
 
@@ -71,7 +71,7 @@ async def get_changes(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
     """The changes below a folder, as the agent server reports them."""
-    return await pass_on(await ask_git(context, caller, conversation_id, "changes", path, ref))
+    return await pass_on(await request_git(context, caller, conversation_id, "changes", path, ref))
 
 
 @router.get("/git/diff", responses=ERRORS)
@@ -79,7 +79,7 @@ async def get_diff(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
     """A file before and after its changes, as the agent server reports it."""
-    return await pass_on(await ask_git(context, caller, conversation_id, "diff", path, ref))
+    return await pass_on(await request_git(context, caller, conversation_id, "diff", path, ref))
 
 
 @router.get("/file", response_model=str, responses=ERRORS, dependencies=[HELD_DOWNLOAD])
@@ -121,21 +121,21 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     path = absolute_path(conversation, file_path or paths.plan(conversation.git_provider))
     try:
-        answer = await context.agent_servers.ask(sandbox, "GET", paths.DOWNLOAD, params={"path": path})
+        response = await context.agent_servers.request(sandbox, "GET", paths.DOWNLOAD, params={"path": path})
     except IncompleteResponse:
         # The agent server checks that the file exists, but begins its response before it opens the file.
         await _check_readable(context, sandbox, path)
         raise
-    if answer.status == 404:
+    if response.status == 404:
         raise NotFound("file", path, by="path")
-    check_refusal(answer)
+    raise_client_error(response)
     try:
-        return answer.need().decode()
+        return response.require_success().decode()
     except UnicodeDecodeError:
         raise Invalid("the file is not a text file") from None
 
 
-async def ask_git(
+async def request_git(
     context: Context, caller: Caller, conversation_id: str, what: str, path: str, ref: str | None = None
 ) -> Any:
     """Read the changes or the diff of a path from a conversation's agent server.
@@ -149,9 +149,9 @@ async def ask_git(
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
     git_path, shape = GIT[what]
-    answer = await context.agent_servers.ask(sandbox, "GET", git_path, params=params)
-    check_refusal(answer)
-    return (await read(answer, shape))[1]
+    response = await context.agent_servers.request(sandbox, "GET", git_path, params=params)
+    raise_client_error(response)
+    return (await read_response(response, shape))[1]
 
 
 async def pass_on(document: Any) -> Response:
@@ -195,5 +195,5 @@ async def _run(context: Context, sandbox: Sandbox, command: str, *, seconds: flo
         AgentServerError: the agent server does not answer, or its response has no outcome.
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
-    answer = await context.agent_servers.ask(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds)
-    return (await read(answer, CommandOutcome))[0].result
+    response = await context.agent_servers.request(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds)
+    return (await read_response(response, CommandOutcome))[0].result

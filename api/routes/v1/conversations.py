@@ -21,7 +21,7 @@ from api.routes.v1.conversation_export import check_number, export
 from api.schemas.page_text import write_count, write_page
 from api.schemas.v1.conversations import AppConversation, ConversationUpdate, serialize_conversation, write_conversation
 from api.schemas.v1.fields import PageOf, Success
-from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, answer_start_task, serialize_start_task
+from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, serialize_start_task, start_task_response
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import lists as conversation_lists
 from shared.conversations import queries as conversation_queries
@@ -85,11 +85,11 @@ def start(
     with context.database.transaction(may_place=may_place) as session:
         if (stored := idempotent.find(session)) is not None:
             row = AwaitedRow(StartTask, stored.document["id"])
-            return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
+            return Accepted(stored.response, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
         start = conversation_start.create_start_task(session, context.vault, command)
-        answer = serialize_start_task(start.task, start.sandbox, start.paused, urls=caller.sandbox_urls)
-        idempotent.keep(session, answer)
-    return Accepted(answer, AwaitedRow(StartTask, answer.id), start.jobs, answer.paused_sandbox_ids)
+        response = serialize_start_task(start.task, start.sandbox, start.paused, urls=caller.sandbox_urls)
+        idempotent.keep(session, response)
+    return Accepted(response, AwaitedRow(StartTask, response.id), start.jobs, response.paused_sandbox_ids)
 
 
 def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response]) -> StartTaskInfo | None:
@@ -115,7 +115,7 @@ async def start_conversation(
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
     current = await run_in_threadpool(read_start, context, caller, accepted) if waited else None
-    return wait.add_headers(await run_in_threadpool(answer_start_task, current or accepted.answer))
+    return wait.add_headers(await run_in_threadpool(start_task_response, current or accepted.response))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])

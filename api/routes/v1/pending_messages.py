@@ -42,14 +42,14 @@ def queue_message(
     content = message.model_dump(mode="json")["content"]
     with context.database.transaction() as session:
         if (stored := idempotent.find(session)) is not None:
-            return stored.answer
+            return stored.response
         hex_id = _find(session, caller, conversation_id)
         queued = pending_messages.add(session, hex_id, caller.id, content, due_at=queue.due_at)
-        answer = PendingMessageResponse(id=queued.id, queued=True, position=queued.position)
-        idempotent.keep(session, answer, status=201)
+        response = PendingMessageResponse(id=queued.id, queued=True, position=queued.position)
+        idempotent.keep(session, response, status=201)
     if queued.job is not None:
         queue.enqueue(queued.job)
-    return answer
+    return response
 
 
 @router.get("")

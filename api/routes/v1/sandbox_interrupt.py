@@ -6,7 +6,7 @@ from uuid import UUID
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from api.agent_server.answers import read
+from api.agent_server.responses import read_response
 from api.request.authentication import Caller
 from api.request.context import Context
 from api.schemas.v1.sandboxes import wire_status
@@ -46,15 +46,15 @@ async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> b
 
 
 async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
-    found = await context.agent_servers.ask(sandbox, "GET", paths.SEARCH, params=RUNNING)
-    running, _ = await read(found, RunningPage)
+    found = await context.agent_servers.request(sandbox, "GET", paths.SEARCH, params=RUNNING)
+    running, _ = await read_response(found, RunningPage)
     requests = [
-        context.agent_servers.ask(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
+        context.agent_servers.request(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
         for one in running.items
     ]
     # For a run that has ended meanwhile, the agent server responds with 4xx, which is no failure.
-    answers = await asyncio.gather(*requests, return_exceptions=True)
-    return any(isinstance(answer, AgentServerResponse) and answer.is_success for answer in answers)
+    responses = await asyncio.gather(*requests, return_exceptions=True)
+    return any(isinstance(response, AgentServerResponse) and response.is_success for response in responses)
 
 
 def _load(context: Context, caller: Caller, sandbox_id: str) -> Sandbox:

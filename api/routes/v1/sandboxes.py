@@ -103,8 +103,8 @@ async def start_sandbox(
     """
     accepted = await run_in_threadpool(_start, context, caller, queue, idempotent, sandbox_spec_id, own)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    answer = await run_in_threadpool(_read, context, caller, accepted) if waited else accepted.answer
-    return wait.add_headers(answer)
+    response = await run_in_threadpool(_read, context, caller, accepted) if waited else accepted.response
+    return wait.add_headers(response)
 
 
 @router.patch("/{sandbox_id}")
@@ -139,7 +139,7 @@ async def pause_sandbox(
     desired, job = (Desired.STOPPED, StopSandbox) if kind == "stopped" else (Desired.PAUSED, PauseSandbox)
     accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, desired, job)
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    return accepted.answer
+    return accepted.response
 
 
 @router.post("/{sandbox_id}/resume", responses=error_responses(429))
@@ -149,7 +149,7 @@ async def resume_sandbox(
     """Resume the sandbox; resuming a running one changes nothing, one in ERROR is started again."""
     accepted = await run_in_threadpool(_resume, context, caller, queue, sandbox_id)
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    return accepted.answer
+    return accepted.response
 
 
 @router.delete("/{sandbox_id}")
@@ -159,7 +159,7 @@ async def delete_sandbox(
     """Delete the sandbox, from any state. V1's clients send its id in the query too: that is ignored."""
     accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, Desired.DELETED, DeleteSandbox)
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    return accepted.answer
+    return accepted.response
 
 
 def _start(
@@ -186,9 +186,9 @@ def _start(
         started = start(
             session, context.vault, owner_id=caller.id, spec=spec, due_at=due_at, own_deadlines=columns, quotas=limits
         )
-        answer = _serialize_started(context, caller, started)
-        idempotent.keep(session, answer)
-    return _accepted(started, answer)
+        response = _serialize_started(context, caller, started)
+        idempotent.keep(session, response)
+    return _accepted(started, response)
 
 
 def _serialize_started(context: Context, caller: Caller, started: SandboxStart) -> SandboxInfo:
@@ -196,21 +196,21 @@ def _serialize_started(context: Context, caller: Caller, started: SandboxStart) 
     return serialize_sandbox(started.sandbox, durations, context.vault, caller.sandbox_urls, started.paused)
 
 
-def _accepted(started: SandboxStart, answer: SandboxInfo) -> Accepted[SandboxInfo | Response]:
-    return Accepted(answer, _awaited(started.sandbox, Desired.RUNNING), started.jobs, answer.paused_sandbox_ids)
+def _accepted(started: SandboxStart, response: SandboxInfo) -> Accepted[SandboxInfo | Response]:
+    return Accepted(response, _awaited(started.sandbox, Desired.RUNNING), started.jobs, response.paused_sandbox_ids)
 
 
 def _repeated(stored: StoredResponse, sandbox: Sandbox | None) -> Accepted[SandboxInfo | Response]:
     """The stored response of an earlier request with the same key, and the row of its sandbox."""
     row = AwaitedRow(Sandbox, stored.document["id"], sandbox.generation if sandbox else 0, Desired.RUNNING)
-    return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
+    return Accepted(stored.response, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
 
 
 def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Response]) -> SandboxInfo | Response:
     """Return the sandbox's current state, or the answer as of the commit if the sandbox was deleted since."""
     row = sandbox_queries.read_current(context.database, accepted.row.row_id, caller.id)
     if row is None:
-        return accepted.answer
+        return accepted.response
     durations = deadlines.in_force(row, specs.read_spec(context.database, row.spec_id))
     shown = serialize_sandbox(row, durations, context.vault, caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
@@ -223,8 +223,8 @@ def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) 
         return Accepted(Resumed(paused_sandbox_ids=[]), _awaited(result, Desired.RUNNING), (job,))
     with context.database.transaction() as session:
         resumed = sandbox_access.resume(session, sandbox_id, caller.id, context.settings.quotas, due_at=queue.due_at)
-    answer = Resumed(paused_sandbox_ids=[row.id for row in resumed.paused])
-    return Accepted(answer, _awaited(resumed.sandbox, Desired.RUNNING), resumed.jobs)
+    response = Resumed(paused_sandbox_ids=[row.id for row in resumed.paused])
+    return Accepted(response, _awaited(resumed.sandbox, Desired.RUNNING), resumed.jobs)
 
 
 def _search(context: Context, caller: Caller, page_id: str | None, limit: int, status: str | None) -> Response:

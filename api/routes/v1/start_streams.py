@@ -38,13 +38,13 @@ async def stream_start(
     """
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     queue.enqueue_now(*accepted.jobs)
-    shown = await run_in_threadpool(_read_answer, accepted.answer)
+    shown = await run_in_threadpool(_read_response, accepted.response)
     return StreamingResponse(_stream(context, caller, accepted, shown), media_type="application/json")
 
 
-def _read_answer(answer: StartTaskInfo | Response) -> StartTaskInfo:
+def _read_response(response: StartTaskInfo | Response) -> StartTaskInfo:
     """The task as of the commit, or as in the stored response of an `Idempotency-Key`."""
-    return StartTaskInfo.model_validate_json(bytes(answer.body)) if isinstance(answer, Response) else answer
+    return StartTaskInfo.model_validate_json(bytes(response.body)) if isinstance(response, Response) else response
 
 
 async def _stream(

@@ -14,7 +14,7 @@ from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.schemas.page_text import write_items, write_list
 from api.schemas.v1.fields import PageOf
-from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, serialize_start_task, write_start_task
+from api.schemas.v1.start_tasks import StartTaskInfo, serialize_start_task, start_task_response, write_start_task
 from shared.conversations import start_tasks
 from shared.conversations.start_tasks import StartTaskFilter
 from shared.errors import NotFound
@@ -85,7 +85,7 @@ def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[I
 @router.get("/{task_id}", response_model=StartTaskInfo)
 def get_start_task(context: ContextDep, caller: CurrentCaller, task_id: RowId) -> Response:
     """One of the caller's start tasks (Agent Workspace extension)."""
-    return answer_start_task(_read(context, caller, task_id))
+    return start_task_response(_read(context, caller, task_id))
 
 
 @router.post("/{task_id}/cancel", response_model=StartTaskInfo, responses=error_responses(409))
@@ -98,15 +98,15 @@ async def cancel_start_task(
     """
     accepted = await run_in_threadpool(_cancel, context, caller, queue, task_id)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    shown = await run_in_threadpool(_read, context, caller, task_id) if waited else accepted.answer
-    return wait.add_headers(await run_in_threadpool(answer_start_task, shown))
+    shown = await run_in_threadpool(_read, context, caller, task_id) if waited else accepted.response
+    return wait.add_headers(await run_in_threadpool(start_task_response, shown))
 
 
 def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[StartTaskInfo]:
     with context.database.transaction() as session:
         cancelled = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
-        answer = serialize_start_task(*cancelled, urls=caller.sandbox_urls)
-    return Accepted(answer, AwaitedRow(StartTask, task_id), (cancelled.job,))
+        response = serialize_start_task(*cancelled, urls=caller.sandbox_urls)
+    return Accepted(response, AwaitedRow(StartTask, task_id), (cancelled.job,))
 
 
 def _write(caller: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:

@@ -159,13 +159,13 @@ def serialize_starting(task: StartTask) -> ConversationInfo:
 
 def serialize_start(task: StartTaskInfo) -> tuple[int, dict[str, Any]]:
     """Return the HTTP status and the body of the response to a start: a 400 if settings are missing."""
-    answer = ConversationAnswer(
+    response = ConversationAnswer(
         conversation_id=task.request.conversation_id.hex if task.request.conversation_id else task.id,
         conversation_status=_status_of(task.status),
     ).model_dump()
     if task.reason == Reason.LLM_KEY_MISSING:
-        return 400, answer | {"status": "error", "message": task.detail, "msg_id": NO_SETTINGS, "detail": task.detail}
-    return 200, answer | {"message": task.detail}
+        return 400, response | {"status": "error", "message": task.detail, "msg_id": NO_SETTINGS, "detail": task.detail}
+    return 200, response | {"message": task.detail}
 
 
 def _status_of(stage: str) -> str:

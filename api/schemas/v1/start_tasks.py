@@ -218,7 +218,7 @@ def write_start_task(shown: StartTaskInfo) -> bytes:
     return shown.model_dump_json().encode()
 
 
-def answer_start_task(shown: StartTaskInfo | Response) -> Response:
+def start_task_response(shown: StartTaskInfo | Response) -> Response:
     """Return the response for a start task; a stored response is returned unchanged. Call this in a thread."""
     if isinstance(shown, Response):
         return shown

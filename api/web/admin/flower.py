@@ -58,7 +58,7 @@ async def pass_on(request: Request, context: ContextDep) -> Response:
         raise NotFound("page", request.scope["path"], by="path")
     client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=_trust())
     try:
-        response = await client.send(await _ask(client, request, context.settings), stream=True)
+        response = await client.send(await _send(client, request, context.settings), stream=True)
     except (*HTTP_ERRORS, OSError):
         await client.aclose()
         return show_page("Flower", ABSENT, 502)
@@ -71,7 +71,7 @@ async def pass_on(request: Request, context: ContextDep) -> Response:
     )
 
 
-async def _ask(client: httpx.AsyncClient, request: Request, settings: Settings) -> httpx.Request:
+async def _send(client: httpx.AsyncClient, request: Request, settings: Settings) -> httpx.Request:
     url = settings.flower_url.rstrip("/") or f"http://127.0.0.1:{settings.flower_port}"
     query = f"?{request.url.query}" if request.url.query else ""
     return client.build_request(

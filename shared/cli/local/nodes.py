@@ -16,7 +16,7 @@ from shared.cli.service.joining import invite, join
 if TYPE_CHECKING:
     from shared.cli.local.installation import LocalInstallation
     from shared.models import Node, NodeSpecBackoff, UnknownContainer
-    from shared.sandboxes.drain import Drained
+    from shared.sandboxes.drain import DrainProgress
 
 POLL_SECONDS = 0.5
 # The kinds of disk that nodes have for the files of new sandboxes, as tables show them.
@@ -169,7 +169,7 @@ def _awaited(row: "UnknownContainer") -> str:
     return "only by `nodes remove-unknown`: too many" if row.one_of_many else "after its quarantine"
 
 
-def _await_drained(here: "LocalInstallation", name: str) -> "Drained":
+def _await_drained(here: "LocalInstallation", name: str) -> "DrainProgress":
     from rich.console import Console
     from rich.progress import Progress
 
@@ -197,7 +197,7 @@ def _warn_if_silent(here: "LocalInstallation", name: str) -> bool:
     return is_silent
 
 
-def _read_progress(here: "LocalInstallation", name: str) -> "Drained":
+def _read_progress(here: "LocalInstallation", name: str) -> "DrainProgress":
     from shared.sandboxes import drain
 
     with here.reading() as session:

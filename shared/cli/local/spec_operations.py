@@ -55,17 +55,17 @@ def change_spec(
         with here.writing() as session:
             overdue = specs.set_deadlines(session, image, durations) if durations else 0
             if overdue and not delete:
-                raise _WouldDelete(overdue)
+                raise _DeletesSandboxes(overdue)
             specs.change(session, image, columns)
             if default:
                 specs.make_default(session, image)
-    except _WouldDelete as refused:
+    except _DeletesSandboxes as refused:
         return refused.sandboxes
     return 0
 
 
-class _WouldDelete(Exception):
-    """Raised to roll back a change that would delete `sandboxes` sandboxes."""
+class _DeletesSandboxes(Exception):
+    """Raised to roll back a change of a spec that would delete `sandboxes` sandboxes."""
 
     def __init__(self, sandboxes: int) -> None:
         super().__init__(sandboxes)

@@ -52,10 +52,10 @@ def grant_admin(name: str) -> None:
 
 
 @users.command("take-admin")
-def take_admin(name: str) -> None:
+def revoke_admin(name: str) -> None:
     """Remove the admin role from a user. The last admin keeps it."""
     from shared.users import roles
 
     with installation().writing() as session:
-        taken = roles.take_admin(session, name)
+        taken = roles.revoke_admin(session, name)
     typer.echo(f"{name} is no longer an admin" if taken else f"{name} is not an admin")

@@ -40,7 +40,7 @@ def log_in(
         typer.echo("warning: without https, others on the network can read the key", err=True)
     chosen = name or parts.netloc
     former = contexts.load().by_name.get(chosen)  # before a key is issued: it would be lost if the file is malformed
-    key = _read_key() if with_key else _ask_device(address)
+    key = _read_key() if with_key else _run_device_flow(address)
     with open_http(address, key) as http:
         current = RemoteService(http).get("/api/keys/current")
     if not isinstance(current, dict) or "id" not in current:
@@ -96,7 +96,7 @@ def _read_key() -> str:
     return key
 
 
-def _ask_device(url: str) -> str:
+def _run_device_flow(url: str) -> str:
     with open_http(url) as http:
         service = RemoteService(http)
         codes = service.post_form("/oauth/device/authorize", {"client_id": f"{NAME} on {socket.gethostname()}"})
@@ -114,16 +114,16 @@ def _poll(service: RemoteService, device_code: str, pause: float, seconds: float
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(pause)
-        answer = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
-        match answer.get("error"):
+        response = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
+        match response.get("error"):
             case None:
-                return str(answer["access_token"])
+                return str(response["access_token"])
             case "authorization_pending":
                 pass
             case "slow_down":
-                pause = max(pause + 1, float(answer.get("interval", pause)))
+                pause = max(pause + 1, float(response.get("interval", pause)))
             case "access_denied":
                 raise Forbidden("the request was denied")
             case error:
-                raise TimedOut(str(answer.get("error_description", error)))
+                raise TimedOut(str(response.get("error_description", error)))
     raise TimedOut("the request was not approved in time")

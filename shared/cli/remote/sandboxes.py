@@ -28,7 +28,7 @@ ANSWER_SECONDS = 30.0
 Id = Annotated[str, typer.Argument(metavar="ID", help="The sandbox's id.")]
 
 
-class Awaited(StrEnum):
+class AwaitedStatus(StrEnum):
     """A status that can be awaited."""
 
     RUNNING = "RUNNING"
@@ -66,7 +66,7 @@ def start_sandbox(
         started = service.request("POST", PATH, query={"sandbox_spec_id": spec}, headers=headers)
         typer.echo(started["id"])
         if wait:
-            await_status(service, started["id"], Awaited.RUNNING, timeout)
+            await_status(service, started["id"], AwaitedStatus.RUNNING, timeout)
 
 
 @sandboxes.command("show")
@@ -77,7 +77,7 @@ def show_sandbox(sandbox_id: Id) -> None:
     with opened() as service:
         sandbox = _read(service, sandbox_id)
         moves = service.get(f"{PATH}/{read_id(sandbox_id)}/transitions")
-    shown = without_key(sandbox or {"id": read_id(sandbox_id), "status": Awaited.DELETED})
+    shown = without_key(sandbox or {"id": read_id(sandbox_id), "status": AwaitedStatus.DELETED})
     lines = [" ".join(filter(None, map(cell_text, read_fields(move, HISTORY)))) for move in moves]
     details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True)) | {"history": "\n".join(lines)}
     print_details(
@@ -121,7 +121,7 @@ def pause_sandbox(
         kind = "stopped" if stop else "frozen"
         service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/pause", timeout if wait else 0, kind=kind)
         if wait:
-            await_status(service, sandbox_id, Awaited.PAUSED, timeout)
+            await_status(service, sandbox_id, AwaitedStatus.PAUSED, timeout)
 
 
 @sandboxes.command("resume")
@@ -131,7 +131,7 @@ def resume_sandbox(sandbox_id: Id, wait: Wait = True, timeout: Timeout = SECONDS
     with opened() as service:
         service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/resume", timeout if wait else 0)
         if wait:
-            await_status(service, sandbox_id, Awaited.RUNNING, timeout)
+            await_status(service, sandbox_id, AwaitedStatus.RUNNING, timeout)
 
 
 @sandboxes.command("delete")
@@ -143,14 +143,14 @@ def delete_sandbox(sandbox_id: Id, yes: Yes = False, wait: Wait = True, timeout:
         confirm(f"Delete {sandbox_id} with its files?", yes=yes)
         service.settle("DELETE", f"{PATH}/{read_id(sandbox_id)}", timeout if wait else 0)
         if wait:
-            await_status(service, sandbox_id, Awaited.DELETED, timeout)
+            await_status(service, sandbox_id, AwaitedStatus.DELETED, timeout)
 
 
 @sandboxes.command("wait")
 @remote
 def wait_sandbox(
     sandbox_id: Id,
-    status: Annotated[Awaited, typer.Option("--for", help="The status to wait for.")] = Awaited.RUNNING,
+    status: Annotated[AwaitedStatus, typer.Option("--for", help="The status to wait for.")] = AwaitedStatus.RUNNING,
     timeout: Timeout = SECONDS,
 ) -> None:
     """Wait until a sandbox has a status. If it is in ERROR instead, exit with 1."""
@@ -158,7 +158,7 @@ def wait_sandbox(
         await_status(service, sandbox_id, status, timeout)
 
 
-def await_status(service: RemoteService, sandbox_id: str, status: Awaited, seconds: float) -> None:
+def await_status(service: RemoteService, sandbox_id: str, status: AwaitedStatus, seconds: float) -> None:
     """Wait until a sandbox has that status.
 
     Raises:
@@ -169,10 +169,10 @@ def await_status(service: RemoteService, sandbox_id: str, status: Awaited, secon
     hex_id = read_id(sandbox_id)
 
     def reached() -> bool | None:
-        if status == Awaited.DELETED:
+        if status == AwaitedStatus.DELETED:
             return service.get(f"{PATH}/{hex_id}/transitions")[-1]["to_status"] == status or None
         sandbox = service.get(f"{PATH}/{hex_id}")
-        if sandbox["status"] == Awaited.ERROR != status:
+        if sandbox["status"] == AwaitedStatus.ERROR != status:
             raise failure("the sandbox is in ERROR", sandbox)
         return sandbox["status"] == status or None
 

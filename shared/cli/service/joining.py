@@ -98,7 +98,10 @@ def check_connections(settings: dict[str, str]) -> None:
     """
     values: dict[str, Any] = {name.removeprefix("AW_").lower(): value for name, value in settings.items()}
     own = Settings(**values)
-    for what, url, connect in (("database", own.database, _ask_database), ("broker", own.broker, _ask_broker)):
+    for what, url, connect in (
+        ("database", own.database, _connect_to_database),
+        ("broker", own.broker, _connect_to_broker),
+    ):
         try:
             connect(url)
         except Exception as error:  # noqa: BLE001 - of a driver, a socket or TLS
@@ -107,7 +110,7 @@ def check_connections(settings: dict[str, str]) -> None:
             ) from None
 
 
-def _ask_database(url: str) -> None:
+def _connect_to_database(url: str) -> None:
     from shared.db.database import Database
     from shared.nodes.registry import list_nodes
 
@@ -119,7 +122,7 @@ def _ask_database(url: str) -> None:
         database.close()
 
 
-def _ask_broker(url: str) -> None:
+def _connect_to_broker(url: str) -> None:
     from kombu import Connection
 
     with Connection(url, connect_timeout=CONNECT_SECONDS) as connection:

@@ -138,7 +138,9 @@ def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
     async def ask_often() -> None:
         servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-        await asyncio.gather(*(servers.ask_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT)))
+        await asyncio.gather(
+            *(servers.request_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT))
+        )
         await servers.close()
 
     asyncio.run(ask_often())

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from fastapi.testclient import TestClient
 
-from api.agent_server.answers import read
 from api.agent_server.client import AgentServers
+from api.agent_server.responses import read_response
 from shared.agent_server.errors import AgentServerError
 from shared.agent_server.responses import RunningPage
 from shared.crypto import Vault, new_secret_key
@@ -27,7 +27,7 @@ def test_request_ends_with_an_error_of_the_api(response: str) -> None:
         servers = AgentServers(Vault([new_secret_key()]), DOOR)
         try:
             with pytest.raises(AgentServerError):
-                await read(await servers.ask_at(url, "key", "GET", "/any"), RunningPage)
+                await read_response(await servers.request_at(url, "key", "GET", "/any"), RunningPage)
         finally:
             await servers.close()
 

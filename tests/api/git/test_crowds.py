@@ -35,7 +35,7 @@ def asking(client: GitClient, user: str, url: str) -> "asyncio.Task[Reply]":
     """Start a request of a user."""
     context = contextvars.copy_context()
     context.run(caller.set, user)
-    work: Coroutine[Any, Any, Reply] = client.ask("github", "GET", url)
+    work: Coroutine[Any, Any, Reply] = client.request("github", "GET", url)
     return asyncio.get_running_loop().create_task(work, context=context)
 
 

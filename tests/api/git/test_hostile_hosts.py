@@ -20,7 +20,7 @@ def test_response_without_bounds_is_refused(mode: str) -> None:
     async def run(url: str) -> None:
         client = GitClient(frozenset({urlsplit(url).netloc}))
         with pytest.raises(UpstreamUnreachable):
-            await client.ask("github", "GET", url)
+            await client.request("github", "GET", url)
         await client.close()
 
     with hostile(MODES[mode]) as server:
@@ -53,6 +53,6 @@ async def search(url: str) -> None:
     """Send a request that needs a document."""
     client = GitClient(frozenset({urlsplit(url).netloc}))
     try:
-        (await client.ask("github", "GET", url)).require_document()
+        (await client.request("github", "GET", url)).require_document()
     finally:
         await client.close()

@@ -252,7 +252,7 @@ class TestConcurrency:
             if stored is None:
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
                 idempotent.keep(session, serialize_sandbox(sandbox, Durations(), VAULT, URLS))
-            return None if stored is None else bytes(stored.answer.body)
+            return None if stored is None else bytes(stored.response.body)
 
         first, second = overlap(database, start, start)
         assert first is None

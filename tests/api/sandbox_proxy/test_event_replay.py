@@ -164,7 +164,7 @@ def test_replays_of_one_owner_keep_no_other_user_waiting(
         released.wait(60)
         return read_shape(*arguments)
 
-    monkeypatch.setattr("api.agent_server.answers.read_shape", read_slowly)
+    monkeypatch.setattr("api.agent_server.responses.read_shape", read_slowly)
     agent.server.steps, agent.server.events = True, [{"id": "one", "text": "x" * SMALL_BYTES}]
     with ExitStack() as stack:
         stack.callback(released.set)

@@ -36,14 +36,14 @@ def replay(page: Any, delay: float = 0.0) -> list[str | bytes]:
 
 
 async def _replay(page: Any, delay: float) -> list[str | bytes]:
-    async def ask(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> AgentServerResponse:
+    async def fetch(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> AgentServerResponse:
         if seconds < delay:
             raise AgentServerUnreachable
         await asyncio.sleep(delay)
         return AgentServerResponse(200, json.dumps(page).encode())
 
     server = cast("ClientConnection", SilentServer())
-    return [frame async for frame in frames(server, Resend("0" * 32, None), ask)]
+    return [frame async for frame in frames(server, Resend("0" * 32, None), fetch)]
 
 
 @pytest.fixture(autouse=True)

@@ -29,19 +29,19 @@ MANY = 50
 PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
 
 WaitFor = Callable[[int], None]
-Ask = Callable[..., Future[httpx.Response]]
+Fetch = Callable[..., Future[httpx.Response]]
 
 
 @pytest.fixture
-def ask() -> Iterator[Ask]:
+def fetch() -> Iterator[Fetch]:
     """Send requests in threads."""
     with ThreadPoolExecutor(2 * MANY) as pool:
 
-        def ask(api: httpx.Client, sandbox: Sandbox, **options: Any) -> Future[httpx.Response]:
+        def fetch(api: httpx.Client, sandbox: Sandbox, **options: Any) -> Future[httpx.Response]:
             options = {"headers": key_of(sandbox)} | options
             return pool.submit(api.request, options.pop("method", "GET"), f"/sandbox/{sandbox.id}/api/x", **options)
 
-        yield ask
+        yield fetch
 
 
 @pytest.fixture
@@ -94,12 +94,14 @@ class TestSandboxThatWakes:
         user: ApiUser,
         idle: Worker,
         agent: Agent,
-        ask: Ask,
+        fetch: Fetch,
         wait_for: WaitFor,
     ) -> None:
         with serve() as first, serve() as second:
             keys = [key_of(asleep), user.headers]
-            asked = [ask(api, asleep, headers=keys[number % 2]) for number in range(MANY) for api in (first, second)]
+            fetched = [
+                fetch(api, asleep, headers=keys[number % 2]) for number in range(MANY) for api in (first, second)
+            ]
             wait_for(2 * MANY)
             # Waiting requests hold neither threads nor connections.
             assert [
@@ -110,7 +112,7 @@ class TestSandboxThatWakes:
             ]
             assert (as_stored(database, asleep).generation, idle.resumed) == (2, [asleep.id])
             settle(database, asleep.id, agent.running)
-            assert {one.result().status_code for one in asked} == {200}
+            assert {one.result().status_code for one in fetched} == {200}
         assert len(agent.server.got) == 2 * MANY
         assert (transitions_of(database, asleep), as_stored(database, asleep).generation) == (["RUNNING"], 2)
 
@@ -128,19 +130,26 @@ class TestSandboxThatWakes:
         user: ApiUser,
         agent: Agent,
         worker: Worker,
-        ask: Ask,
+        fetch: Fetch,
         wait_for: WaitFor,
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.STARTING)
         agent.server.key = session_key_of(sandbox)
-        asked = ask(api, sandbox)
+        fetched = fetch(api, sandbox)
         wait_for(1)
         settle(database, sandbox.id, agent.running)
-        assert asked.result().status_code == 200
+        assert fetched.result().status_code == 200
         assert (worker.jobs, as_stored(database, sandbox).generation) == ([], 1)
 
     def test_caller_that_disconnects_frees_a_place_and_cancels_no_other_request(
-        self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker, agent: Agent, ask: Ask, wait_for: WaitFor
+        self,
+        serve: Serve,
+        database: Database,
+        asleep: Sandbox,
+        idle: Worker,
+        agent: Agent,
+        fetch: Fetch,
+        wait_for: WaitFor,
     ) -> None:
         with serve(wake_max_waiting=2) as api:
             with socket.create_connection((api.base_url.host, api.base_url.port or 0)) as first:
@@ -149,10 +158,10 @@ class TestSandboxThatWakes:
                     f"GET /sandbox/{asleep.id}/x HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {key}\r\n\r\n".encode()
                 )
                 wait_for(1)
-                second = ask(api, asleep)
+                second = fetch(api, asleep)
                 wait_for(2)
             wait_for(1)
-            third = ask(api, asleep)
+            third = fetch(api, asleep)
             wait_for(2)
             settle(database, asleep.id, agent.running)
             assert [one.result().status_code for one in (second, third)] == [200, 200]
@@ -210,11 +219,11 @@ class TestSandboxThatDoesNotWake:
         user: ApiUser,
         idle: Worker,
         agent: Agent,
-        ask: Ask,
+        fetch: Fetch,
         wait_for: WaitFor,
     ) -> None:
         with serve(wake_max_waiting=1) as api:
-            first = ask(api, asleep)
+            first = fetch(api, asleep)
             wait_for(1)
             other = make_sandbox(database, user, status=Status.PAUSED)
             refused = api.get(f"/sandbox/{other.id}/api/x", headers=key_of(other))
@@ -237,18 +246,18 @@ class TestSandboxThatDoesNotWake:
         database: Database,
         asleep: Sandbox,
         idle: Worker,
-        ask: Ask,
+        fetch: Fetch,
         wait_for: WaitFor,
         desired: Desired,
         observed: list[ObservedState],
         status: int,
     ) -> None:
-        asked = ask(api, asleep)
+        fetched = fetch(api, asleep)
         wait_for(1)
         if desired != Desired.RUNNING:
             set_desired(database, asleep, desired)
         settle(database, asleep.id, *observed)
-        assert asked.result().status_code == status
+        assert fetched.result().status_code == status
         assert idle.resumed == [asleep.id]
 
     def test_process_that_stops_ends_the_wait(
@@ -257,11 +266,11 @@ class TestSandboxThatDoesNotWake:
         asleep: Sandbox,
         idle: Worker,
         waiters: list[CompletionWaiter],
-        ask: Ask,
+        fetch: Fetch,
         wait_for: WaitFor,
     ) -> None:
-        asked = ask(api, asleep)
+        fetched = fetch(api, asleep)
         wait_for(1)
         waiters[0].close()
-        answer = asked.result()
+        answer = fetched.result()
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

@@ -10,7 +10,7 @@ from docker import APIClient
 from shared.models import Sandbox, SandboxSpec
 from shared.users.secrets import CustomSecret
 from tests.services.directories import REPOSITORY
-from worker.conversations.agent_request import gather_secrets, on_the_wire
+from worker.conversations.agent_request import gather_secrets, serialize_secrets
 from worker.engine.docker_client import host_config
 from worker.sandboxes.container_spec import container_request, deferred_init_config
 
@@ -38,7 +38,7 @@ def test_defect_10_no_port_is_published() -> None:
 def test_defect_46_secrets_are_sent_as_values() -> None:
     # The agent server masks a lookup's headers when it stores the conversation, so that they would be unusable later.
     secrets = gather_secrets({"github": "t"}, {"STORED": CustomSecret("s", "what for")}, {"ASKED": "a"})
-    assert {name: (entry["kind"], entry["value"]) for name, entry in on_the_wire(secrets).items()} == {
+    assert {name: (entry["kind"], entry["value"]) for name, entry in serialize_secrets(secrets).items()} == {
         "GITHUB_TOKEN": ("StaticSecret", "t"),
         "STORED": ("StaticSecret", "s"),
         "ASKED": ("StaticSecret", "a"),

@@ -61,7 +61,7 @@ def test_start_interrupted_during_imports_has_no_traceback(folder: Path, number:
     (folder / "shared" / "__init__.py").touch()
     (folder / "shared" / "settings.py").write_text(SLOW_IMPORT)
     process, log = start(folder, "-m", "deploy.service")
-    eventually(lambda: "importing" in log.read_text())
+    eventually(lambda: "importing\n" in log.read_text())
     process.send_signal(number)
     assert process.wait(30) == 128 + number
     assert log.read_text() == "importing\n"

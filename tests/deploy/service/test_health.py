@@ -49,13 +49,13 @@ def port(uptimes: list[float]) -> Iterator[int]:
 
 
 def test_own_answer_is_waited_for(port: int, uptimes: list[float]) -> None:
-    assert health.answers(f"http://127.0.0.1:{port}", 10.0, seconds=5)
+    assert health.responds(f"http://127.0.0.1:{port}", 10.0, seconds=5)
     assert uptimes == [OWN]
 
 
 def test_answers_of_older_processes_do_not_count(port: int, uptimes: list[float]) -> None:
     uptimes[:] = [OLD]
-    assert not health.answers(f"http://127.0.0.1:{port}", 10.0, seconds=0.3)
+    assert not health.responds(f"http://127.0.0.1:{port}", 10.0, seconds=0.3)
 
 
 def test_age_of_a_process() -> None:

@@ -125,7 +125,7 @@ def test_ownership_of_files_changes_but_not_of_link_targets(tmp_path: Path) -> N
     (folder / "link").symlink_to(outside)
     (folder / "hard-link").hardlink_to(tmp_path / "linked")
     os.mkfifo(folder / "pipe", mode=0o600)
-    owners.hand_over_folder(folder, os.getuid(), os.getgid(), 0o750)
+    owners.assign_folder(folder, os.getuid(), os.getgid(), 0o750)
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
     handed_over = {"folder": 0o750, "folder/inner": 0o750, "folder/file": 0o660, "folder/inner/file": 0o660}
     kept = dict.fromkeys(("outside", "linked", "folder/link", "folder/hard-link", "folder/pipe"), 0o600)

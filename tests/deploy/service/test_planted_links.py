@@ -16,12 +16,12 @@ from tests.services.own_users import launcher
 PROGRAM = """
 import json, sys
 from deploy.engine_filter.__main__ import make_policy
-from deploy.service.owners import hand_over
+from deploy.service.owners import assign_files
 from shared.cli.app import main
 from shared.settings import Settings
 from worker.settings import WorkerSettings
 
-ACTIONS = {"hand-over": lambda: hand_over(Settings()), "filter": lambda: make_policy(Settings(), WorkerSettings())}
+ACTIONS = {"hand-over": lambda: assign_files(Settings()), "filter": lambda: make_policy(Settings(), WorkerSettings())}
 
 def status(arguments):
     try:

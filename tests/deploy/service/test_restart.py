@@ -87,7 +87,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_restart_waits_until_the_new_process_answers(url: str, uptimes: list[float]) -> None:
-    restart._await_answer(url, "web.1", time.monotonic())
+    restart._await_response(url, "web.1", time.monotonic())
     assert uptimes == [0.0]
 
 
@@ -96,8 +96,8 @@ def test_process_that_does_not_answer_ends_the_restart(
 ) -> None:
     uptimes[:] = [LONG]
     monkeypatch.setattr(restart, "READY_SECONDS", 0.3)
-    with pytest.raises(ServiceError, match=r"web\.1 does not answer"):
-        restart._await_answer(url, "web.1", time.monotonic())
+    with pytest.raises(ServiceError, match=r"web\.1 does not respond"):
+        restart._await_response(url, "web.1", time.monotonic())
 
 
 def test_next_worker_is_stopped_when_the_last_one_works(supervisor: LateWorkers) -> None:

@@ -1,4 +1,4 @@
-"""The API's writes to agent servers, found in its source: every call of `ask` or `ask_at` that is not a GET."""
+"""The API's writes to agent servers, found in its source: every call of `request` or `request_at` that is not a GET."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared.agent_server import paths
 
-ASKING = {"ask": 1, "ask_at": 2}  # the position of the HTTP method among the arguments; the path follows it
+REQUESTS = {"request": 1, "request_at": 2}  # the position of the HTTP method among the arguments; the path follows it
 # The placeholder for a part of a path that is not in the source.
 UNKNOWN = "?"
 
@@ -29,7 +29,7 @@ def _functions(tree: ast.AST) -> Iterator[ast.AST]:
 def _words(function: ast.AST) -> Iterator[str]:
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         if isinstance(call.func, ast.Attribute) and "agent_servers" in ast.unparse(call.func):
-            place = ASKING.get(call.func.attr)
+            place = REQUESTS.get(call.func.attr)
             if place is not None and ast.unparse(call.args[place]) != "'GET'":
                 yield _last_word(call.args[place + 1], function)
 

@@ -90,7 +90,7 @@ def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -
     async def send(transport: httpx.AsyncBaseTransport) -> None:
         servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=transport)
-        await servers.ask_at("http://agent", "key", method, "/api/conversations/1/events")
+        await servers.request_at("http://agent", "key", method, "/api/conversations/1/events")
         await servers.close()
 
     expected: tuple[list[str], list[str]] = ([], []) if method == "GET" else points("agent_server.events")
@@ -152,10 +152,10 @@ def test_every_file_that_can_send_requests_is_known() -> None:
 SOURCE = """
 async def say(here, sandbox):
     path = paths.events(sandbox)
-    await here.agent_servers.ask(sandbox, "POST", paths.conversation(sandbox, "/run"))
-    await here.agent_servers.ask(sandbox, "POST", path, json={})
-    await here.agent_servers.ask(sandbox, "GET", paths.SEARCH)
-    await here.agent_servers.ask_at("http://agent", "key", "POST", paths.HOOKS)
+    await here.agent_servers.request(sandbox, "POST", paths.conversation(sandbox, "/run"))
+    await here.agent_servers.request(sandbox, "POST", path, json={})
+    await here.agent_servers.request(sandbox, "GET", paths.SEARCH)
+    await here.agent_servers.request_at("http://agent", "key", "POST", paths.HOOKS)
 """
 
 

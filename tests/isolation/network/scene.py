@@ -21,7 +21,7 @@ from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus
 from worker.network.addresses import make_bridge
 from worker.network.firewall import LocalFirewall
-from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.isolation import IsolationContext, NetworkIsolation
 from worker.network.proxy import EgressProxy
 from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH, container_name
 
@@ -132,7 +132,7 @@ def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene
     stack.callback(database.close)
     isolation = make_isolation(node, client, database, LAN)
     sandboxes = {spec: _make_sandbox(database, spec, egress) for spec, egress in EGRESS.items()}
-    client.ensure_network(isolation._parts.network)
+    client.ensure_network(isolation._context.network)
     for sandbox in sandboxes.values():
         start_sandbox(client, isolation, sandbox)
     return Scene(node, lan, engine, client, database, isolation, sandboxes)
@@ -155,7 +155,7 @@ def make_isolation(node: Namespace, client: DiskEngine, database: Database, reso
     firewall = LocalFirewall(bridge, node.command)
     proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
     return IsolationFromOutside(
-        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, bridge, proxy)
+        IsolationContext(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, bridge, proxy)
     )
 
 

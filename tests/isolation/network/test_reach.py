@@ -55,7 +55,7 @@ def test_sandboxes_reach_the_egress_of_their_specs_and_owners(scene: Scene) -> N
     with scene.database.transaction() as session:
         model_servers.refuse(session, MODEL_SERVER)
     scene.isolation.refresh()
-    rules = scene.isolation._parts.firewall.read()
+    rules = scene.isolation._context.firewall.read()
     assert rules is not None
     assert rules.sandboxes == {scene.address(OPEN), scene.address(LISTED)}
     assert (rules.models, rules.networks) == (frozenset(), frozenset())
@@ -75,13 +75,13 @@ def test_node_without_rules_is_closed_until_they_are_back(scene: Scene) -> None:
 
 def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Scene) -> None:
     scene.isolation.refresh()
-    observed, firewall = scene.observe(OPEN), scene.isolation._parts.firewall
+    observed, firewall = scene.observe(OPEN), scene.isolation._context.firewall
     address = frozenset({scene.address(OPEN)})
-    scene.isolation.withdraw(scene.sandboxes[OPEN], observed)
+    scene.isolation.revoke(scene.sandboxes[OPEN], observed)
     assert scene.reached(OPEN) == set()
     scene.isolation.admit(scene.sandboxes[OPEN], observed)
     assert scene.reached(OPEN) == ALWAYS | OF_OPEN
-    scene.isolation.withdraw(scene.sandboxes[OPEN], observed)
+    scene.isolation.revoke(scene.sandboxes[OPEN], observed)
     rules = firewall.read()
     assert rules is not None
     assert rules.of(address) == Allowed()
@@ -89,7 +89,7 @@ def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Sce
 
 def test_nothing_is_sent_to_sandboxes_whose_network_the_engine_has_removed(scene: Scene, tmp_path: Path) -> None:
     scene.isolation.refresh()
-    address, network = scene.address(OPEN), scene.isolation._parts.network.name
+    address, network = scene.address(OPEN), scene.isolation._context.network.name
     target = ("tcp", address, WEB)
     for sandbox in scene.sandboxes.values():
         scene.client.stop(container_name(sandbox.id), 0)

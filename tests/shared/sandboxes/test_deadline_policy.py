@@ -85,7 +85,7 @@ def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
     deleted = {
         (row.status, row.pause_kind)
         for row in ROWS
-        if (found := next_deadline(row, durations)) and found.does.outcome[0] == Desired.DELETED
+        if (found := next_deadline(row, durations)) and found.action.outcome[0] == Desired.DELETED
     }
     assert {status for status, _ in deleted} == {Status.PAUSED, Status.ERROR}
     assert (Status.PAUSED, PauseKind.FROZEN) not in deleted

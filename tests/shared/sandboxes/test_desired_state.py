@@ -195,7 +195,7 @@ def test_disown_of_a_row_that_has_changed_writes_nothing(database: Database, use
     stored = as_stored(database, sandbox)
     setattr(sandbox, column, getattr(sandbox, column) - 1)
     with pytest.raises(LeaseLost), database.transaction() as session:
-        quarantine.disown(session, sandbox, due_at=now())
+        quarantine.delete_sandbox_row(session, sandbox, due_at=now())
     assert as_stored(database, sandbox) == stored
 
 

@@ -53,13 +53,13 @@ def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: ApiUs
     columns: dict[str, Any] = {"reason": Reason.NODE_LOST, "desired": desired}
     sandbox = make_sandbox(database, user, status=Status.ERROR, **columns)
     with database.transaction() as session:
-        assert drain.drain_progress(session, NODE_ID) == drain.Drained(running=[sandbox.id])
+        assert drain.drain_progress(session, NODE_ID) == drain.DrainProgress(running=[sandbox.id])
         drain.stop(session, NODE_ID, sandbox.id)
-        assert drain.drain_progress(session, NODE_ID) == drain.Drained(awaited=[sandbox.id])
+        assert drain.drain_progress(session, NODE_ID) == drain.DrainProgress(awaited=[sandbox.id])
 
 
 def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="another")
     with database.reading() as session:
-        assert drain.drain_progress(session, NODE_ID) == drain.Drained()
+        assert drain.drain_progress(session, NODE_ID) == drain.DrainProgress()

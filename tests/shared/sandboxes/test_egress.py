@@ -90,4 +90,4 @@ def test_other_model_servers_are_rejected(text: str) -> None:
     ],
 )
 def test_model_server_is_named_by_its_address(url: str, server: str | None) -> None:
-    assert model_servers.named_by(url, "10.9.0.1") == server
+    assert model_servers.server_address(url, "10.9.0.1") == server

@@ -64,7 +64,7 @@ def test_worker_that_starts_without_a_loop_device_still_knows_the_disks_of_its_n
 def test_engine_filter_without_a_loop_device_still_knows_the_disks_of_its_node(root: Path) -> None:
     leave_image(root)
     route = DiskRoute("installation", lambda _path: {"DockerRootDir": str(root)})
-    assert route.answer(parse("GET", ROUTE, b"", "")) == {"names": [NAME]}
+    assert route.execute(parse("GET", ROUTE, b"", "")) == {"names": [NAME]}
 
 
 # --- while another request holds the lock -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DEVICES, MIN_BYTES, DiskImages
 from worker.engine.disks import ROUTE
 from worker.engine.protocol import ContainerRequest, ContainerState, DiskKind, EngineRefused, EngineUnavailable
-from worker.engine.requirements import find_lack_of_disk, require_runtimes
+from worker.engine.requirements import find_disk_shortage, require_runtimes
 from worker.sandboxes.container_spec import CONFIG_PATH
 
 SIZE = 32 * 1024**2
@@ -152,14 +152,14 @@ def test_floor_is_measured_in_another_folder_if_the_data_root_is_elsewhere(
         closing(DiskEngine(ENGINE, installation)) as without,
         closing(DiskEngine(ENGINE, installation, str(tmp_path))) as disks,
     ):
-        assert find_lack_of_disk(without, 2**60) is None
-        assert find_lack_of_disk(disks, 1) is None
-        assert "AW_MIN_FREE_DISK_BYTES" in str(find_lack_of_disk(disks, 2**60))
+        assert find_disk_shortage(without, 2**60) is None
+        assert find_disk_shortage(disks, 1) is None
+        assert "AW_MIN_FREE_DISK_BYTES" in str(find_disk_shortage(disks, 2**60))
 
 
 def test_floor_and_runtimes(disks: DiskEngine, request_: ContainerRequest) -> None:
-    assert find_lack_of_disk(disks, 1) is None
-    assert "AW_MIN_FREE_DISK_BYTES" in str(find_lack_of_disk(disks, 2**60))
+    assert find_disk_shortage(disks, 1) is None
+    assert "AW_MIN_FREE_DISK_BYTES" in str(find_disk_shortage(disks, 2**60))
     require_runtimes(disks, ["runc"])
     with pytest.raises(EngineRefused, match=r"names none-such, which the engine does not have; it has .*runc"):
         require_runtimes(disks, ["none-such"])

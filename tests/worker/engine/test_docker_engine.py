@@ -32,7 +32,7 @@ def docker(installation: str) -> Iterator[DiskEngine]:
 
 def test_least_privilege(docker: DiskEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
-    with docker._clients.lend(5) as api:
+    with docker._clients.acquire(5) as api:
         found = api.inspect_container(name)
     host = found["HostConfig"]
     assert host["CapDrop"] == ["ALL"]
@@ -87,7 +87,7 @@ def test_file_replaces_whatever_is_in_its_place(docker: DiskEngine, request_: Co
 
 def test_renamed_container_gets_its_name_back(docker: DiskEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
-    with docker._clients.lend(5) as api:
+    with docker._clients.acquire(5) as api:
         api.rename(name, f"renamed-{name}")
         assert docker.observe(name).state == ContainerState.RUNNING
         assert api.inspect_container(name)["Name"] == f"/{name}"

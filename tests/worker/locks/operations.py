@@ -22,7 +22,7 @@ from shared.sandboxes import access as sandbox_access
 from shared.sandboxes import deadlines, desired_state, drain, failover, quarantine, quotas, rescheduling, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.failover import Claimant, Lost
+from shared.sandboxes.failover import LeaseRequest, LostNode
 from shared.sandboxes.status import ObservedState
 from shared.settings import QuotaPolicy, Quotas
 from shared.sql import locks
@@ -161,8 +161,8 @@ def reschedule(session: Session, world: World) -> None:
 
 
 def fail_over(session: Session, world: World, *, sandbox: str) -> None:
-    lost = Lost(LOST, session.get_one(Node, LOST).heartbeat_at)
-    done = failover.fail_over(session, lost, world.ids[sandbox], Claimant("w", 5, now()))
+    lost = LostNode(LOST, session.get_one(Node, LOST).heartbeat_at)
+    done = failover.fail_over(session, lost, world.ids[sandbox], LeaseRequest("w", 5, now()))
     if done is not None and done.moved_to is not None:
         conversation_queries.end_lost_runs(session, world.ids[sandbox])
 

@@ -15,7 +15,7 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenarios import change, row, running
 from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
-from worker.engine.requirements import find_lack_of_disk
+from worker.engine.requirements import find_disk_shortage
 from worker.loops.failover import NodeFailureDetector
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
@@ -120,7 +120,7 @@ def test_node_that_fails_a_check_takes_no_new_sandboxes_until_it_passes(context:
 
 
 def test_node_reports_its_resources_and_a_full_disk(context: WorkerContext, engine: FakeEngine) -> None:
-    context.node_checks.append(lambda: find_lack_of_disk(engine, 2**30))
+    context.node_checks.append(lambda: find_disk_shortage(engine, 2**30))
     found = node_after_heartbeat(context)
     assert (found.disk_kind, found.runtimes, found.closed_reason) == ("plain", ["runc"], None)
     engine.free = 2**29

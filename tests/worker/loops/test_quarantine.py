@@ -19,7 +19,7 @@ from worker.loops.quarantine import MAX_REMOVALS
 from worker.loops.resync import resync
 
 HOUR = timedelta(hours=1)
-FEW = quarantine.MAX_UNASKED
+FEW = quarantine.MAX_UNCONFIRMED
 DIGITS = "0123456789abcdef"
 
 

@@ -16,7 +16,7 @@ from shared.ids import new_id
 from shared.models import ChangeEntry, IdempotencyKey, Node, Sandbox
 from shared.retention import tombstones
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.failover import Lost
+from shared.sandboxes.failover import LostNode
 from shared.states import Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task
 from tests.shared.db.plans import plans_of_sessions
@@ -122,7 +122,7 @@ def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: W
     make_node(planned.database, "node-b")
     make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
     with plans_of_sessions(other.database) as plans:
-        fail_over(other, Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
+        fail_over(other, LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
     assert [plan for plan in plans if scans_table(plan)] == []
 
 

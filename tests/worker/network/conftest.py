@@ -11,7 +11,7 @@ from tests.worker.scenarios import INSTALLATION
 from worker.context import WorkerContext
 from worker.network import isolation as module
 from worker.network.addresses import make_bridge
-from worker.network.isolation import NetworkIsolation, Parts
+from worker.network.isolation import IsolationContext, NetworkIsolation
 from worker.network.proxy import EgressProxy
 
 
@@ -22,7 +22,7 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
         monkeypatch.setattr(module, name, lambda _: None)
     firewall, bridge = FakeFirewall(), make_bridge(settings, INSTALLATION, NODE_ID)
     proxy = EgressProxy(settings.egress_folder, settings.sandbox_gateway, 3003, firewall)
-    parts = Parts(
+    parts = IsolationContext(
         settings,
         NODE_ID,
         "9.9.9.9",

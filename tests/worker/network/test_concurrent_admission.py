@@ -40,7 +40,7 @@ def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
     isolation.refresh()
     sandbox = row(scene.context, Sandbox, running(scene.context, user))
     observed = scene.engine.observe(container_name(sandbox.id))
-    isolation.withdraw(sandbox, observed)
+    isolation.revoke(sandbox, observed)
     reads, compared = threading.Event(), threading.Event()
     admission = threading.Thread(target=isolation.admit, args=(sandbox, observed))
 
@@ -55,11 +55,11 @@ def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
 
     monkeypatch.setattr(scene.engine, "list_containers", list_before_the_start)
     before(monkeypatch, isolation._access, "read_one", first(wait_for_the_resync))
-    before(monkeypatch, isolation._parts.proxy, "compare", compared.set)
+    before(monkeypatch, isolation._context.proxy, "compare", compared.set)
     isolation.refresh()
     admission.join(10)
     assert scene.rules.sandboxes == {observed.address}
-    isolation.withdraw(sandbox, GONE)
+    isolation.revoke(sandbox, GONE)
     assert scene.rules.sandboxes == frozenset(), "its address is known"
 
 
@@ -70,7 +70,7 @@ def test_withdrawal_leaves_the_rules_of_the_next_sandbox_at_the_address(
     isolation.refresh()
     former, latter = (row(scene.context, Sandbox, running(scene.context, user)) for _ in range(2))
     observed = scene.engine.observe(container_name(former.id))
-    isolation.withdraw(latter, scene.engine.observe(container_name(latter.id)))
+    isolation.revoke(latter, scene.engine.observe(container_name(latter.id)))
     before(monkeypatch, isolation._access, "read_one", first(lambda: isolation.admit(latter, observed)))
-    isolation.withdraw(former, GONE)
+    isolation.revoke(former, GONE)
     assert scene.rules.sandboxes == {observed.address}

@@ -98,7 +98,7 @@ def test_rules_that_can_not_be_written_back_are_written_later(scene: Scene) -> N
 
 def test_worker_that_has_written_no_rules_leaves_them_to_the_comparison(scene: Scene) -> None:
     before = scene.rules
-    restarted = NetworkIsolation(scene.isolation._parts)
+    restarted = NetworkIsolation(scene.isolation._context)
     scene.firewall.allowed = None
     scene.engine.down = True
     restarted.refresh()

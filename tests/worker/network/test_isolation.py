@@ -45,7 +45,7 @@ def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
     assert scene.isolation.check() is None
     [network] = scene.engine.networks.values()
     assert (network.bridge, network.subnet, network.gateway) == (
-        scene.isolation._parts.bridge.name,
+        scene.isolation._context.bridge.name,
         "10.213.0.0/20",
         "10.213.0.1",
     )
@@ -173,7 +173,7 @@ def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.Mon
     scene.isolation.refresh()
     assert "AW_SANDBOX_ADDRESSES is 10.213.0.0/20" in str(scene.isolation.check())
     monkeypatch.setattr(module, "find_conflict", lambda _: None)
-    request = scene.isolation._parts.network
+    request = scene.isolation._context.network
     scene.engine.networks[request.name] = replace(request, subnet="10.1.0.0/24")
     scene.isolation.refresh()
     assert "other addresses" in str(scene.isolation.check())

@@ -35,7 +35,7 @@ def show(scene: Scene, monkeypatch: pytest.MonkeyPatch, sandbox_id: str, edit: E
 
 def at(scene: Scene, address: str) -> Edit:
     """An entry that shows the container as running at that address."""
-    networks = {scene.isolation._parts.network.name: address}
+    networks = {scene.isolation._context.network.name: address}
     return lambda each: replace(each, state=ContainerState.RUNNING, networks=networks)
 
 

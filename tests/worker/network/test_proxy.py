@@ -43,7 +43,7 @@ def set_egress(scene: Scene, egress: str) -> None:
 
 def proxy_files(scene: Scene) -> dict[str, list[str]]:
     """The proxy's files: the names that each sandbox's address may reach."""
-    folder = scene.isolation._parts.shared.egress_folder
+    folder = scene.isolation._context.shared.egress_folder
     return {path.name: path.read_text().splitlines() for path in folder.iterdir()} if folder.exists() else {}
 
 
@@ -98,9 +98,9 @@ def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: 
 
 def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        folder, port = scene.isolation._parts.shared.egress_folder, server.getsockname()[1]
+        folder, port = scene.isolation._context.shared.egress_folder, server.getsockname()[1]
         listening = EgressProxy(folder, "127.0.0.1", port, scene.firewall)
-        scene.isolation._parts = replace(scene.isolation._parts, proxy=listening)
+        scene.isolation._context = replace(scene.isolation._context, proxy=listening)
         for _ in range(MAX_SILENT):
             set_egress(scene, NAMES)
         running(scene.context, user)
@@ -137,7 +137,7 @@ def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: ApiU
     with scene.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "none"})
     scene.isolation.renew(row(scene.context, Sandbox, former))
-    scene.isolation.withdraw(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
+    scene.isolation.revoke(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
     assert (proxy_files(scene)[address], scene.rules.of(frozenset({address}))) == before
 
 
@@ -154,7 +154,7 @@ def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: ApiUser) -> Non
 def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: ApiUser) -> None:
     set_egress(scene, NAMES)
     running(scene.context, user)
-    folder = scene.isolation._parts.shared.egress_folder
+    folder = scene.isolation._context.shared.egress_folder
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()

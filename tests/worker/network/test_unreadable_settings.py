@@ -61,7 +61,7 @@ def sandboxes(scene: Scene, user: ApiUser, other: ApiUser) -> tuple[str, str]:
 
 def restart(scene: Scene) -> Scene:
     """The node after a restart of its worker, which has read no settings yet."""
-    return Scene(scene.bare, scene.engine, scene.firewall, type(scene.isolation)(scene.isolation._parts))
+    return Scene(scene.bare, scene.engine, scene.firewall, type(scene.isolation)(scene.isolation._context))
 
 
 @pytest.mark.parametrize("spoil", SPOILS)

@@ -87,7 +87,7 @@ class TestFields:
             [seen] = due_deadlines.overdue(session, "node-b")
             assert due_deadlines.apply_deadline(session, seen, due_at=now())
         with database.transaction() as session:
-            sandbox_status.set_status(session, sandbox, ObservedState(Status.DELETING, seen.does.outcome[1]))
+            sandbox_status.set_status(session, sandbox, ObservedState(Status.DELETING, seen.action.outcome[1]))
         assert client.post(f"{PATH}/{sandbox.id}/resume", headers=user.headers).status_code == 404
         assert patch(client, user, sandbox, {"max_age_seconds": "never"}).status_code == 404
         [move] = _get(client, user, f"/{sandbox.id}/transitions")

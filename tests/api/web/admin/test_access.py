@@ -40,10 +40,10 @@ def test_role_counts_from_the_next_request_on(browser: TestClient, database: Dat
     assert browser.get("/admin").status_code == 200
     with database.transaction() as session:
         with pytest.raises(Conflict, match="last admin"):
-            roles.take_admin(session, "olivia")
+            roles.revoke_admin(session, "olivia")
         assert roles.grant_admin(session, "alice")
         assert not roles.grant_admin(session, "alice")
-        assert roles.take_admin(session, "olivia")
+        assert roles.revoke_admin(session, "olivia")
     assert browser.get("/admin").status_code == 403
 
 

@@ -73,10 +73,10 @@ class RegistryFault(EngineFault):
         with suppress(AssertionError):  # a container may use the image, or the image is absent
             engine.docker("rmi", "--force", image)
         try:
-            is_there = engine.docker("images", "--quiet", image)
+            may_have_container = engine.docker("images", "--quiet", image)
         except AssertionError as error:
             raise Missed(str(error)) from error
-        if is_there:
+        if may_have_container:
             raise Missed(f"{self.subject} still has {image}, so it does not pull")
 
 

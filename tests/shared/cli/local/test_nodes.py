@@ -116,7 +116,7 @@ def test_live_node_is_not_given_up(migrated: Cli, database: Database, options: t
 def unknown(database: Database) -> list[str]:
     """Containers that are not in the database: many at one node, one at another."""
     make_node(database, "a")
-    names = [f"aw-{number}" for number in range(quarantine.MAX_UNASKED + 1)]
+    names = [f"aw-{number}" for number in range(quarantine.MAX_UNCONFIRMED + 1)]
     with database.transaction() as session:
         quarantine.keep(session, "a", names)
         quarantine.keep(session, "b", ["aw-b"])

@@ -60,7 +60,7 @@ def test_logout_forgets_no_key_that_it_could_not_revoke(
     """The context has the only copy of a key that stays valid. A key that the service rejects is forgotten."""
     answers = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
     run = scripted(lambda _request: answers.pop(0))
-    monkeypatch.setattr("shared.cli.remote.login._ask_device", lambda _url: "key")
+    monkeypatch.setattr("shared.cli.remote.login._run_device_flow", lambda _url: "key")
     assert run("login", URL, "--name", "stored").status == 0
     monkeypatch.delenv("AGENT_WORKSPACE_URL")
     ended = run("logout")
@@ -86,7 +86,7 @@ def test_login_warns_of_a_key_that_it_could_not_revoke(
     codes = {"GET": 200, "DELETE": 503}
     run = scripted(lambda request: httpx.Response(codes[request.method], json={"id": "1", "detail": "no"}))
     for key in ("aw_former_key", "aw_another_key"):
-        monkeypatch.setattr("shared.cli.remote.login._ask_device", lambda _url, key=key: key)
+        monkeypatch.setattr("shared.cli.remote.login._run_device_flow", lambda _url, key=key: key)
         answer = run("login", URL)
         assert answer.status == 0
     assert "keys revoke aw_former_k --own" in answer.err

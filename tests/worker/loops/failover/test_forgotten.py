@@ -12,7 +12,7 @@ from shared.errors import Conflict
 from shared.models import Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.failover import Lost
+from shared.sandboxes.failover import LostNode
 from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
@@ -128,7 +128,7 @@ class TestTombstonedNode:
         lose(other)
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
         tombstone(other)
-        lost = Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
         send_heartbeat(context)
         fail_over(other, lost)
         assert row(other, Sandbox, sandbox_id).status == Status.RUNNING

@@ -11,8 +11,8 @@ from shared.models import Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.queue.jobs import StartConversation
 from shared.sandboxes import failover
-from shared.sandboxes.drain import Drained, drain_progress
-from shared.sandboxes.failover import Lost
+from shared.sandboxes.drain import DrainProgress, drain_progress
+from shared.sandboxes.failover import LostNode
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
@@ -200,7 +200,7 @@ class TestLoss:
         lose(other)
         send_heartbeat(context)
         sandbox = make_sandbox(other.database, user)
-        lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
+        lost = LostNode(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
         fail_over(other, lost)
         assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
 
@@ -212,13 +212,13 @@ class TestDrain:
         sandbox_id = running(context, user)
         lose(other)
         drain_node(other.database.transaction, NODE_ID)
-        assert progress(other) == Drained(awaited=[sandbox_id])
+        assert progress(other) == DrainProgress(awaited=[sandbox_id])
         lose(other)
         send_heartbeat(context)
         sweep(context)
         deliver(context)
         assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
-        assert progress(other) == Drained(resting=[sandbox_id])
+        assert progress(other) == DrainProgress(resting=[sandbox_id])
 
     def test_drain_of_a_forgotten_node_waits_for_nothing(
         self, context: WorkerContext, other: WorkerContext, user: ApiUser
@@ -229,9 +229,9 @@ class TestDrain:
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
         tombstone(other)
         lose(other)
-        assert progress(other) == Drained(resting=[sandbox_id])
+        assert progress(other) == DrainProgress(resting=[sandbox_id])
 
 
-def progress(other: WorkerContext) -> Drained:
+def progress(other: WorkerContext) -> DrainProgress:
     with other.database.reading() as session:
         return drain_progress(session, NODE_ID)
