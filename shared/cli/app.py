@@ -14,18 +14,18 @@ from shared.cli.output import NAME
 USE = "Use a service, from any machine"
 OPERATE = "Operate a service, on its machine"
 COMMANDS = {
-    "login": Command("shared.cli.remote.login:login", "Log in to a service, with a browser.", USE),
-    "logout": Command("shared.cli.remote.login:logout", "Revoke this machine's key, and forget it.", USE),
-    "context": Command("shared.cli.remote.context_commands:contexts", "Choose between the services you use.", USE),
+    "login": Command("shared.cli.remote.login:login", "Log in to a service with a browser.", USE),
+    "logout": Command("shared.cli.remote.login:logout", "Revoke this machine's key and remove its context.", USE),
+    "context": Command("shared.cli.remote.context_commands:contexts", "Choose between the services that you use.", USE),
     "sandboxes": Command("shared.cli.sandbox_logs:sandboxes", "Start, use, pause and delete sandboxes.", USE),
     "conversations": Command("shared.cli.remote.conversations:conversations", "Start and follow conversations.", USE),
-    "keys": Command("shared.cli.keys:keys", "Manage API keys: your own, or as an operator any user's.", USE),
-    "explain": Command("shared.cli.checks.explain:explain", "Explain a reason, and what to do about it.", USE),
+    "keys": Command("shared.cli.keys:keys", "Manage your own API keys or, as an operator, any user's.", USE),
+    "explain": Command("shared.cli.checks.explain:explain", "Explain a reason and how to fix its cause.", USE),
     "all": Command("shared.cli.service.processes:everything", "Run the service on this machine.", OPERATE),
     "server": Command("shared.cli.service.processes:server", "Run one API process.", OPERATE),
     "worker": Command("shared.cli.service.processes:worker", "Run a worker beside a Docker Engine.", OPERATE),
     "status": Command("shared.cli.checks.status:status", "Show nodes, sandboxes and waiting work.", OPERATE),
-    "doctor": Command("shared.cli.checks.doctor:doctor", "Find what is wrong on this machine.", OPERATE),
+    "doctor": Command("shared.cli.checks.doctor:doctor", "Diagnose problems on this machine.", OPERATE),
     "users": Command("shared.cli.local.users:users", "Manage users.", OPERATE),
     "specs": Command("shared.cli.local.specs:specs", "Manage sandbox specs. The first spec is the default.", OPERATE),
     "pools": Command("shared.cli.local.pools:pools", "Manage warm pools: sandboxes booted in advance.", OPERATE),
@@ -67,7 +67,7 @@ class Root(TyperGroup):
 
 app = typer.Typer(
     cls=Root,
-    help="Use Agent Workspace from any machine, and operate it on its own.",
+    help="Use an Agent Workspace service from any machine, or operate one on its own machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -7,7 +7,7 @@ import typer
 
 from shared.cli.exits import FAILED, USAGE
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the change without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the change without a prompt.")]
 
 
 def confirm(question: str, *, yes: bool) -> None:

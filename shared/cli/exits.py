@@ -22,12 +22,12 @@ STATUSES: dict[type[Exception], int] = {
 }
 MEANINGS = {
     OK: "the command succeeded",
-    FAILED: "it failed, and standard error says why; or what it checks, or waits for, is wrong or in ERROR",
-    USAGE: "wrong usage; or it needs `--yes`, and there is no terminal to ask on",
-    NOT_FOUND: "what it names does not exist, or is not yours",
+    FAILED: "it failed, and standard error says why; or a check found a problem, or the awaited object is in ERROR",
+    USAGE: "wrong usage; or the command needs `--yes`, and there is no terminal for a prompt",
+    NOT_FOUND: "the named object does not exist, or is not yours",
     UNAUTHORIZED: "not logged in, or the key is unknown, revoked or expired, or not allowed to do this",
-    TIMEOUT: "it waited for longer than its `--timeout`; what it waits for may still happen",
-    INTERRUPTED: "interrupted by Ctrl-C, or by Ctrl-D at a question",
+    TIMEOUT: "the wait exceeded `--timeout`; the operation may still complete",
+    INTERRUPTED: "interrupted by Ctrl-C, or by Ctrl-D at a prompt",
 }
 
 

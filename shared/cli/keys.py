@@ -20,9 +20,9 @@ MAX_DAYS = 3650
 HEADER = ("prefix", "name", "created", "last used", "expires", "revoked")
 FIELDS = ("prefix", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
 User = Annotated[str | None, typer.Argument(help="For operators: the name of the key's user.")]
-Own = Annotated[bool, typer.Option("--own", help="Your own keys, through the service that you are logged in to.")]
+Own = Annotated[bool, typer.Option("--own", help="Manage your own keys, in the service that you are logged in to.")]
 keys = typer.Typer(
-    help="Manage API keys: your own with `--own`, or as an operator any user's, in the database.", no_args_is_help=True
+    help="Manage API keys: your own with `--own` or, as an operator, any user's in the database.", no_args_is_help=True
 )
 
 

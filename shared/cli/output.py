@@ -36,7 +36,7 @@ _FORM: ContextVar[Form] = ContextVar("form", default=Form.TEXT)
 @contextmanager
 def _printing(*, as_json: bool, quiet: bool) -> Iterator[None]:
     if as_json and quiet:
-        raise typer.BadParameter("--json and --quiet exclude each other")
+        raise typer.BadParameter("--json and --quiet are mutually exclusive")
     token = _FORM.set(Form.JSON if as_json else Form.IDS if quiet else Form.TEXT)
     try:
         yield
@@ -48,7 +48,7 @@ def _printing(*, as_json: bool, quiet: bool) -> Iterator[None]:
 showing = with_options(
     {
         "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON: all fields, times in ISO 8601.")], False),
-        "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one a line.")], False),
+        "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one per line.")], False),
     },
     _printing,
 )

@@ -16,9 +16,9 @@ from shared.container_logs.limits import MAX_LINES
 FOLLOW_SECONDS = 1.0
 LENGTH_OF_ID = 12
 Logs = dict[str, Any]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, until the sandbox is deleted.")]
-Tail = Annotated[int, typer.Option("--tail", min=1, max=MAX_LINES, help="Max number of lines, the last ones.")]
-Times = Annotated[bool, typer.Option("--timestamps", "-t", help="Print when each line was printed.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the sandbox is deleted.")]
+Tail = Annotated[int, typer.Option("--tail", min=1, max=MAX_LINES, help="Max number of lines, counted from the end.")]
+Times = Annotated[bool, typer.Option("--timestamps", "-t", help="Print the time of each line.")]
 Local = Annotated[
     bool, typer.Option("--local", help="For operators: the kept logs of any user's sandbox, from the database.")
 ]
@@ -30,9 +30,9 @@ Local = Annotated[
 def show_logs(
     sandbox_id: Id, follow: Follow = False, tail: Tail = MAX_LINES, timestamps: Times = False, local: Local = False
 ) -> None:
-    """Print the logs of a sandbox's containers, even after these are removed. With `--json`, one JSON object a line.
+    """Print the logs of a sandbox's containers, even after these are removed. With `--json`, one JSON object per line.
 
-    Standard error says which container it was, and whether the log is the one that was kept.
+    Standard error names each container, and says whether its log is live or a kept copy.
     """
     if local and follow:
         raise typer.BadParameter("--local prints what is kept; to follow a log, use the service")
@@ -101,4 +101,4 @@ def _note(logs: Logs) -> str:
         return ""
     read = [datetime.fromisoformat(log["read_at"]) for log in logs["containers"]]
     known = f"this is its log as it was kept at {time_text(max(read))}" if read else "no log of it is kept"
-    return f"the sandbox is {'deleted' if logs['is_deleted'] else 'not read now'}: {known}"
+    return f"{'the sandbox is deleted' if logs['is_deleted'] else 'the log is not live'}: {known}"

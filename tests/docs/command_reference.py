@@ -27,7 +27,7 @@ HEAD = """\
 ## Output
 
 Commands that list or show something print a table on a terminal, and tab-separated lines elsewhere. `--json` prints
-JSON with all fields and times in ISO 8601, and `-q` or `--quiet` ids only, one a line. Messages for people are on
+JSON with all fields and times in ISO 8601, and `-q` or `--quiet` ids only, one per line. Messages for people are on
 standard error. Characters that control a terminal are replaced in everything that is shown, except in what
 `sandboxes exec` prints elsewhere than on a terminal: that is the command's own output.
 

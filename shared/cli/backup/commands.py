@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
 PassphraseFile = Annotated[
-    Path | None, typer.Option("--passphrase-file", help="A file with the passphrase. Default: ask for it.")
+    Path | None, typer.Option("--passphrase-file", help="A file with the passphrase. Default: prompt for it.")
 ]
 WithoutKeys = Annotated[
-    bool, typer.Option("--without-keys", help="The secret key is kept elsewhere, and is not part of the backup.")
+    bool, typer.Option("--without-keys", help="The backup does not contain the secret key, which is kept elsewhere.")
 ]
 
 

@@ -23,7 +23,8 @@ PARTS = ("all", "installation", "engine")
 @showing
 def examine(
     only: Annotated[
-        str, typer.Option(metavar="PART", help="installation, on a machine without an engine; engine; or all.")
+        str,
+        typer.Option(metavar="PART", help="installation (for a machine without an engine), engine, or all."),
     ] = PARTS[0],
 ) -> None:
     """Check keys, database, clock, broker, ports, nodes, and the engine with what sandboxes need.
@@ -39,7 +40,7 @@ def examine(
         for one in findings
     ]
     print_table(("check", "result", "found", "fix"), rows)
-    typer.echo(f"{len(wrong)} of {len(findings)} checks found something wrong", err=True)
+    typer.echo(f"{len(wrong)} of {len(findings)} checks found a problem", err=True)
     raise typer.Exit(FAILED if wrong else 0)
 
 

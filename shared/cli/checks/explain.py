@@ -17,7 +17,7 @@ WIDTH = 88
 @explain.command("explain")
 @showing
 def explain_reason(
-    reason: Annotated[str | None, typer.Argument(help="A reason, such as oom_killed. Default: list all names.")] = None,
+    reason: Annotated[str | None, typer.Argument(help="A reason, such as oom_killed. Default: list all.")] = None,
 ) -> None:
     """Explain a reason or a start-up error: cause, check, fix, and the effect on the data."""
     if reason is None:

@@ -46,7 +46,7 @@ def _check_secret_key(settings: Settings) -> Finding:
     except FileNotFoundError:
         return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
     except (WorkspaceError, OSError) as error:
-        return Finding(name, str(error), "put the right file back, readable for this user; or set AW_SECRET_KEYS")
+        return Finding(name, str(error), "restore the right file, readable by this user; or set AW_SECRET_KEYS")
     if not settings.secret_keys.get_secret_value() and file.stat().st_mode & stat.S_IRWXO:
         return Finding(name, f"every user of this machine can read {file}", f"`chmod o= {file}`")
     return Finding(name, found="valid")
@@ -128,7 +128,7 @@ def _check_port(name: str, host: str, port: int, variable: str) -> Finding:
     except OSError as error:
         return Finding(name, f"{host}:{port}: {error}", f"correct AW_HOST and {variable}")
     if status is None:
-        hung = f"what listens on {port} accepts connections, and does not respond within {SECONDS:.0f} s"
+        hung = f"the program that listens on {port} accepts connections but does not respond within {SECONDS:.0f} s"
         return Finding(
             name, hung, "restart it (`ss -ltnp` lists programs); the log of a process of the API may say why"
         )
@@ -138,7 +138,7 @@ def _check_port(name: str, host: str, port: int, variable: str) -> Finding:
         )
     problem = None if status == OK else f"another program listens on {port}"
     return Finding(
-        name, problem, f"stop it (`ss -ltnp` lists programs), or set {variable}", f"{port}, the service answers"
+        name, problem, f"stop it (`ss -ltnp` lists programs), or set {variable}", f"{port}, the service responds"
     )
 
 

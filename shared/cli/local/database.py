@@ -14,7 +14,7 @@ database = typer.Typer(help="Migrate, check, back up and restore the database.",
 migration = typer.Typer(add_completion=False)
 Wait = Annotated[
     float,
-    typer.Option(metavar="SECONDS", min=0, help="Max time to wait for a database that is not there yet. Default: 0."),
+    typer.Option(metavar="SECONDS", min=0, help="Max time to wait for a database that is not up yet. Default: 0."),
 ]
 database.command("backup")(back_up)
 database.command("restore")(restore)
@@ -42,5 +42,5 @@ def check() -> None:
             "a newer version has migrated the database; only the version before that one works with it", err=True
         )
     elif not schema.is_current:
-        typer.echo(f"the schema is not that of this version: run `{NAME} db migrate`", err=True)
+        typer.echo(f"the schema does not match this version: run `{NAME} db migrate`", err=True)
         raise typer.Exit(FAILED)

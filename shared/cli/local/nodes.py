@@ -79,7 +79,7 @@ def uncordon_node(name: str) -> None:
 
 @nodes.command("forget")
 def forget_node(name: str, yes: Yes = False) -> None:
-    """Give up a lost node: complete its pending deletes, and let other nodes recreate its sandboxes, without files."""
+    """Decommission a lost node: complete its deletes, and let other nodes recreate its sandboxes, without files."""
     from shared.admin.sandbox_lists import with_owners
     from shared.nodes import registry
     from shared.sandboxes import queries
@@ -101,7 +101,7 @@ def forget_node(name: str, yes: Yes = False) -> None:
 
 @nodes.command("drain")
 def drain_node(name: str, yes: Yes = False) -> None:
-    """Cordon a node, stop its sandboxes, and wait until none runs. Their files and the cordon stay."""
+    """Cordon a node, stop its sandboxes, and wait until none runs. The files and the cordon remain."""
     from shared.admin import nodes as admin_nodes
     from shared.admin.sandbox_lists import with_owners
     from shared.nodes import registry
@@ -121,7 +121,10 @@ def drain_node(name: str, yes: Yes = False) -> None:
         admin_nodes.drain_node(here.writing, name)
         drained = _await_drained(here, name)
     except KeyboardInterrupt:
-        typer.echo(f"{name} stays cordoned and its sandboxes still stop; repeat the command to go on waiting", err=True)
+        typer.echo(
+            f"{name} stays cordoned, and its sandboxes still stop; repeat this to continue waiting",
+            err=True,
+        )
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"{name} is cordoned; {len(drained.resting)} sandboxes have files there, and none of these runs")
     if drained.running:
@@ -156,7 +159,7 @@ def remove_unknown(
         listed = [row.name for row in quarantine.find(session, node)]
     chosen = names or listed
     if not yes:
-        print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
+        print_table(("name", "becomes"), [(name, "removed, with its files") for name in chosen if name in listed])
     confirm(f"Remove them from {node}?", yes=yes)
     with installation().writing() as session:
         quarantine.approve(session, node, chosen)

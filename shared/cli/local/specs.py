@@ -49,7 +49,7 @@ Disk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit.")
 ]
 Wake = Annotated[
-    bool | None, typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it.")
+    bool | None, typer.Option("--wake/--no-wake", help="Resume a paused sandbox when a proxied request arrives.")
 ]
 Egress = Annotated[
     str | None,
@@ -98,8 +98,10 @@ def show_spec(image: str) -> None:
 def add_spec(
     image: Annotated[str, typer.Argument(help="An image that the engine has or can pull.")],
     default: Default = False,
-    command: Annotated[str | None, typer.Option(help="Command instead of the image's own, in shell quoting.")] = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A variable. Repeatable.")] = None,
+    command: Annotated[str | None, typer.Option(help="Command in place of the image's own, in shell quoting.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An environment variable. Repeatable.")
+    ] = None,
     memory_mb: Annotated[int, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = 4096,
     cpus: Annotated[float, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = 2.0,
     pids: Annotated[int, typer.Option(min=16, max=MAX_PIDS, help="Max processes and threads.")] = 2048,
@@ -160,7 +162,7 @@ def set_spec(
     egress: Egress = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A variable. Replaces all existing ones. Repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="An environment variable; replaces all existing ones. Repeatable."),
     ] = None,
     memory_mb: Annotated[int | None, typer.Option(min=16, max=MAX_MEMORY_MB, help="Memory limit, MB.")] = None,
     cpus: Annotated[float | None, typer.Option(min=0.01, max=MAX_CPUS, help="CPU limit, in processors.")] = None,

@@ -29,7 +29,7 @@ def create_user(
 @users.command("list")
 @showing
 def list_users() -> None:
-    """List users, oldest first, and what is stored for them."""
+    """List users, oldest first, with their stored usage."""
     from shared.changes import recorder
     from shared.users import accounts
 
@@ -43,7 +43,7 @@ def list_users() -> None:
 
 @users.command("grant-admin")
 def grant_admin(name: str) -> None:
-    """Make a user an admin, who sees and changes what all users have at /admin."""
+    """Make a user an admin. Admins view and change the sandboxes of all users at /admin."""
     from shared.users import roles
 
     with installation().writing() as session:

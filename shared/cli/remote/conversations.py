@@ -47,8 +47,8 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 @showing
 @remote
 def list_conversations(
-    title: Annotated[str | None, typer.Option(help="Only those whose title contains this.")] = None,
-    sandbox: Annotated[str | None, typer.Option(help="Only those of this sandbox.")] = None,
+    title: Annotated[str | None, typer.Option(help="List only conversations whose title contains this text.")] = None,
+    sandbox: Annotated[str | None, typer.Option(help="List only conversations in this sandbox.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
 ) -> None:
     """List conversations, newest first."""
@@ -63,16 +63,16 @@ def list_conversations(
 @remote
 def start_conversation(
     message: Annotated[
-        str | None, typer.Option("--message", "-m", help="The first message; -: standard input.")
+        str | None, typer.Option("--message", "-m", help="The first message; `-` is standard input.")
     ] = None,
     repo: Annotated[str | None, typer.Option(help="Repository to clone, such as owner/name.")] = None,
     branch: Annotated[str | None, typer.Option(help="Branch of the repository.")] = None,
-    sandbox: Annotated[str | None, typer.Option(help="Sandbox to use. Default: as the settings say.")] = None,
-    title: Annotated[str | None, typer.Option(help="Title. Default: the agent server makes one.")] = None,
+    sandbox: Annotated[str | None, typer.Option(help="Sandbox to use. Default: chosen by your settings.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title. Default: the agent server generates one.")] = None,
     wait: Wait = True,
     timeout: Timeout = SECONDS,
 ) -> None:
-    """Start a conversation, and print its id. With `--wait`, the default, it returns when the agent has the message."""
+    """Start a conversation and print its id. With `--wait`, the default, return when the agent has the message."""
     conversation_id = uuid.uuid4().hex
     request = {
         "conversation_id": conversation_id,
@@ -108,9 +108,9 @@ def show_conversation(conversation_id: Id) -> None:
 @conversations.command("send")
 @remote
 def send_message(
-    conversation_id: Id, text: Annotated[str, typer.Argument(help="The message; -: standard input.")]
+    conversation_id: Id, text: Annotated[str, typer.Argument(help="The message; `-` is standard input.")]
 ) -> None:
-    """Send a message. The agent gets it, exactly once, as soon as it can take it, and runs."""
+    """Send a message. The agent receives it exactly once, as soon as it is able to, and runs."""
     path = f"/api/v1/conversations/{read_id(conversation_id)}/pending-messages"
     with opened() as service:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
@@ -123,11 +123,11 @@ def send_message(
 def show_events(
     conversation_id: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new events, until the agent has ended.")
+        bool, typer.Option("--follow", "-f", help="Print new events until the agent's run ends.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of past events.")] = 100,
 ) -> None:
-    """Print events, oldest first. With `--json`, one JSON object a line. Exit with 1 if a followed agent failed."""
+    """Print events, oldest first. With `--json`, one JSON object per line. Exit with 1 if a followed agent fails."""
     with opened() as service:
         hex_id = read_id(conversation_id)
         path = f"/api/v1/conversation/{hex_id}/events/search"
@@ -143,7 +143,7 @@ def show_events(
 @conversations.command("cancel")
 @remote
 def cancel(conversation_id: Id) -> None:
-    """Stop the agent, or a start that is under way. The conversation stays, and takes another message."""
+    """Stop the agent, or cancel a start in progress. The conversation is kept and accepts new messages."""
     with opened() as service:
         hex_id = read_id(conversation_id)
         try:
@@ -164,7 +164,8 @@ def cancel(conversation_id: Id) -> None:
 def download(
     conversation_id: Id,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File; -: standard output. Default: conversation_ID.zip.")
+        Path | None,
+        typer.Option("--output", "-o", help="File; `-` is standard output. Default: conversation_ID.zip."),
     ] = None,
 ) -> None:
     """Download a zip archive of a conversation and its events."""

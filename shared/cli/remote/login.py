@@ -32,7 +32,7 @@ def log_in(
 ) -> None:
     """Log in: approve this machine in a browser. It gets a key of its own, which `logout` revokes.
 
-    A context of that name is replaced, and its key revoked. A key that was given with --with-key is never revoked.
+    An existing context of that name is replaced, and its key is revoked. A key from --with-key is never revoked.
     """
     address = contexts.check_url(url)
     parts = urlsplit(address)
@@ -61,9 +61,12 @@ def log_out() -> None:
     try:
         _revoke(contexts.load().get(name))
     except Unauthenticated as error:
-        typer.echo(f"warning: the key was not valid any more: {cell_text(error)}", err=True)
+        typer.echo(f"warning: the key was no longer valid: {cell_text(error)}", err=True)
     except WorkspaceError as error:
-        typer.echo(f"the key was not revoked, and the context {name} is kept; repeat this, or forget it with", err=True)
+        typer.echo(
+            f"the key was not revoked, and the context {name} is kept; repeat this, or remove it with",
+            err=True,
+        )
         typer.echo(f"`{NAME} context remove {name}`:", err=True)
         raise error from None
     contexts.save(contexts.load().remove(name))
@@ -72,7 +75,7 @@ def log_out() -> None:
 
 def _revoke(context: ServiceContext) -> None:
     if not context.is_own:
-        typer.echo(f"the key {context.key[:PREFIX_LENGTH]}… was given to `login --with-key`, and stays valid", err=True)
+        typer.echo(f"the key {context.key[:PREFIX_LENGTH]}… was given to `login --with-key` and stays valid", err=True)
         return
     with open_http(context.url, context.key) as http:
         service = RemoteService(http)

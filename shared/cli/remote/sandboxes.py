@@ -55,7 +55,7 @@ def list_sandboxes(
 @sandboxes.command("start")
 @remote
 def start_sandbox(
-    spec: Annotated[str | None, typer.Option(help="Image of its spec. Default: the service's.")] = None,
+    spec: Annotated[str | None, typer.Option(help="Image of the spec. Default: the service's default spec.")] = None,
     wait: Wait = True,
     timeout: Timeout = SECONDS,
 ) -> None:
@@ -91,11 +91,13 @@ def show_sandbox(sandbox_id: Id) -> None:
 @remote
 def execute(
     sandbox_id: Id,
-    command: Annotated[list[str], typer.Argument(help="One argument: a line of shell. Several: a program's own.")],
-    directory: Annotated[str | None, typer.Option("--cwd", help="Directory of the command.")] = None,
-    timeout: Annotated[int, typer.Option(min=1, help="Max time of the command, seconds.")] = 300,
+    command: Annotated[
+        list[str], typer.Argument(help="One argument: a shell command. Several: a program and its arguments.")
+    ],
+    directory: Annotated[str | None, typer.Option("--cwd", help="Working directory of the command.")] = None,
+    timeout: Annotated[int, typer.Option(min=1, help="Max seconds for the command.")] = 300,
 ) -> None:
-    """Run a command in a sandbox, resume it if paused, print the output at the end, and exit with its status."""
+    """Run a command in a sandbox, print its output when it ends, and exit with its status. Resumes a paused sandbox."""
     line = command[0] if len(command) == 1 else shlex.join(command)
     body = {"command": line, "timeout": timeout} | ({"cwd": directory} if directory else {})
     path = f"/sandbox/{read_id(sandbox_id)}/api/bash/execute_bash_command"
@@ -112,11 +114,11 @@ def execute(
 @remote
 def pause_sandbox(
     sandbox_id: Id,
-    stop: Annotated[bool, typer.Option("--stop", help="Free its memory, too; its files stay.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Also free the sandbox's memory; its files are kept.")] = False,
     wait: Wait = True,
     timeout: Timeout = SECONDS,
 ) -> None:
-    """Pause a sandbox. Its files are kept, and without `--stop` its memory, too."""
+    """Pause a sandbox. Its files are kept and, without `--stop`, its memory, too."""
     with opened() as service:
         kind = "stopped" if stop else "frozen"
         service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/pause", timeout if wait else 0, kind=kind)
@@ -127,7 +129,7 @@ def pause_sandbox(
 @sandboxes.command("resume")
 @remote
 def resume_sandbox(sandbox_id: Id, wait: Wait = True, timeout: Timeout = SECONDS) -> None:
-    """Resume a paused sandbox, or boot one in ERROR again."""
+    """Resume a paused sandbox, or restart one in ERROR."""
     with opened() as service:
         service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/resume", timeout if wait else 0)
         if wait:

@@ -25,7 +25,7 @@ CONNECT_SECONDS, MAX_WAIT_SECONDS = 30.0, 60
 # A response may come from a sandbox.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PAGE = 100
-NO_SERVICE = "does not respond as this service does: check the address"
+NO_SERVICE = "does not respond like Agent Workspace: check the address"
 
 
 class Missing(NotFound):
@@ -109,7 +109,7 @@ class RemoteService:
         with self.stream(method, path, query=query | {"wait": wait}, headers=headers) as response:
             text = _read(response)
             if response.headers.get("Operation-Settled") == "superseded":
-                raise WorkspaceError("another request has changed its desired state meanwhile")
+                raise WorkspaceError("another request has changed the sandbox's desired state meanwhile")
         return self._parse(text)
 
     def post_form(self, path: str, fields: Mapping[str, str]) -> Any:
@@ -169,7 +169,7 @@ def _choose_context(called: typer.Context, context: str) -> str | None:
     """The context, or None if a URL takes precedence: an option takes precedence over the environment."""
     is_option = {name: _is_option(called, name) for name in ("context", "url")}
     if all(is_option.values()):
-        raise typer.BadParameter("--context and --url exclude each other")
+        raise typer.BadParameter("--context and --url are mutually exclusive")
     return None if is_option["url"] else context
 
 
@@ -211,7 +211,7 @@ def chosen_context() -> ServiceContext:
     name, url, key = _CHOICE.get()
     if url and not name:
         if not key:
-            raise Unauthenticated("AGENT_WORKSPACE_KEY is not set: a service that is named by its URL needs a key")
+            raise Unauthenticated("AGENT_WORKSPACE_KEY is not set: a service given by URL needs a key")
         return ServiceContext(contexts.check_url(url), key)
     return contexts.load().get(name)
 

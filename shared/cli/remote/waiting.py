@@ -9,8 +9,8 @@ import typer
 from shared.cli.remote.service import TimedOut
 
 Found = TypeVar("Found")
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Max time to wait, seconds. After it, the exit status is 5.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the command has completed.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Max seconds to wait; after that, exit with 5.")]
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 
 

@@ -131,7 +131,7 @@ def _connect_to_broker(url: str) -> None:
 
 def _require_reachable(name: str, url: str, otherwise: str) -> None:
     if not url or url.startswith("sqlite"):
-        raise Invalid(f"{name} is not set, and {otherwise}: several machines need one that all reach")
+        raise Invalid(f"{name} is not set, and {otherwise}: set one that all machines reach")
     if (urlsplit(url).hostname or LOOPBACK[0]) in LOOPBACK:
         raise Invalid(f"{name} names an address of this machine only ({_host(url)}): set one that all machines reach")
 
@@ -142,7 +142,7 @@ def _checked_address(address: str) -> str:
     except ValueError:
         raise Invalid(f"{address[:64]!r} is not an IP address") from None
     if found.is_unspecified or found.is_loopback:
-        raise Invalid(f"{address} is not an address that another machine reaches")
+        raise Invalid(f"{address} is not reachable from another machine")
     return str(found)
 
 

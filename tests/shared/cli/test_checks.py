@@ -101,7 +101,7 @@ class BytewiseSocket(socket.socket):
 @pytest.mark.parametrize(
     ("response", "result"),
     [
-        (b"HTTP/1.1 200 OK\r\n", "the service answers"),
+        (b"HTTP/1.1 200 OK\r\n", "the service responds"),
         (b"HTTP/1.1 503 Service Unavailable\r\n", "overloaded"),
         (b"HTTP/1.1 404 Not Found\r\n", "another program"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "another program"),

@@ -45,7 +45,7 @@ def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: ApiU
 def test_sandbox_without_a_log(migrated: Cli, database: Database, user: ApiUser) -> None:
     answer = migrated("sandboxes", "logs", make_sandbox(database, user).id, "--local")
     assert (answer.status, answer.out) == (0, "")
-    assert answer.err == "--- the sandbox is not read now: no log of it is kept\n"
+    assert answer.err == "--- the log is not live: no log of it is kept\n"
 
 
 def test_wrong_uses(migrated: Cli) -> None:

@@ -243,7 +243,7 @@ def test_address_of_another_program_is_named(
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
     answer = scripted(lambda _request: httpx.Response(200, text=body))(*command)
     last = answer.err.splitlines()[-1]
-    assert (answer.status, f"{URL} does not respond as this service does" in last) == (1, True), answer
+    assert (answer.status, f"{URL} does not respond like Agent Workspace" in last) == (1, True), answer
     assert not (tmp_path / "config").exists()
 
 

@@ -53,7 +53,7 @@ def test_followed_log_ends_with_its_sandbox(scripted: Callable[[Handler], Cli]) 
     assert done.err.splitlines() == [
         "--- container c1",
         "--- container c2",
-        "--- the sandbox is not read now: this is its log as it was kept at 2026-01-01 00:00:00Z",
+        "--- the log is not live: this is its log as it was kept at 2026-01-01 00:00:00Z",
         "--- the sandbox is deleted: this is its log as it was kept at 2026-01-01 00:00:00Z",
     ]
 
