@@ -21,12 +21,12 @@ def eventually(
         AssertionError: the condition did not become true in time; the message has its last result.
     """
     began = time.monotonic()
-    while not (answer := condition()):
+    while not (response := condition()):
         seconds = time.monotonic() - began
         if seconds > deadline_seconds:
-            raise AssertionError(f"not so within {deadline_seconds} s; the last answer was {answer!r}")
+            raise AssertionError(f"not so within {deadline_seconds} s; the last answer was {response!r}")
         pause(began, interval_seconds)
-    return answer
+    return response
 
 
 def pause(began: float, interval_seconds: float) -> None:

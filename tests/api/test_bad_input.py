@@ -55,16 +55,16 @@ def _headers(operation: Operation, user: ApiUser, sandbox: Sandbox) -> dict[str,
     return {"X-Session-API-Key": session_key_of(sandbox)} if operation.is_webhook else user.headers
 
 
-def _complaint(answer: Any, sent: str) -> Iterator[str]:
-    if not 400 <= answer.status_code < 500:
-        yield f"{sent}: {answer.status_code}"
+def _complaint(response: Any, sent: str) -> Iterator[str]:
+    if not 400 <= response.status_code < 500:
+        yield f"{sent}: {response.status_code}"
         return
-    detail = answer.json().get("detail")
+    detail = response.json().get("detail")
     entries = detail if isinstance(detail, list) else [{"loc": [], "msg": detail, "type": ""}]
     if not entries or not all(entry["msg"] and {"loc", "type"} <= entry.keys() for entry in entries):
-        yield f"{sent}: has no reason: {answer.text[:200]}"
-    if SECRET in answer.text:
-        yield f"{sent}: repeats a secret: {answer.text[:200]}"
+        yield f"{sent}: has no reason: {response.text[:200]}"
+    if SECRET in response.text:
+        yield f"{sent}: repeats a secret: {response.text[:200]}"
 
 
 def test_invalid_bodies_are_rejected_by_every_operation(
@@ -76,13 +76,13 @@ def test_invalid_bodies_are_rejected_by_every_operation(
         for name, body in BODIES.items():
             if not operation.needs_body and body in (b"", b"null"):
                 continue
-            answer = client.request(operation.method, url, content=body, headers=headers | JSON)
-            complaints += _complaint(answer, f"{operation} with {name}")
+            response = client.request(operation.method, url, content=body, headers=headers | JSON)
+            complaints += _complaint(response, f"{operation} with {name}")
         for content_type in ("text/plain", "application/x-www-form-urlencoded", "application/octet-stream", "x"):
-            answer = client.request(
+            response = client.request(
                 operation.method, url, content=b"{}", headers=headers | {"Content-Type": content_type}
             )
-            complaints += _complaint(answer, f"{operation} as {content_type}")
+            complaints += _complaint(response, f"{operation} as {content_type}")
     assert complaints == []
 
 
@@ -98,32 +98,32 @@ def test_invalid_bodies_are_rejected_by_every_operation(
 def test_body_that_can_not_be_read_is_a_422_with_entries(
     client: TestClient, user: ApiUser, name: str, kind: str, words: str, path: str
 ) -> None:
-    answer = client.post(path, content=BODIES[name], headers=user.headers | JSON)
-    [entry] = answer.json()["detail"]
-    assert (answer.status_code, entry["loc"], entry["type"]) == (422, ["body"], kind)
+    response = client.post(path, content=BODIES[name], headers=user.headers | JSON)
+    [entry] = response.json()["detail"]
+    assert (response.status_code, entry["loc"], entry["type"]) == (422, ["body"], kind)
     assert words in entry["msg"]
 
 
 def test_escaped_nul_is_a_422(client: TestClient, user: ApiUser) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         for body in (b'{"title": "a\\u0000b"}', b'{"secrets": {"a\\u0000": ""}}', b'{"x": [[{"y": "\\u0000"}]]}'):
-            answer = client.post(path, content=body, headers=user.headers | JSON)
-            assert answer.status_code == 422
-            assert "NUL" in answer.json()["detail"][0]["msg"]
+            response = client.post(path, content=body, headers=user.headers | JSON)
+            assert response.status_code == 422
+            assert "NUL" in response.json()["detail"][0]["msg"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"])
 def test_body_with_another_content_type_is_a_422(client: TestClient, user: ApiUser, kind: str) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
-        answer = client.post(path, content=b"{}", headers=user.headers | {"Content-Type": kind})
-        [entry] = answer.json()["detail"]
-        assert (answer.status_code, entry["loc"]) == (422, ["header", "Content-Type"])
+        response = client.post(path, content=b"{}", headers=user.headers | {"Content-Type": kind})
+        [entry] = response.json()["detail"]
+        assert (response.status_code, entry["loc"]) == (422, ["header", "Content-Type"])
         assert "application/json" in entry["msg"]
 
 
 def test_body_that_is_not_utf_8_is_a_422(client: TestClient, user: ApiUser) -> None:
-    answer = client.post("/api/settings", content="{}".encode("utf-16-le"), headers=user.headers | JSON)
-    assert (answer.status_code, "UTF-8" in answer.json()["detail"][0]["msg"]) == (422, True)
+    response = client.post("/api/settings", content="{}".encode("utf-16-le"), headers=user.headers | JSON)
+    assert (response.status_code, "UTF-8" in response.json()["detail"][0]["msg"]) == (422, True)
 
 
 INVALID_FIELDS: dict[str, list[Any]] = {
@@ -158,9 +158,9 @@ INVALID_FIELDS: dict[str, list[Any]] = {
 def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: ApiUser, field: str) -> None:
     for value in INVALID_FIELDS[field]:
         content = json.dumps({field: value})
-        answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
-        assert answer.status_code == 422, f"{field}: {content[:200]}: {answer.text[:300]}"
-        assert any(field in entry["loc"] for entry in answer.json()["detail"])
+        response = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
+        assert response.status_code == 422, f"{field}: {content[:200]}: {response.text[:300]}"
+        assert any(field in entry["loc"] for entry in response.json()["detail"])
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: ApiUser, 
 )
 def test_plugin_parameters_must_be_json(client: TestClient, user: ApiUser, parameters: str) -> None:
     content = f'{{"plugins": [{{"source": "s", "parameters": {parameters}}}]}}'
-    answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
-    assert answer.status_code == 422
+    response = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
+    assert response.status_code == 422
 
 
 def _page_id(*values: Any) -> str:
@@ -230,11 +230,11 @@ def test_invalid_parameters_are_rejected_by_every_operation(
             swept.add(name)
             for value in INVALID_PARAMETERS[name]:
                 params = {required: new_id() for required in operation.required} | {name: value}
-                answer = client.request(operation.method, url, params=params, headers=headers)
-                complaints += _complaint(answer, f"{operation} with {name}={value[:60]}")
+                response = client.request(operation.method, url, params=params, headers=headers)
+                complaints += _complaint(response, f"{operation} with {name}={value[:60]}")
         for name in operation.parameters:
-            answer = client.request(operation.method, f"{url}?{name}=a%00b", headers=headers)
-            complaints += _complaint(answer, f"{operation} with a NUL in {name}")
+            response = client.request(operation.method, f"{url}?{name}=a%00b", headers=headers)
+            complaints += _complaint(response, f"{operation} with a NUL in {name}")
     assert complaints == []
     assert swept == INVALID_PARAMETERS.keys()
 
@@ -246,12 +246,12 @@ def test_batches_of_more_than_100_ids_are_rejected(client: TestClient, user: Api
         for name in {"ids", "id"} & set(operation.parameters):
             swept.add(str(operation))
             params = {name: [new_id() for _ in range(101)]}
-            answer = client.get(operation.url(any=conversation_id), params=params, headers=user.headers)
-            if answer.status_code != 400 or "100" not in answer.json()["detail"]:
-                complaints.append(f"{operation}: {answer.status_code} {answer.text}")
+            response = client.get(operation.url(any=conversation_id), params=params, headers=user.headers)
+            if response.status_code != 400 or "100" not in response.json()["detail"]:
+                complaints.append(f"{operation}: {response.status_code} {response.text}")
             if name in operation.required:
-                answer = client.get(operation.url(any=conversation_id), headers=user.headers)
-                complaints += _complaint(answer, f"{operation} without {name}")
+                response = client.get(operation.url(any=conversation_id), headers=user.headers)
+                complaints += _complaint(response, f"{operation} without {name}")
     assert complaints == []
     assert swept == operations_documented_as("by `id") | operations_documented_as("with `ids`")
 
@@ -274,10 +274,10 @@ def test_invalid_ids_in_paths_are_rejected_by_every_operation(
         params = dict.fromkeys(operation.required, "x")
         body: Any = [] if operation.is_webhook else {} if operation.has_body else None
         for wrong in INVALID_IDS:
-            answer = client.request(
+            response = client.request(
                 operation.method, operation.url(any=wrong), params=params, json=body, headers=headers
             )
-            complaints += _complaint(answer, f"{operation} with {wrong[:60]}")
+            complaints += _complaint(response, f"{operation} with {wrong[:60]}")
     assert complaints == []
 
 
@@ -287,9 +287,9 @@ def test_unknown_paths_and_methods_have_a_reason(client: TestClient, user: ApiUs
         ("PUT", "/api/v1/sandboxes", 405),
         ("GET", "/api/v1/webhooks/conversations", 405),
     ):
-        answer = client.request(method, path, headers=user.headers)
-        assert answer.status_code == status
-        assert answer.json()["detail"]
+        response = client.request(method, path, headers=user.headers)
+        assert response.status_code == status
+        assert response.json()["detail"]
 
 
 def test_body_of_an_operation_without_one_is_ignored(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:

@@ -62,8 +62,8 @@ def request_all(request: Callable[[int], Any], lock: AbstractContextManager[None
                 began = time.monotonic()
                 assert method(url).status_code == 200
                 slowest.append(time.monotonic() - began)
-        answers = [one.result() for one in waiting]
-    return answers, max(slowest)
+        responses = [one.result() for one in waiting]
+    return responses, max(slowest)
 
 
 def others_requests(client: TestClient, other: ApiUser, theirs: Sandbox) -> Any:
@@ -80,9 +80,9 @@ def others_requests(client: TestClient, other: ApiUser, theirs: Sandbox) -> Any:
     return found
 
 
-def assert_locked(answers: list[Any]) -> None:
-    assert {(answer.status_code, answer.headers.get("Retry-After")) for answer in answers} == {(503, "1")}
-    assert all("another request holds a lock" in answer.json()["detail"] for answer in answers)
+def assert_locked(responses: list[Any]) -> None:
+    assert {(response.status_code, response.headers.get("Retry-After")) for response in responses} == {(503, "1")}
+    assert all("another request holds a lock" in response.json()["detail"] for response in responses)
 
 
 def test_requests_of_one_user_leave_threads_for_others(
@@ -94,8 +94,8 @@ def test_requests_of_one_user_leave_threads_for_others(
     def pause(_number: int) -> Any:
         return client.post(f"/api/v1/sandboxes/{own.id}/pause", headers=user.headers)
 
-    answers, slowest = request_all(pause, locked_row(database, "sandbox", own.id), others)
-    assert_locked(answers)
+    responses, slowest = request_all(pause, locked_row(database, "sandbox", own.id), others)
+    assert_locked(responses)
     assert slowest < PROMPT_SECONDS
 
 
@@ -115,8 +115,8 @@ def test_creates_leave_write_slots_for_other_requests(
     def create(number: int) -> Any:
         return client.post("/api/v1/sandboxes", headers=users[number % 2].headers)
 
-    answers, slowest = request_all(create, locked_row(database, table, LOCKED[table]), others)
-    assert_locked(answers)
+    responses, slowest = request_all(create, locked_row(database, table, LOCKED[table]), others)
+    assert_locked(responses)
     assert slowest < PROMPT_SECONDS
 
 
@@ -133,8 +133,8 @@ def test_wakes_of_one_user_s_sandboxes_leave_write_slots_for_others(
     with ExitStack() as locks:
         for sandbox in asleep[1:]:
             locks.enter_context(locked_row(database, "sandbox", sandbox.id))
-        answers, slowest = request_all(wake, locked_row(database, "sandbox", asleep[0].id), others)
-    assert_locked(answers)
+        responses, slowest = request_all(wake, locked_row(database, "sandbox", asleep[0].id), others)
+    assert_locked(responses)
     assert slowest < PROMPT_SECONDS
 
 
@@ -146,8 +146,8 @@ def test_many_writes_of_one_user_succeed_without_a_lock(
     monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", 60.0)
 
     def change(_number: int) -> int:
-        answer = client.post("/api/settings", json={"language": "en"}, headers=user.headers)
-        return int(answer.status_code)
+        response = client.post("/api/settings", json={"language": "en"}, headers=user.headers)
+        return int(response.status_code)
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         assert set(pool.map(change, range(REQUESTS))) == {200}

@@ -40,8 +40,8 @@ def lists(client: TestClient, database: Database, user: ApiUser, sandbox: Sandbo
 
 def test_foreign_page_id_is_a_400(client: TestClient, user: ApiUser, lists: list[tuple[str, ...]]) -> None:
     def read(path: str, **params: str | int) -> tuple[int, str | None]:
-        answer = client.get(path, params={**_query(path), **params}, headers=user.headers)
-        return answer.status_code, answer.json().get("next_page_id")
+        response = client.get(path, params={**_query(path), **params}, headers=user.headers)
+        return response.status_code, response.json().get("next_page_id")
 
     wrong: list[tuple[str, str, int]] = []
     for own in lists:

@@ -75,10 +75,10 @@ def test_form_of_another_site_changes_nothing(
     assert {str(one) for one in changing} == CHANGING & FOR_USERS
     for site in ({"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {}):
         for one in changing:
-            answer = client.request(
+            response = client.request(
                 one.method, one.url(any=sandbox.id), content=b"{}", headers=site | {"Content-Type": content_type}
             )
-            assert answer.status_code == 403, (one, site)
+            assert response.status_code == 403, (one, site)
 
 
 def test_reads_write_nothing(client: TestClient, database: Database, user: ApiUser) -> None:

@@ -78,17 +78,17 @@ BODIES: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: ApiUser, method: str, path: str) -> None:
     body = BODIES.get(path.rpartition("/")[2], {})
-    answer = client.request(method, path.format("nonsense"), json=body, headers=user.headers)
-    assert (answer.status_code, "nonsense" in answer.json()["detail"]) == (400, True), answer.text
+    response = client.request(method, path.format("nonsense"), json=body, headers=user.headers)
+    assert (response.status_code, "nonsense" in response.json()["detail"]) == (400, True), response.text
     # An unauthenticated caller does not learn what is wrong.
     assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
 def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     """In V1, any text may be a sandbox's id, so a client may still know one of another service."""
-    asked = ["oh-agent-server-1", sandbox.id, ""]
-    answer = client.get(f"{API}/sandboxes", params={"id": asked}, headers=user.headers)
-    assert [item and item["id"] for item in answer.json()] == [None, sandbox.id, None], answer.text
+    requested = ["oh-agent-server-1", sandbox.id, ""]
+    response = client.get(f"{API}/sandboxes", params={"id": requested}, headers=user.headers)
+    assert [item and item["id"] for item in response.json()] == [None, sandbox.id, None], response.text
 
 
 def test_ids_may_have_dashes_and_capitals(

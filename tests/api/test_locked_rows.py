@@ -64,7 +64,7 @@ def request_others(client: TestClient, owner: ApiUser, other: ApiUser, theirs: S
         "settings": client.post("/api/settings", json={"language": "en"}, headers=other.headers),
         "pause": client.post(f"/api/v1/sandboxes/{theirs.id}/pause", headers=other.headers),
     }
-    return {name: answer.status_code for name, answer in responses.items()}
+    return {name: response.status_code for name, response in responses.items()}
 
 
 def test_locked_row_delays_only_requests_for_it(
@@ -80,10 +80,10 @@ def test_locked_row_delays_only_requests_for_it(
                 began = time.monotonic()
                 assert set(request_others(client, user, other_user, theirs).values()) == {200}
                 slowest.append(time.monotonic() - began)
-            answers = [future.result() for future in waiting]
-        assert {answer.status_code for answer in answers} == {503}
-        assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
-        assert all("another request holds a lock" in answer.json()["detail"] for answer in answers)
+            responses = [future.result() for future in waiting]
+        assert {response.status_code for response in responses} == {503}
+        assert {response.headers["Retry-After"] for response in responses} == {"1"}
+        assert all("another request holds a lock" in response.json()["detail"] for response in responses)
         assert slowest, "no other request was sent"
         assert max(slowest) < LOCK_SECONDS
     assert as_stored(database, own).generation == own.generation

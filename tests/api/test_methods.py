@@ -32,11 +32,11 @@ def test_head_equals_get_without_a_body(
     for operation in operations:
         url = operation.url(any=conversation.id, sandbox_id=sandbox.id)
         for headers in ({}, user.headers, {"X-Session-API-Key": session_key_of(sandbox)}):
-            answers = [
+            responses = [
                 client.request(method, url, headers=headers, follow_redirects=False) for method in ("GET", "HEAD")
             ]
-            get, head = [(one.status_code, one.headers.get("Content-Type")) for one in answers]
-            assert (head, answers[1].content) == (get, b""), operation
+            get, head = [(one.status_code, one.headers.get("Content-Type")) for one in responses]
+            assert (head, responses[1].content) == (get, b""), operation
 
 
 def test_head_leaves_its_connection_usable(listening: httpx.Client, user: ApiUser) -> None:
@@ -65,5 +65,5 @@ def test_head_with_a_body_succeeds(listening: httpx.Client, user: ApiUser, path:
 def test_405_lists_all_methods_of_its_path(
     client: TestClient, user: ApiUser, method: str, path: str, allowed: str
 ) -> None:
-    answer = client.request(method, path, headers=user.headers)
-    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+    response = client.request(method, path, headers=user.headers)
+    assert (response.status_code, response.headers["Allow"]) == (405, allowed)

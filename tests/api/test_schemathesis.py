@@ -72,7 +72,7 @@ def ids(
         f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_llm": {},
         f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_acp_model": {},
     }
-    agent.answers |= {request: (200, json.dumps(answer).encode()) for request, answer in responses.items()}
+    agent.responses |= {request: (200, json.dumps(response).encode()) for request, response in responses.items()}
     start = make_start_task(database, user, sandbox)
     return {
         "conversation_id": agent_conversation.id,
@@ -123,9 +123,9 @@ def test_rejections_of_cross_site_requests_are_described(client: TestClient) -> 
     rejected = set()
     for operation in operations(client):
         if operation.method != "get":
-            answer = client.request(operation.method, operation.path, headers=headers, follow_redirects=False)
-            assert str(answer.status_code) in operation.definition.raw["responses"], operation.label
-            if answer.status_code == 403:
+            response = client.request(operation.method, operation.path, headers=headers, follow_redirects=False)
+            assert str(response.status_code) in operation.definition.raw["responses"], operation.label
+            if response.status_code == 403:
                 rejected.add(operation.label)
     for_programs = {one for one in CHANGING if "/oauth/device/" in one} | FOR_SANDBOXES
     assert rejected == CHANGING - for_programs - ENDLESS

@@ -58,7 +58,7 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
         yield database
 
 
-def ask(client: TestClient, owner: ApiUser, sandbox: Sandbox, number: int) -> Any:
+def send(client: TestClient, owner: ApiUser, sandbox: Sandbox, number: int) -> Any:
     requests = (
         ("GET", "/api/v1/sandboxes/search", None),
         ("GET", f"/api/v1/sandboxes/{sandbox.id}", None),
@@ -73,25 +73,25 @@ def test_requests_are_a_503_and_succeed_after_the_stall(
     client: TestClient, server: Postgres, database: Database, user: ApiUser
 ) -> None:
     sandbox = make_sandbox(database, user)
-    assert {ask(client, user, sandbox, number).status_code for number in range(4)} == {200}
+    assert {send(client, user, sandbox, number).status_code for number in range(4)} == {200}
     with ThreadPoolExecutor(REQUESTS) as pool, server.frozen():
         began = time.monotonic()
-        waiting = [pool.submit(ask, client, user, sandbox, number) for number in range(REQUESTS)]
+        waiting = [pool.submit(send, client, user, sandbox, number) for number in range(REQUESTS)]
         while not all(one.done() for one in waiting):
             assert_not_ready(client)
-        answers = [one.result() for one in waiting]
+        responses = [one.result() for one in waiting]
         assert time.monotonic() - began < LIMIT_SECONDS
-    assert {(answer.status_code, answer.headers.get("Retry-After")) for answer in answers} == {(503, "1")}
-    assert {ask(client, user, sandbox, number).status_code for number in range(4)} == {200}
+    assert {(response.status_code, response.headers.get("Retry-After")) for response in responses} == {(503, "1")}
+    assert {send(client, user, sandbox, number).status_code for number in range(4)} == {200}
     assert client.get("/ready").status_code == 200
 
 
 def assert_not_ready(client: TestClient) -> None:
     began = time.monotonic()
-    answer = client.get("/ready")
+    response = client.get("/ready")
     assert time.monotonic() - began < MAX_SECONDS + 2
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert "the store does not respond" in answer.json()["detail"]
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+    assert "the store does not respond" in response.json()["detail"]
     assert client.get("/alive").status_code == 200
 
 

@@ -95,14 +95,14 @@ async def _start_all(site: Site, image: str) -> list[tuple[float, str]]:
 
 async def _start(client: httpx.AsyncClient, image: str) -> tuple[float, str]:
     began = time.perf_counter()
-    answer = await client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
+    response = await client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
-    shown = answer.json()
+    shown = response.json()
     while shown["status"] == "STARTING":  # the start takes longer than the longest wait of a request
-        answer = await client.get(f"/api/v1/sandboxes/{shown['id']}")
-        shown, seconds = answer.json(), time.perf_counter() - began
+        response = await client.get(f"/api/v1/sandboxes/{shown['id']}")
+        shown, seconds = response.json(), time.perf_counter() - began
         await asyncio.sleep(0.2)
-    assert shown["status"] == "RUNNING", answer.text
+    assert shown["status"] == "RUNNING", response.text
     return seconds, shown["id"]
 
 

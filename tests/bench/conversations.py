@@ -56,10 +56,10 @@ def _configure(site: Site, model: ScriptedModel) -> None:
 def _start(site: Site, image: str) -> float:
     site.await_pool(image, 2)
     began = time.perf_counter()
-    answer = site.client.post("/api/v1/app-conversations", json={"initial_message": MESSAGE}, params={"wait": LONG})
+    response = site.client.post("/api/v1/app-conversations", json={"initial_message": MESSAGE}, params={"wait": LONG})
     seconds = time.perf_counter() - began
-    shown = answer.json()
-    assert shown["status"] == "READY", answer.text
+    shown = response.json()
+    assert shown["status"] == "READY", response.text
     delete(site, str(shown["sandbox_id"]))
     return seconds
 
@@ -76,6 +76,6 @@ def _create(site: Site, image: str, model: ScriptedModel) -> float:
         await_healthy(http, url, KEY)
         site.await_pool(image, 2)
         began = time.perf_counter()
-        answer = http.post(f"{url}/api/conversations", json=build_request(inputs), headers={"X-Session-API-Key": KEY})
-        answer.raise_for_status()
+        response = http.post(f"{url}/api/conversations", json=build_request(inputs), headers={"X-Session-API-Key": KEY})
+        response.raise_for_status()
         return time.perf_counter() - began

@@ -32,10 +32,10 @@ def stopped_engine(database: str, runs: int) -> Figure:
         service = stack.enter_context(_service(database, engine))
         client = stack.enter_context(service.user("alice"))
         _fill(service, client)
-        answered = _ask(service, client, runs)
+        answered = _send(service, client, runs)
         engine.stop()
         eventually(lambda: _node(service).status == NodeStatus.LOST, deadline_seconds=60)
-        silent = _ask(service, client, runs)
+        silent = _send(service, client, runs)
     return Figure(
         "list of conversations, all engines stopped",
         silent,
@@ -68,7 +68,7 @@ def _fill(service: Deployment, client: Client) -> None:
         make_conversation(service.database, client.user, rows[number % len(rows)], title=f"Number {number}")
 
 
-def _ask(service: Deployment, client: Client, runs: int) -> Runs:
+def _send(service: Deployment, client: Client, runs: int) -> Runs:
     request = make_request(LIST, client.user.headers)
     time_requests(service.url, [request] * SAMPLES)
     return [time_requests(service.url, [request] * SAMPLES) for _ in range(runs)]

@@ -102,10 +102,10 @@ def _cases(seeded: Seeded) -> Iterator[tuple[str, str, list[bytes]]]:
     step = max(len(seeded.average) // ASKERS, 1)
     for name, (path, query) in LISTS.items():
         for who, users in (("average", seeded.average[::step]), ("heavy", [seeded.heavy])):
-            yield name, who, [_ask(path, query, user, seeded) for user in users]
+            yield name, who, [_send(path, query, user, seeded) for user in users]
 
 
-def _ask(path: str, query: dict[str, str], user: ApiUser, seeded: Seeded) -> bytes:
+def _send(path: str, query: dict[str, str], user: ApiUser, seeded: Seeded) -> bytes:
     filled = {name: value.format(sandbox=seeded.sandboxes[user.id][0]) for name, value in query.items()}
     paged = filled if path == COUNT else filled | {"limit": "50"}
     return make_request(f"{path}?{urlencode(paged)}", user.headers)
@@ -114,7 +114,7 @@ def _ask(path: str, query: dict[str, str], user: ApiUser, seeded: Seeded) -> byt
 def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:
     httpx.put(f"{servers.bare.url}/bytes", content=_answer(servers.api, requests[0])).raise_for_status()
     ways = ((servers.api, requests), (servers.uncached, requests), (servers.bare, [make_request("/bytes")]))
-    intervals = [[_run(server, asked, seconds) for server, asked in ways] for _ in range(runs)]
+    intervals = [[_run(server, requested, seconds) for server, requested in ways] for _ in range(runs)]
     *ours, bare = zip(*intervals, strict=True)
     for name_of_way, found in zip((name, f"{name}, uncached"), ours, strict=True):
         yield Figure(
@@ -139,8 +139,8 @@ def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seco
 def _answer(api: Server, request: bytes) -> bytes:
     line, _, rest = request.decode().partition("\r\n")
     key = rest.partition("Bearer ")[2].strip()
-    answer = http.get(api.url + line.split(" ")[1], headers={"Authorization": f"Bearer {key}"}, timeout=60)
-    return answer.raise_for_status().content
+    response = http.get(api.url + line.split(" ")[1], headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    return response.raise_for_status().content
 
 
 def _run(server: Server, requests: Sequence[bytes], seconds: float) -> Run:

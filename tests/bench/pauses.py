@@ -52,8 +52,8 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
 
 
 def _request(site: Site, sandbox_id: str, verb: str) -> None:
-    answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
-    assert answer.headers["Operation-Settled"] == "true", answer.text
+    response = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
+    assert response.headers["Operation-Settled"] == "true", response.text
 
 
 def _await_rest(site: Site, container: str) -> None:

@@ -85,18 +85,18 @@ def _list(url: str, name: str, request: bytes, runs: int, seconds: float) -> Ite
 @contextmanager
 def _sandbox(http: httpx.Client) -> Iterator[str]:
     """Start a sandbox and delete it after the block; yield its id."""
-    sandbox_id = str(_ask(http, "POST", f"{V1}/sandboxes")["id"])
+    sandbox_id = str(_send(http, "POST", f"{V1}/sandboxes")["id"])
     try:
         yield sandbox_id
     finally:
         # OpenHands' V1 server reads the id from the query.
-        _ask(http, "DELETE", f"{V1}/sandboxes/{sandbox_id}", sandbox_id=sandbox_id)
+        _send(http, "DELETE", f"{V1}/sandboxes/{sandbox_id}", sandbox_id=sandbox_id)
 
 
 def _set_status(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> float:
     """Request a status and wait for it; return the seconds."""
     began = time.perf_counter()
-    _ask(http, "POST", f"{V1}/sandboxes/{sandbox_id}/{verb}")
+    _send(http, "POST", f"{V1}/sandboxes/{sandbox_id}/{verb}")
     _await(http, sandbox_id, status)
     return time.perf_counter() - began
 
@@ -108,22 +108,22 @@ def _await(http: httpx.Client, sandbox_id: str, status: str) -> None:
         RuntimeError: the sandbox failed or was deleted, or the wait took too long.
     """
     until, pause = time.perf_counter() + MAX_SECONDS, ASK_SECONDS
-    while (shown := _ask(http, "GET", f"{V1}/sandboxes", id=sandbox_id)[0] or {}).get("status") != status:
+    while (shown := _send(http, "GET", f"{V1}/sandboxes", id=sandbox_id)[0] or {}).get("status") != status:
         if not shown or shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
             raise RuntimeError(f"sandbox {sandbox_id} should be {status} and is {shown or 'gone'}")
         time.sleep(pause)
         pause = min(pause * ASK_FACTOR, ASK_MAX_SECONDS)
 
 
-def _ask(http: httpx.Client, method: str, path: str, **params: str) -> Any:
+def _send(http: httpx.Client, method: str, path: str, **params: str) -> Any:
     """Send a request, again after a 429 at the time that it names; return the body of the response."""
-    answer = http.request(method, path, params=params)
+    response = http.request(method, path, params=params)
     for _ in range(TRIES):
-        if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+        if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
             break
-        time.sleep(float(answer.headers.get("Retry-After", REST_SECONDS)))
-        answer = http.request(method, path, params=params)
-    return answer.raise_for_status().json()
+        time.sleep(float(response.headers.get("Retry-After", REST_SECONDS)))
+        response = http.request(method, path, params=params)
+    return response.raise_for_status().json()
 
 
 def _rested(act: Callable[[], T]) -> T:

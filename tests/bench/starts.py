@@ -99,17 +99,17 @@ def cold(site: Site, image: str, name: str, runs: int) -> Figure:
 def timed_start(site: Site, image: str) -> tuple[float, str]:
     """Start a sandbox; return the seconds from POST to RUNNING, and its id."""
     began = time.perf_counter()
-    answer = site.client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
+    response = site.client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
-    shown = answer.json()
-    assert (answer.headers["Operation-Settled"], shown["status"]) == ("true", "RUNNING"), answer.text
+    shown = response.json()
+    assert (response.headers["Operation-Settled"], shown["status"]) == ("true", "RUNNING"), response.text
     return seconds, str(shown["id"])
 
 
 def delete(site: Site, sandbox_id: str) -> None:
     """Delete a sandbox, and wait until it is deleted."""
-    answer = site.client.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": LONG})
-    assert answer.headers["Operation-Settled"] == "true", answer.text
+    response = site.client.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": LONG})
+    assert response.headers["Operation-Settled"] == "true", response.text
 
 
 def await_healthy(http: httpx.Client, url: str, key: str) -> None:
@@ -129,8 +129,8 @@ def init(http: httpx.Client, url: str) -> float:
     """Initialize a bare server; return the seconds until it accepts its key."""
     config = init_config(KEY, node_id=NODE_ID, webhook_url=WEBHOOK)
     began = time.perf_counter()
-    answer = http.post(f"{url}/api/init", json=config, headers={"X-Init-API-Key": BOOT_KEY})
-    answer.raise_for_status()
+    response = http.post(f"{url}/api/init", json=config, headers={"X-Init-API-Key": BOOT_KEY})
+    response.raise_for_status()
     assert _is_healthy(http, url, KEY)
     return time.perf_counter() - began
 

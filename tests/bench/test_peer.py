@@ -21,7 +21,7 @@ class Peer:
         self.statuses: list[str | None] = []
         self.refused: set[str] = set()
         self.fails = ""
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.deleted: list[str | None] = []
         self.app.add_api_route("/api/v1/sandboxes", self._start, methods=["POST"])
         self.app.add_api_route("/api/v1/sandboxes", self._get, methods=["GET"])
@@ -31,15 +31,15 @@ class Peer:
         self.app.add_api_route("/api/v1/sandboxes/{_id}", self._delete, methods=["DELETE"])
         self.app.middleware("http")(self._admit)
 
-    async def _admit(self, request: Request, answer: Any) -> Response:
+    async def _admit(self, request: Request, result: Any) -> Response:
         """Respond to the first request of each kind in `refused` with a 429."""
         assert request.headers["X-Session-API-Key"] == KEY
         name = f"{request.method} {request.url.path.removeprefix('/api/v1')}"
-        self.asked.append(name)
+        self.requested.append(name)
         if name in self.refused:
             self.refused.remove(name)
             return Response(status_code=429, headers={"Retry-After": "0"})
-        response: Response = await answer(request)
+        response: Response = await result(request)
         return response
 
     def _start(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ def test_each_started_sandbox_is_deleted(server: Peer, url: str) -> None:
     figures = {figure.name: figure.runs for figure in peer.measure(url, KEY, runs=2, seconds=0.1)}
     assert [len(run) for run in figures["pause"]] == [peer.PAUSES] * 2
     assert server.deleted == ["s1"] * (2 + peer.LISTED)
-    assert server.asked.count("POST /sandboxes") == len(server.deleted)
+    assert server.requested.count("POST /sandboxes") == len(server.deleted)
 
 
 @pytest.mark.parametrize("last", ["ERROR", "MISSING", None])

@@ -54,12 +54,12 @@ class TurnSite:
             key = self._site.client.read("/api/v1/sandboxes", id=sandbox_id)[0]["session_api_key"]
             url = f"{self._site.service.url}/sandbox/{sandbox_id}/api/conversations/count"
             began = time.perf_counter()
-            answer = self._client.get(url, headers={"X-Session-API-Key": key})
+            response = self._client.get(url, headers={"X-Session-API-Key": key})
         else:
             began = time.perf_counter()
-            answer = self._site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
+            response = self._site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
         seconds = time.perf_counter() - began
-        assert answer.status_code == 200, answer.text
+        assert response.status_code == 200, response.text
         say(seconds)
 
 

@@ -35,10 +35,10 @@ def wakes(site: Site, image: str, name: str, runs: int, samples: int) -> list[Fi
         engine = site.api
 
         def direct() -> None:
-            _ask(http, url, KEY)
+            _send(http, url, KEY)
 
         def through() -> None:
-            _ask(http, f"{site.service.url}/sandbox/{sandbox_id}", key)
+            _send(http, f"{site.service.url}/sandbox/{sandbox_id}", key)
 
         def unpaused() -> None:
             engine.unpause(bare.request.name)
@@ -74,14 +74,14 @@ def wakes(site: Site, image: str, name: str, runs: int, samples: int) -> list[Fi
     ]
 
 
-def _ask(http: httpx.Client, url: str, key: str) -> None:
-    answer = http.get(url + ASKED, headers={"X-Session-API-Key": key})
-    assert answer.status_code == httpx.codes.OK, answer.text
+def _send(http: httpx.Client, url: str, key: str) -> None:
+    response = http.get(url + ASKED, headers={"X-Session-API-Key": key})
+    assert response.status_code == httpx.codes.OK, response.text
 
 
 def _freeze(site: Site, sandbox_id: str) -> None:
-    answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"wait": 10})
-    assert answer.headers["Operation-Settled"] == "true", answer.text
+    response = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"wait": 10})
+    assert response.headers["Operation-Settled"] == "true", response.text
 
 
 def _timed(prepare: Callable[[], object], act: Callable[[], None]) -> float:

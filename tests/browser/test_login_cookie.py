@@ -54,22 +54,22 @@ def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
     assert [url["url"] for url in shown["exposed_urls"]] == [f"{service.url}/sandbox/{sandbox.id}"]
 
     for place in (f"{service.url}/sandbox/{sandbox.id}", f"http://127.0.0.1:{service.client_port}"):
-        del server.asked[:]
+        del server.requested[:]
         page.goto(f"{place}/page?session_api_key={session_key_of(sandbox)}")
         page.wait_for_load_state("networkidle")
         assert page.title() == "nothing", "its script did not run"
-        assert server.asked
-        assert not [request for request in server.asked if COOKIE in request]
+        assert server.requested
+        assert not [request for request in server.requested if COOKIE in request]
 
     assert count_keys(alice) == keys
     page.goto(f"{service.url}/login")
     page.wait_for_selector(".who")  # still signed in
 
     # The control: loaded from its own server, as in the past, the page runs its script, and the server gets the login.
-    del server.asked[:]
+    del server.requested[:]
     page.goto(f"{server.url}/page")
     page.wait_for_function("document.title != 'nothing'")
-    assert COOKIE in server.asked[0]
+    assert COOKIE in server.requested[0]
 
 
 def test_service_s_own_pages_can_not_be_framed(service: Deployment, alice: Client, page: Page) -> None:
@@ -94,6 +94,6 @@ def sign_in(page: Page, service: Deployment, user: Client) -> None:
 
 
 def count_keys(user: Client) -> int:
-    answer = user.get("/api/keys")
-    assert answer.status_code == 200
-    return len(answer.json())
+    response = user.get("/api/keys")
+    assert response.status_code == 200
+    return len(response.json())

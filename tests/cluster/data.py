@@ -50,7 +50,7 @@ def _postgres(machine: Machine, password: str) -> Iterator[str]:
         server = [_binary("postgres"), *own]
         running = processes.start([*machine.namespace.command, "setpriv", *identity, *server], directory / "log")
         try:
-            eventually(cluster._answers)
+            eventually(cluster._responds)
             with cluster.connect() as connection:
                 connection.execute(f"CREATE ROLE workspace LOGIN PASSWORD '{password}'".encode())
                 connection.execute(b"CREATE DATABASE workspace OWNER workspace")

@@ -94,19 +94,19 @@ def _by_id(client: httpx.Client, path: str, name: str, ids: list[str]) -> dict[s
     found: dict[str, dict[str, Any] | None] = {}
     for begin in range(0, len(ids), BATCH):
         batch = ids[begin : begin + BATCH]
-        answer = client.get(path, params={name: batch})
-        assert answer.status_code == 200, answer.text
-        found |= dict(zip(batch, answer.json(), strict=True))
+        response = client.get(path, params={name: batch})
+        assert response.status_code == 200, response.text
+        found |= dict(zip(batch, response.json(), strict=True))
     return found
 
 
 def _pages(client: httpx.Client, path: str) -> list[dict[str, Any]]:
     items, page = list[dict[str, Any]](), ""
     while True:
-        answer = client.get(path, params={"limit": 100} | ({"page_id": page} if page else {}))
-        assert answer.status_code == 200, answer.text
-        items += answer.json()["items"]
-        page = answer.json().get("next_page_id") or ""
+        response = client.get(path, params={"limit": 100} | ({"page_id": page} if page else {}))
+        assert response.status_code == 200, response.text
+        items += response.json()["items"]
+        page = response.json().get("next_page_id") or ""
         if not page:
             return items
 

@@ -102,14 +102,14 @@ class _User:
 
     async def prepare(self) -> None:
         """Start the conversations, and the sandboxes that are paused and resumed, that the load uses throughout."""
-        await self._ask("POST", "/api/settings", json=SETTINGS)
+        await self._send("POST", "/api/settings", json=SETTINGS)
         for _ in range(TALKS):
-            task = await self._ask("POST", CONVERSATIONS, params={"wait": 60}, json=MESSAGE)
+            task = await self._send("POST", CONVERSATIONS, params={"wait": 60}, json=MESSAGE)
             assert task["status"] == "READY", task
             self._talks.append(task)
             self._journal.add_conversation(task["app_conversation_id"], task["sandbox_id"])
         for _ in range(PAUSED):
-            sandbox = await self._ask("POST", SANDBOXES, params={"wait": 60})
+            sandbox = await self._send("POST", SANDBOXES, params={"wait": 60})
             self._toggled.append(sandbox["id"])
             self._journal.request_status(sandbox["id"], "RUNNING")
         self._load.requests.clear()
@@ -131,12 +131,12 @@ class _User:
         await getattr(self, f"_{kind}")()
 
     async def _read(self) -> None:
-        await self._ask("GET", next(self._reads))
+        await self._send("GET", next(self._reads))
 
     async def _proxied(self) -> None:
         talk = self._talks[next(self._numbers) % TALKS]
         path = f"/sandbox/{talk['sandbox_id']}/api/conversations/{talk['app_conversation_id']}"
-        await self._ask("GET", path, name="GET through the sandbox path")
+        await self._send("GET", path, name="GET through the sandbox path")
 
     async def _event(self) -> None:
         number = next(self._numbers)
@@ -144,17 +144,17 @@ class _User:
         path = f"/sandbox/{talk['sandbox_id']}/api/conversations/{talk['app_conversation_id']}/events"
         text = f"message {number}"
         body = {"role": "user", "content": [{"type": "text", "text": text}], "run": False}
-        if await self._ask("POST", path, name="POST through the sandbox path", json=body) is not None:
+        if await self._send("POST", path, name="POST through the sandbox path", json=body) is not None:
             self._journal.add_message(talk["app_conversation_id"], text)
 
     async def _secret(self) -> None:
         if len(self._secrets) >= KEPT_SECRETS:
             name = self._secrets.pop(0)
-            if await self._ask("DELETE", f"{SECRETS}/{name}", name=f"DELETE {SECRETS}") is not None:
+            if await self._send("DELETE", f"{SECRETS}/{name}", name=f"DELETE {SECRETS}") is not None:
                 self._journal.secrets.discard(name)
             return
         name = f"SECRET_{next(self._numbers)}"
-        if await self._ask("POST", SECRETS, json={"name": name, "value": "value"}) is not None:
+        if await self._send("POST", SECRETS, json={"name": name, "value": "value"}) is not None:
             self._journal.secrets.add(name)
             self._secrets.append(name)
 
@@ -166,7 +166,7 @@ class _User:
         verb, status = (
             ("resume", "RUNNING") if self._journal.is_requested(sandbox_id, "PAUSED") else ("pause", "PAUSED")
         )
-        if await self._ask("POST", f"{SANDBOXES}/{sandbox_id}/{verb}", name=f"POST {verb}") is not None:
+        if await self._send("POST", f"{SANDBOXES}/{sandbox_id}/{verb}", name=f"POST {verb}") is not None:
             self._journal.request_status(sandbox_id, status)
         self._toggled.append(sandbox_id)
         return None
@@ -178,19 +178,19 @@ class _User:
         if len(self._alive) >= ALIVE:
             return await self._delete(self._alive.pop(0))
         if next(self._numbers) % 2:
-            task = await self._ask("POST", CONVERSATIONS, json=MESSAGE)
+            task = await self._send("POST", CONVERSATIONS, json=MESSAGE)
             if task is not None:
                 self._journal.tasks.add(task["id"])
                 self._starting.append(task["id"])
             return None
-        sandbox = await self._ask("POST", SANDBOXES)
+        sandbox = await self._send("POST", SANDBOXES)
         if sandbox is not None:
             self._journal.request_status(sandbox["id"], "RUNNING")
             self._alive.append(sandbox["id"])
         return None
 
     async def _follow(self, task_id: str) -> None:
-        task = await self._ask("GET", f"{TASKS}/{task_id}", name=f"GET {TASKS}")
+        task = await self._send("GET", f"{TASKS}/{task_id}", name=f"GET {TASKS}")
         if task is None or task["status"] not in ("READY", "ERROR"):
             self._starting.append(task_id)
         elif task["status"] == "READY":
@@ -198,21 +198,21 @@ class _User:
             self._alive.append(task["sandbox_id"])
 
     async def _delete(self, sandbox_id: str) -> None:
-        if await self._ask("DELETE", f"{SANDBOXES}/{sandbox_id}", name=f"DELETE {SANDBOXES}") is not None:
+        if await self._send("DELETE", f"{SANDBOXES}/{sandbox_id}", name=f"DELETE {SANDBOXES}") is not None:
             self._journal.request_status(sandbox_id, None)
 
-    async def _ask(self, method: str, path: str, *, name: str = "", **options: Any) -> Any:
+    async def _send(self, method: str, path: str, *, name: str = "", **options: Any) -> Any:
         """Send a request; return the body of the response, or None after a failure."""
-        phase, began, failure, answer = self._load.phase, time.monotonic(), "", None
+        phase, began, failure, response = self._load.phase, time.monotonic(), "", None
         try:
-            answer = await next(self._clients).request(method, path, **options)
-            if not answer.is_success:
-                failure = f"{answer.status_code} {answer.text[:300]}"
+            response = await next(self._clients).request(method, path, **options)
+            if not response.is_success:
+                failure = f"{response.status_code} {response.text[:300]}"
         except httpx.TransportError as error:
             failure = repr(error)
         taken = time.monotonic() - began
         self._load.requests.append(Request(phase, name or f"{method} {path}", began, taken, failure))
-        return None if failure or answer is None else (answer.json() if answer.content else None) or {}
+        return None if failure or response is None else (response.json() if response.content else None) or {}
 
 
 def _client(url: str, key: str) -> httpx.AsyncClient:

@@ -42,8 +42,8 @@ class Reader:
     def _read(self, client: httpx.Client, headers: dict[str, str]) -> Request:
         phase, began, failure = self.phase, time.monotonic(), ""
         try:
-            answer = client.get(f"{SANDBOXES}/search", headers=headers)
-            failure = "" if answer.is_success else answer.text
+            response = client.get(f"{SANDBOXES}/search", headers=headers)
+            failure = "" if response.is_success else response.text
         except httpx.TransportError as error:
             failure = repr(error)
         return Request(phase, "new connection" if headers else "kept", began, time.monotonic() - began, failure)

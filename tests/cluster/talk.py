@@ -73,19 +73,19 @@ class Talk:
     def go_on(self) -> None:
         """Send another message, and wait for the answer."""
         began = time.monotonic()
-        self.ask("POST", f"{CONVERSATIONS}/{self.id}/send-message", json=_message("Go on."))
+        self.send("POST", f"{CONVERSATIONS}/{self.id}/send-message", json=_message("Go on."))
         self._await_answer("send another message to the conversation, and get its answer", began)
 
     def events(self) -> list[dict[str, Any]]:
         """The events of the conversation that the service stores."""
-        found: list[dict[str, Any]] = self.ask(
+        found: list[dict[str, Any]] = self.send(
             "GET", f"/api/v1/conversation/{self.id}/events/search", params={"limit": 100}
         )["items"]
         return found
 
     def sandbox(self) -> dict[str, Any]:
         """The sandbox of the conversation."""
-        found: dict[str, Any] = self.ask("GET", f"{SANDBOXES}/{self.sandbox_id}")
+        found: dict[str, Any] = self.send("GET", f"{SANDBOXES}/{self.sandbox_id}")
         return found
 
     def await_sandbox(self, status: str) -> dict[str, Any]:
@@ -93,15 +93,15 @@ class Talk:
         eventually(lambda: self.sandbox()["status"] == status, deadline_seconds=300)
         return self.sandbox()
 
-    def ask(self, method: str, path: str, **options: Any) -> Any:
+    def send(self, method: str, path: str, **options: Any) -> Any:
         """Send a request of the user, which must succeed; return the body of the response."""
-        answer = self.machine.namespace.call(lambda: self._request(method, path, options))
-        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json()
+        response = self.machine.namespace.call(lambda: self._request(method, path, options))
+        assert response.is_success, f"{method} {path}: {response.status_code} {response.text}"
+        return response.json()
 
     def _start(self, settings: dict[str, str]) -> None:
-        self.ask("POST", "/api/settings", json=settings)
-        task = self.ask("POST", CONVERSATIONS, params={"wait": 60}, json={"initial_message": _message("Begin.")})
+        self.send("POST", "/api/settings", json=settings)
+        task = self.send("POST", CONVERSATIONS, params={"wait": 60}, json={"initial_message": _message("Begin.")})
         eventually(lambda: self._task(task["id"])["status"] in ("READY", "ERROR"), deadline_seconds=300)
         task = self._task(task["id"])
         assert task["status"] == "READY", task
@@ -112,18 +112,18 @@ class Talk:
         return http.request(method, f"http://{self.machine.address}:3000{path}", headers=headers, timeout=90, **options)
 
     def _task(self, task_id: str) -> dict[str, Any]:
-        [task] = self.ask("GET", f"{CONVERSATIONS}/start-tasks", params={"ids": task_id})
+        [task] = self.send("GET", f"{CONVERSATIONS}/start-tasks", params={"ids": task_id})
         found: dict[str, Any] = task
         return found
 
     def _await_answer(self, shown: str, began: float) -> None:
         self.said += 1
-        eventually(lambda: self._answers() >= self.said, deadline_seconds=300, interval_seconds=0.5)
+        eventually(lambda: self._responds() >= self.said, deadline_seconds=300, interval_seconds=0.5)
         lines = [text for event in self.events() if (text := _output(event))]
         assert lines[-1] == str(self.said), lines
         self.transcript.add(f"({shown})", f"{COMMAND}\n{lines[-1]}", time.monotonic() - began)
 
-    def _answers(self) -> int:
+    def _responds(self) -> int:
         return sum(answer_of(event) is not None for event in self.events())
 
 

@@ -42,8 +42,8 @@ def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, s
     """Start a conversation and a paused sandbox on the second machine; return the ids of the sandboxes."""
     installed.run(first, "nodes", "cordon", "first")
     user.start_without_agent()
-    paused = user.ask("POST", SANDBOXES, params={"wait": 60})["id"]
-    user.ask("POST", f"{SANDBOXES}/{paused}/pause", params={"wait": 60})
+    paused = user.send("POST", SANDBOXES, params={"wait": 60})["id"]
+    user.send("POST", f"{SANDBOXES}/{paused}/pause", params={"wait": 60})
     installed.run(first, "nodes", "uncordon", "first")
     installed.run(first, "nodes", "list")
     return {"running": user.sandbox_id, "paused": paused}
@@ -89,7 +89,7 @@ def replace(
     installed.run(first, "nodes", "cordon", "first")
     began = time.monotonic()
     for sandbox_id in (*lost.values(), start(user)):
-        user.ask("POST", f"{SANDBOXES}/{sandbox_id}/resume")
+        user.send("POST", f"{SANDBOXES}/{sandbox_id}/resume")
         eventually(partial(is_running_on, user, sandbox_id, third), deadline_seconds=120)
     found = third.engine.docker("ps", "--format", "{{.Names}} {{.Status}}")
     transcript.add("(both are resumed, and another is started) third$ docker ps", found, time.monotonic() - began)
@@ -99,7 +99,7 @@ def replace(
 
 def start(user: Talk) -> str:
     """Start a sandbox, and wait until it runs; return its id."""
-    sandbox_id: str = user.ask("POST", SANDBOXES)["id"]
+    sandbox_id: str = user.send("POST", SANDBOXES)["id"]
     eventually(lambda: shown(user, sandbox_id)["status"] == "RUNNING", deadline_seconds=120)
     return sandbox_id
 
@@ -109,7 +109,7 @@ def is_running_on(user: Talk, sandbox_id: str, machine: Machine) -> bool:
 
 
 def shown(user: Talk, sandbox_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = user.ask("GET", f"{SANDBOXES}/{sandbox_id}")
+    found: dict[str, Any] = user.send("GET", f"{SANDBOXES}/{sandbox_id}")
     return found
 
 

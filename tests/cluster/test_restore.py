@@ -43,7 +43,7 @@ def backup(folder: Path) -> Backup:
     return made
 
 
-def test_conversation_goes_on_after_both_machines_were_lost_and_restored(
+def test_conversation_continues_after_both_machines_were_lost_and_restored(
     installed: Installed, backup: Backup, transcript: Transcript
 ) -> None:
     with machines_with_data(backup) as (first, second), ExitStack() as stack:
@@ -61,7 +61,7 @@ def test_conversation_goes_on_after_both_machines_were_lost_and_restored(
         )
         assert talk.events() == events
         began = time.monotonic()
-        talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
+        talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
         talk.await_sandbox("RUNNING")
         transcript.add("(resume its sandbox)", "RUNNING", time.monotonic() - began)
         with running_model(first):
@@ -93,7 +93,7 @@ def run_and_back_up(
         allow(model, first, installed)
         talk.start(model)
     installed.run(first, "nodes", "uncordon", "first")
-    talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped", "wait": 60})
+    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped", "wait": 60})
     talk.await_sandbox("PAUSED")
     installed.run(first, "db", "backup", str(backup.folder / "db"), *backup.passphrase)
     for machine in (first, second):

@@ -124,7 +124,7 @@ def update(init: Booted, talk: Talk) -> list[str]:
 
 def boot_again(talk: Talk) -> None:
     """Stop and resume the conversation's sandbox, so that the engine mounts its disk again."""
-    talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped"})
+    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped"})
     talk.await_sandbox("PAUSED")
-    talk.ask("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
+    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
     talk.await_sandbox("RUNNING")

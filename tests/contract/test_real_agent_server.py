@@ -125,15 +125,15 @@ def server(place: Place) -> AgentServer:
 
 
 @pytest.fixture
-def ask(client: TestClient, user: ApiUser) -> Ask:
+def send(client: TestClient, user: ApiUser) -> Ask:
     """Return a function that calls the API and returns the document of a successful response."""
 
-    def ask(method: str, path: str, body: Any = None, /, **params: Any) -> Any:
-        answer = client.request(method, path, json=body, params=params, headers=user.headers)
-        assert answer.is_success, answer.text
-        return answer.json()
+    def send(method: str, path: str, body: Any = None, /, **params: Any) -> Any:
+        response = client.request(method, path, json=body, params=params, headers=user.headers)
+        assert response.is_success, response.text
+        return response.json()
 
-    return ask
+    return send
 
 
 @pytest.fixture
@@ -156,9 +156,9 @@ def test_all_settings_are_accepted(
     user: ApiUser,
     sandbox_url: str,
     contract_model: Any,
-    ask: Ask,
+    send: Ask,
 ) -> None:
-    ask("POST", "/api/v1/settings", {"agent_settings_diff": SETTINGS})
+    send("POST", "/api/v1/settings", {"agent_settings_diff": SETTINGS})
     with database.reading() as session:
         stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
@@ -172,7 +172,7 @@ def test_all_settings_are_accepted(
     assert agent["llm"].items() >= {"temperature": 0.5, "seed": 7, "num_retries": 2, "usage_id": "agent"}.items()
 
 
-def test_files_and_changes(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+def test_files_and_changes(server: AgentServer, conversation: Conversation, send: Ask) -> None:
     folder = conversation.working_dir
     commands = (
         f"mkdir -p {folder} && cd {folder} && git init -q . && git config user.email a@b && git config user.name a",
@@ -181,17 +181,17 @@ def test_files_and_changes(server: AgentServer, conversation: Conversation, ask:
     for command in commands:
         assert server.run_command(command).exit_code == 0
     base = f"{PATH}/{conversation.id}"
-    assert ask("GET", f"{base}/file", file_path=f"{folder}/a.txt") == "two\n"
-    changes = ask("GET", f"{base}/git/changes", path=folder)
+    assert send("GET", f"{base}/file", file_path=f"{folder}/a.txt") == "two\n"
+    changes = send("GET", f"{base}/git/changes", path=folder)
     assert {change["path"]: change["status"] for change in changes} == {"a.txt": "UPDATED", "b.txt": "ADDED"}
-    diff = ask("GET", f"{base}/git/diff", path=f"{folder}/a.txt")
+    diff = send("GET", f"{base}/git/diff", path=f"{folder}/a.txt")
     assert (diff["original"].strip(), diff["modified"].strip()) == ("one", "two")
 
 
 def test_missing_file_is_not_found(client: TestClient, user: ApiUser, conversation: Conversation) -> None:
     path = f"{PATH}/{conversation.id}/file"
-    answer = client.get(path, params={"file_path": f"{FOLDER}/nothing"}, headers=user.headers)
-    assert (answer.status_code, "nothing" in answer.json()["detail"]) == (404, True)
+    response = client.get(path, params={"file_path": f"{FOLDER}/nothing"}, headers=user.headers)
+    assert (response.status_code, "nothing" in response.json()["detail"]) == (404, True)
 
 
 @pytest.mark.parametrize(
@@ -209,29 +209,29 @@ def test_invalid_path_or_ref_is_a_400_with_the_reason(
 ) -> None:
     folder = conversation.working_dir
     assert server.run_command(f"mkdir -p {folder} && git -C {folder} init --quiet").exit_code == 0
-    answer = client.get(f"{PATH}/{conversation.id}/{path}", headers=user.headers)
-    assert (answer.status_code, words in answer.json()["detail"]) == (400, True), answer.text
+    response = client.get(f"{PATH}/{conversation.id}/{path}", headers=user.headers)
+    assert (response.status_code, words in response.json()["detail"]) == (400, True), response.text
 
 
-def test_listed_names_can_be_requested(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+def test_listed_names_can_be_requested(server: AgentServer, conversation: Conversation, send: Ask) -> None:
     folder = f"{conversation.working_dir}/src"
     assert server.run_command(f"mkdir -p {folder} && echo one >{folder}/a.txt").exit_code == 0
     base = f"{PATH}/{conversation.id}"
-    assert ask("GET", f"{base}/files") == ["src/a.txt"]
-    assert ask("GET", f"{base}/file", file_path="src/a.txt") == "one\n"
-    assert ask("GET", f"{base}/files", path="src") == ["a.txt"]
+    assert send("GET", f"{base}/files") == ["src/a.txt"]
+    assert send("GET", f"{base}/file", file_path="src/a.txt") == "one\n"
+    assert send("GET", f"{base}/files", path="src") == ["a.txt"]
 
 
-def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+def test_skills_and_hooks(server: AgentServer, conversation: Conversation, send: Ask) -> None:
     skill = "---\\nname: house\\ntriggers:\\n- paint\\n---\\nUse blue."
     hook = '{"pre_tool_use": [{"matcher": "terminal", "hooks": [{"type": "command", "command": "true"}]}]}'
     folder = f"{conversation.working_dir}/.openhands"
     command = f"mkdir -p {folder}/skills && printf -- '{skill}' > {folder}/skills/house.md"
     assert server.run_command(f"{command} && echo '{hook}' > {folder}/hooks.json").exit_code == 0
     base = f"{PATH}/{conversation.id}"
-    [found] = [one for one in ask("GET", f"{base}/skills")["skills"] if one["name"] == "house"]
+    [found] = [one for one in send("GET", f"{base}/skills")["skills"] if one["name"] == "house"]
     assert (found["triggers"], found["content"]) == (["paint"], "Use blue.")
-    [event] = ask("GET", f"{base}/hooks")["hooks"]
+    [event] = send("GET", f"{base}/hooks")["hooks"]
     assert (event["event_type"], event["matchers"][0]["hooks"][0]["command"]) == ("pre_tool_use", "true")
 
 
@@ -240,13 +240,13 @@ def test_message_and_profile_switch(
     server: AgentServer,
     conversation: Conversation,
     contract_model: Any,
-    ask: Ask,
+    send: Ask,
 ) -> None:
     llm = {"model": "openai/quick", "api_key": "sk-2", "base_url": contract_model.base_url, "temperature": 0.1}
-    ask("POST", "/api/v1/settings/profiles/quick", {"llm": llm})
-    assert ask("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
+    send("POST", "/api/v1/settings/profiles/quick", {"llm": llm})
+    assert send("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
     message = {"content": [{"type": "text", "text": "Hello"}], "run": False}
-    assert ask("POST", f"{PATH}/{conversation.id}/send-message", message)["success"] is True
+    assert send("POST", f"{PATH}/{conversation.id}/send-message", message)["success"] is True
     said = [event for event in place.list_events(conversation.id) if event["kind"] == "MessageEvent"]
     assert [event["source"] for event in said] == ["user"]
     known = server.get_conversation(conversation.id)
@@ -258,8 +258,8 @@ def test_openhands_agent_can_not_switch_to_an_acp_model(
     client: TestClient, database: Database, user: ApiUser, server: AgentServer, conversation: Conversation
 ) -> None:
     path = f"{PATH}/{conversation.id}/switch_acp_model"
-    answer = client.post(path, json={"model": "opus"}, headers=user.headers)
-    assert (answer.status_code, "ACP" in answer.json()["detail"]) == (400, True)
+    response = client.post(path, json={"model": "opus"}, headers=user.headers)
+    assert (response.status_code, "ACP" in response.json()["detail"]) == (400, True)
     assert as_stored(database, conversation).llm_model is None
     known = server.get_conversation(conversation.id)
     assert known
@@ -270,8 +270,8 @@ def test_unknown_conversation_can_not_switch_to_another_model(
     client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     unknown = make_conversation(database, user, sandbox)
-    answer = client.post(f"{PATH}/{unknown.id}/switch_acp_model", json={"model": "opus"}, headers=user.headers)
-    assert (answer.status_code, "404" in answer.json()["detail"]) == (502, True)
+    response = client.post(f"{PATH}/{unknown.id}/switch_acp_model", json={"model": "opus"}, headers=user.headers)
+    assert (response.status_code, "404" in response.json()["detail"]) == (502, True)
 
 
 def test_stop_in_the_web_ui_interrupts_each_run_and_pauses_without_one(

@@ -68,9 +68,9 @@ class RecordedService:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.calls.append((request.method, request.url.path, request.content))
-        return httpx.Response(200, json=self.answer(request))
+        return httpx.Response(200, json=self.respond(request))
 
-    def answer(self, request: httpx.Request) -> Any:
+    def respond(self, request: httpx.Request) -> Any:
         route = (request.method, request.url.path.removeprefix("/api/v1"))
         match route:
             case ("POST", "/app-conversations"):
@@ -222,14 +222,14 @@ def test_real_user_s_model_settings_are_not_replaced() -> None:
     "reply", [httpx.Response(404, json={}), httpx.Response(200, json={"llm_model": "openai/demo"})]
 )
 def test_user_without_settings_or_with_those_of_the_demo_may_run_it(reply: httpx.Response) -> None:
-    asked: list[httpx.Request] = []
+    requested: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request)
         return reply
 
-    command.require_unused_settings(DemoService(URL, "key", httpx.MockTransport(answer)))
-    assert [(request.method, request.url.path) for request in asked] == [("GET", "/api/settings")]
+    command.require_unused_settings(DemoService(URL, "key", httpx.MockTransport(respond)))
+    assert [(request.method, request.url.path) for request in requested] == [("GET", "/api/settings")]
 
 
 def test_error_response_is_shown_with_its_body() -> None:

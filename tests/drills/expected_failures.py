@@ -25,11 +25,11 @@ ANSWERS = frozenset(
     {
         "reads fail",
         "everything fails",
-        "answers fail",
-        "answers dropped",
-        "answers cut",
-        "answers late",
-        "answers swallowed",
+        "responses fail",
+        "responses dropped",
+        "responses cut",
+        "responses late",
+        "responses swallowed",
     }
 )
 ENGINE = frozenset({"engine restarted", "engine killed", "node power lost", "machine power lost"})

@@ -38,7 +38,7 @@ class History:
         self._append(Entry(call, Outcome.INVOKED, verb, subject))
         return call
 
-    def answer(self, call: int, outcome: Outcome, verb: Verb, subject: str | None) -> None:
+    def complete(self, call: int, outcome: Outcome, verb: Verb, subject: str | None) -> None:
         """Record a response."""
         self._append(Entry(call, outcome, verb, subject))
 
@@ -88,7 +88,7 @@ class RecordingClient:
             The sandbox's id, or None without a response.
         """
         content = {"params": {"sandbox_spec_id": image}} | ({"json": dict(deadlines)} if deadlines else {})
-        return self._ask(Verb.START, None, lambda: self._make(SANDBOXES, replay=replay, **content))
+        return self._record(Verb.START, None, lambda: self._make(SANDBOXES, replay=replay, **content))
 
     def pause(self, sandbox_id: str) -> None:
         self._change(Verb.PAUSE, sandbox_id, "POST", "/pause")
@@ -107,23 +107,23 @@ class RecordingClient:
         body = {"initial_message": MESSAGE, "sandbox_id": sandbox_id, "conversation_id": conversation_id}
         # The start resumes a paused sandbox and does not change a running one.
         resume = self.history.invoke(Verb.RESUME, sandbox_id)
-        task_id = self._ask(Verb.CONVERSE, None, lambda: self._make("/api/v1/app-conversations", json=body))
-        self.history.answer(resume, Outcome.LOST, Verb.RESUME, sandbox_id)
+        task_id = self._record(Verb.CONVERSE, None, lambda: self._make("/api/v1/app-conversations", json=body))
+        self.history.complete(resume, Outcome.LOST, Verb.RESUME, sandbox_id)
         return task_id
 
     def _change(self, verb: Verb, sandbox_id: str, method: str, path: str) -> None:
-        self._ask(verb, sandbox_id, lambda: self._send(method, f"{SANDBOXES}/{sandbox_id}{path}"))
+        self._record(verb, sandbox_id, lambda: self._send(method, f"{SANDBOXES}/{sandbox_id}{path}"))
 
-    def _ask(self, verb: Verb, subject: str | None, send: Callable[[], httpx.Response | None]) -> str | None:
+    def _record(self, verb: Verb, subject: str | None, send: Callable[[], httpx.Response | None]) -> str | None:
         call = self.history.invoke(verb, subject)
-        answer = send()
-        if answer is None:
+        response = send()
+        if response is None:
             return None
-        if answer.is_success:
-            subject = subject or str(answer.json()["id"])
+        if response.is_success:
+            subject = subject or str(response.json()["id"])
         # After a 5xx, the request may have taken effect or not.
-        if answer.status_code < 500:
-            self.history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, subject)
+        if response.status_code < 500:
+            self.history.complete(call, Outcome.OK if response.is_success else Outcome.FAILED, verb, subject)
         return subject
 
     def _make(self, path: str, *, replay: bool = False, **content: Any) -> httpx.Response | None:
@@ -134,12 +134,12 @@ class RecordingClient:
         """
         key = new_id()
         for attempt in range(self._tries):
-            answer = self._send("POST", path, headers={IDEMPOTENCY_KEY: key}, **content)
-            if answer is None or answer.status_code >= 500:
+            response = self._send("POST", path, headers={IDEMPOTENCY_KEY: key}, **content)
+            if response is None or response.status_code >= 500:
                 continue
-            if replay and answer.is_success:
-                self._replay(path, key, answer, content)
-            return answer if answer.is_success or attempt == 0 else None
+            if replay and response.is_success:
+                self._replay(path, key, response, content)
+            return response if response.is_success or attempt == 0 else None
         return None
 
     def _replay(self, path: str, key: str, first: httpx.Response, content: dict[str, Any]) -> None:

@@ -56,12 +56,12 @@ def test_stray_is_a_violation(item: Container | Volume, words: str) -> None:
 class Recorded:
     """The recorded outputs of an engine's command line, by the first words of the command."""
 
-    def __init__(self, **answers: str) -> None:
-        self._answers = answers
-        self.asked: list[tuple[str, ...]] = []
+    def __init__(self, **responses: str) -> None:
+        self._answers = responses
+        self.requested: list[tuple[str, ...]] = []
 
     def docker(self, *arguments: str) -> str:
-        self.asked.append(arguments)
+        self.requested.append(arguments)
         return self._answers[arguments[0]]
 
 
@@ -70,7 +70,7 @@ def test_holdings_are_listed_without_a_filter() -> None:
     held = list_holdings(engine)
     assert held.containers == (Container("aw-s", "running", labels()), Container("other", "exited"))
     assert held.volumes == (Volume("aw-s"),)
-    assert not any(word.startswith("--filter") for asked in engine.asked for word in asked)
+    assert not any(word.startswith("--filter") for requested in engine.requested for word in requested)
 
 
 def test_inspected_states_replace_those_of_the_listing() -> None:

@@ -15,15 +15,15 @@ USERS = [ApiUser("a", "alice", "key-a"), ApiUser("b", "bob", "key-b")]
 
 def serve(monkeypatch: pytest.MonkeyPatch, *pages: dict[str, Any], status: int = 200) -> list[tuple[str, Any]]:
     """Respond with these pages in turn; return the requests, each with its sender."""
-    asked: list[tuple[str, Any]] = []
+    requested: list[tuple[str, Any]] = []
     left: Iterator[dict[str, Any]] = iter(pages)
 
     def get(_url: str, **options: Any) -> httpx.Response:
-        asked.append((options["headers"]["Authorization"], options["params"].get("page_id")))
+        requested.append((options["headers"]["Authorization"], options["params"].get("page_id")))
         return httpx.Response(status, json=next(left))
 
     monkeypatch.setattr(http, "get", get)
-    return asked
+    return requested
 
 
 def page(*ids: str, following: str | None = None, status: str = "RUNNING") -> dict[str, Any]:
@@ -31,9 +31,9 @@ def page(*ids: str, following: str | None = None, status: str = "RUNNING") -> di
 
 
 def test_all_pages_of_all_users_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = serve(monkeypatch, page("1", "2", following="p"), page("3"), page("4", status="PAUSED"))
+    requested = serve(monkeypatch, page("1", "2", following="p"), page("3"), page("4", status="PAUSED"))
     assert list_statuses("http://api", USERS) == {"1": "RUNNING", "2": "RUNNING", "3": "RUNNING", "4": "PAUSED"}
-    assert asked == [("Bearer key-a", None), ("Bearer key-a", "p"), ("Bearer key-b", None)]
+    assert requested == [("Bearer key-a", None), ("Bearer key-a", "p"), ("Bearer key-b", None)]
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ def list_statuses(url: str, users: Iterable[ApiUser], *, timeout: float = 30) ->
         page_id = None
         while page_id != "":
             parameters = {"limit": LIMIT} | ({"page_id": page_id} if page_id else {})
-            answer = http.get(
+            response = http.get(
                 f"{url}/api/v1/sandboxes/search", headers=user.headers, params=parameters, timeout=timeout
             )
-            assert answer.status_code == 200, answer.text
-            page = answer.json()
+            assert response.status_code == 200, response.text
+            page = response.json()
             listed = {item["id"]: item["status"] for item in page["items"]}
             assert len(listed) == len(page["items"]), "a page lists a sandbox twice"
             assert not listed.keys() & found.keys(), "two pages list one sandbox"

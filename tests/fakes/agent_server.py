@@ -74,7 +74,7 @@ class FakeAgentServer:
         """Return the conversation with this id."""
         return self.conversations[UUID(conversation_id).hex]
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def respond(self, request: httpx.Request) -> httpx.Response:
         """Respond to one request."""
         if request.url.path == "/api/init":
             return self._initialize(request)

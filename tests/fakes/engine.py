@@ -56,7 +56,7 @@ class FakeEngine:
         # Number of requests that another server answers at a container's address, and the status of its responses.
         self.impostors, self.impostor_status = Counter[str](), 401
         # Called with the container's name for each request to an agent server.
-        self.asked: Callable[[str], None] = lambda _name: None
+        self.requested: Callable[[str], None] = lambda _name: None
         # Number of calls by verb that are refused (4xx), and that fail (5xx).
         self.refuse: dict[str, int] = {}
         self.fail: dict[str, int] = {}
@@ -238,16 +238,16 @@ class FakeEngine:
 
     def agent_servers(self) -> httpx.Client:
         """Return a client that reaches the containers' agent servers as through a door."""
-        return httpx.Client(transport=httpx.MockTransport(self.answer))
+        return httpx.Client(transport=httpx.MockTransport(self.respond))
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def respond(self, request: httpx.Request) -> httpx.Response:
         """Return the response of the agent server at the address in the request's path."""
         _, address, _, path = request.url.raw_path.decode().split("/", 3)
         with self._lock:
             found = next((c for c in self.containers.values() if c.address == address), None)
         if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
             raise httpx.ConnectError("refused", request=request)
-        self.asked(found.request.name)
+        self.requested(found.request.name)
         if found.request.name in self.silent:
             raise httpx.ReadTimeout("timed out", request=request)
         if self.impostors[found.request.name] > 0:
@@ -259,7 +259,7 @@ class FakeEngine:
         elif server.boot_key is None:
             server.boot_key, server.is_dormant = found.boot_key, True
         request.url = request.url.copy_with(raw_path=f"/{path}".encode())
-        return server.answer(request)
+        return server.respond(request)
 
     def _enter(self, verb: str, name: str) -> None:
         self.calls.append((verb, name))

@@ -28,8 +28,8 @@ from tests.fakes.git_requests import (
     PERSONAL_TOKEN,
     PLACES,
     TOKEN,
-    Answer,
-    Asked,
+    GitRequest,
+    Reply,
     counted,
     linked,
     matching,
@@ -41,38 +41,38 @@ from tests.fakes.git_requests import (
 class FakeGitHost:
     """The application."""
 
-    got: list[Asked] = field(default_factory=list)
+    got: list[GitRequest] = field(default_factory=list)
     # Response to every request, instead of the provider's.
-    instead: Answer | None = None
+    instead: Reply | None = None
     delay_seconds: float = 0.0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             return
-        asked = await _read(scope, receive)
-        self.got.append(asked)
+        request = await _read(scope, receive)
+        self.got.append(request)
         await asyncio.sleep(self.delay_seconds)
-        status, headers, content = self.instead or self.answer(asked)
+        status, headers, content = self.instead or self.respond(request)
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": raw})
         await send({"type": "http.response.body", "body": body})
 
-    def answer(self, asked: Asked) -> Answer:
+    def respond(self, request: GitRequest) -> Reply:
         """Return the response of the provider with this path."""
-        if asked.authorization == f"Bearer {PERSONAL_TOKEN}" and asked.path.startswith(V3):
-            if asked.path.startswith(f"{V3}/user/installations"):
+        if request.authorization == f"Bearer {PERSONAL_TOKEN}" and request.path.startswith(V3):
+            if request.path.startswith(f"{V3}/user/installations"):
                 return 403, {"X-RateLimit-Remaining": "4999"}, {"message": NO_APP}
-            asked = replace(asked, authorization=BEARER)
-        for pattern, login, answer in ROUTES:
-            if found := re.fullmatch(pattern, asked.path):
-                if asked.authorization != login:
-                    return 401, {}, {"message": f"Bad credentials {asked.authorization}"}
-                return answer(asked, *found.groups())
+            request = replace(request, authorization=BEARER)
+        for pattern, login, respond in ROUTES:
+            if found := re.fullmatch(pattern, request.path):
+                if request.authorization != login:
+                    return 401, {}, {"message": f"Bad credentials {request.authorization}"}
+                return respond(request, *found.groups())
         return 404, {}, {"message": "Not Found"}
 
 
-async def _read(scope: Any, receive: Any) -> Asked:
+async def _read(scope: Any, receive: Any) -> GitRequest:
     body = b""
     while True:
         message = await receive()
@@ -82,7 +82,7 @@ async def _read(scope: Any, receive: Any) -> Asked:
     query = {name: values[0] for name, values in parse_qs(scope["query_string"].decode()).items()}
     login, cookie = (dict(scope["headers"]).get(name, b"").decode() for name in (b"authorization", b"cookie"))
     document = json.loads(body) if body else None
-    return Asked(scope["method"], scope["raw_path"].decode(), query, login, document, cookie)
+    return GitRequest(scope["method"], scope["raw_path"].decode(), query, login, document, cookie)
 
 
 NO_APP = "You must authenticate with an access token authorized to a GitHub App in order to list installations"
@@ -124,10 +124,10 @@ AZURE = [
 ]
 
 
-def _cloud(asked: Asked, workspace: str) -> Answer:
+def _cloud(request: GitRequest, workspace: str) -> Reply:
     """Return a workspace's repositories: five of the first workspace, none of the second, two of the third."""
     names = {"acme": NAMES[:5], "gamma": NAMES[5:]}.get(workspace, [])
-    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'), re.DOTALL)
+    found = re.fullmatch(r'name ~ "(.*)"', request.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
     repositories = [
         {
@@ -140,18 +140,18 @@ def _cloud(asked: Asked, workspace: str) -> Answer:
         for number, name in enumerate(names)
         if found[1] in name
     ]
-    return named(asked, repositories)
+    return named(request, repositories)
 
 
-def _cloud_branches(asked: Asked) -> Answer:
-    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'), re.DOTALL)
+def _cloud_branches(request: GitRequest) -> Reply:
+    found = re.fullmatch(r'name ~ "(.*)"', request.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
-    return named(asked, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
+    return named(request, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
 
 
-def _heads(asked: Asked) -> Answer:
-    first, size = int(asked.query.get("continuationToken", "0")), int(asked.query["$top"])
-    text = asked.query.get("filterContains", "")
+def _heads(request: GitRequest) -> Reply:
+    first, size = int(request.query.get("continuationToken", "0")), int(request.query["$top"])
+    text = request.query.get("filterContains", "")
     names = [name for name in BRANCHES if text in name]
     last = first + size
     headers = {"X-MS-ContinuationToken": str(last)} if last < len(names) else {}
@@ -159,9 +159,9 @@ def _heads(asked: Asked) -> Answer:
     return 200, headers, {"value": value}
 
 
-def _projects(asked: Asked) -> Answer:
-    first = int(asked.query["$skip"])
-    return 200, {}, {"value": [{"name": name} for name in PLACES[first : first + int(asked.query["$top"])]]}
+def _projects(request: GitRequest) -> Reply:
+    first = int(request.query["$skip"])
+    return 200, {}, {"value": [{"name": name} for name in PLACES[first : first + int(request.query["$top"])]]}
 
 
 BEARER = f"Bearer {TOKEN}"
@@ -176,59 +176,63 @@ PERSONAL = f"Basic {b64encode(f':{TOKEN}'.encode()).decode()}"
 V3, V4, FORGE, CENTER_ROOT = "/api/v3", "/api/v4", "/api/v1", "/rest/api/1.0"
 
 
-ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
-    (f"{V3}/user/repos", BEARER, lambda asked: linked(asked, GITHUB, "per_page")),
+ROUTES: list[tuple[str, str, Callable[..., Reply]]] = [
+    (f"{V3}/user/repos", BEARER, lambda request: linked(request, GITHUB, "per_page")),
     (
         f"{V3}/user/installations",
         BEARER,
-        lambda asked: linked(asked, [{"id": number} for number in range(3)], "per_page", "installations"),
+        lambda request: linked(request, [{"id": number} for number in range(3)], "per_page", "installations"),
     ),
     (
         f"{V3}/user/installations/1/repositories",
         BEARER,
-        lambda asked: linked(asked, GITHUB[:3], "per_page", "repositories"),
+        lambda request: linked(request, GITHUB[:3], "per_page", "repositories"),
     ),
     (f"{V3}/search/repositories", BEARER, search_github),
-    (f"{V3}/user/orgs", BEARER, lambda asked: linked(asked, [{"login": "acme"}, {"login": "umbrella"}], "per_page")),
-    (f"{V3}/repos/acme/app/branches", BEARER, lambda asked: linked(asked, GITHUB_BRANCHES, "per_page")),
+    (
+        f"{V3}/user/orgs",
+        BEARER,
+        lambda request: linked(request, [{"login": "acme"}, {"login": "umbrella"}], "per_page"),
+    ),
+    (f"{V3}/repos/acme/app/branches", BEARER, lambda request: linked(request, GITHUB_BRANCHES, "per_page")),
     ("/api/graphql", BEARER, graphql),
     (
         f"{V4}/projects",
         BEARER,
-        lambda asked: linked(asked, matching(asked, GITLAB, "search", "path_with_namespace"), "per_page"),
+        lambda request: linked(request, matching(request, GITLAB, "search", "path_with_namespace"), "per_page"),
     ),
     (
         f"{V4}/projects/acme%2Fapp/repository/branches",
         BEARER,
-        lambda asked: linked(asked, matching(asked, GITLAB_BRANCHES, "search", "name"), "per_page"),
+        lambda request: linked(request, matching(request, GITLAB_BRANCHES, "search", "name"), "per_page"),
     ),
     (f"{V4}/merge_requests", BEARER, merge_requests),
     (f"{V4}/issues", BEARER, issues),
     (
         "/2.0/user/workspaces",
         CLOUD,
-        lambda asked: named(asked, [{"workspace": {"slug": name}} for name in PLACES]),
+        lambda request: named(request, [{"workspace": {"slug": name}} for name in PLACES]),
     ),
     ("/2.0/repositories/acme/app/refs/branches", CLOUD, _cloud_branches),
-    ("/2.0/repositories/([^/]+)", CLOUD, lambda asked, workspace: _cloud(asked, unquote(workspace))),
-    (f"{CENTER_ROOT}/projects", BEARER, lambda asked: counted(asked, [{"key": name} for name in PLACES])),
-    (f"{CENTER_ROOT}/repos", BEARER, lambda asked: counted(asked, matching(asked, CENTER, "name", "slug"))),
-    (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda asked: counted(asked, CENTER[:3])),
+    ("/2.0/repositories/([^/]+)", CLOUD, lambda request, workspace: _cloud(request, unquote(workspace))),
+    (f"{CENTER_ROOT}/projects", BEARER, lambda request: counted(request, [{"key": name} for name in PLACES])),
+    (f"{CENTER_ROOT}/repos", BEARER, lambda request: counted(request, matching(request, CENTER, "name", "slug"))),
+    (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda request: counted(request, CENTER[:3])),
     (
         f"{CENTER_ROOT}/projects/acme/repos/app/branches",
         BEARER,
-        lambda asked: counted(asked, matching(asked, CENTER_BRANCHES, "filterText", "displayId")),
+        lambda request: counted(request, matching(request, CENTER_BRANCHES, "filterText", "displayId")),
     ),
-    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda asked: linked(asked, FORGEJO, "limit", max_size=3)),
+    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda request: linked(request, FORGEJO, "limit", max_size=3)),
     (
         f"{FORGE}/repos/search",
         f"token {TOKEN}",
-        lambda asked: linked(asked, matching(asked, FORGEJO, "q", "full_name"), "limit", "data", max_size=3),
+        lambda request: linked(request, matching(request, FORGEJO, "q", "full_name"), "limit", "data", max_size=3),
     ),
     (
         f"{FORGE}/repos/acme/app/branches",
         f"token {TOKEN}",
-        lambda asked: linked(asked, GITLAB_BRANCHES, "limit", max_size=3),
+        lambda request: linked(request, GITLAB_BRANCHES, "limit", max_size=3),
     ),
     (
         f"{FORGE}/repos/issues/search",

@@ -1,6 +1,6 @@
 """Responses of GitHub and GitLab."""
 
-from tests.fakes.git_requests import BRANCHES, NAMES, Answer, Asked, linked
+from tests.fakes.git_requests import BRANCHES, NAMES, GitRequest, Reply, linked
 
 GITHUB = [
     {
@@ -31,8 +31,8 @@ REQUEST = {
 FAILING = {"nodes": [{"commit": {"statusCheckRollup": {"state": "FAILURE"}}}]}
 
 
-def graphql(asked: Asked) -> Answer:
-    known = asked.body["variables"]
+def graphql(request: GitRequest) -> Reply:
+    known = request.body["variables"]
     if not known:
         requests = [
             REQUEST | {"number": 1, "mergeable": "CONFLICTING"},
@@ -55,13 +55,13 @@ def graphql(asked: Asked) -> Answer:
     return 200, {}, {"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": info}}}}
 
 
-def search_github(asked: Asked) -> Answer:
-    words, _, qualifiers = asked.query["q"].rpartition(" in:name fork:true ")
+def search_github(request: GitRequest) -> Reply:
+    words, _, qualifiers = request.query["q"].rpartition(" in:name fork:true ")
     owners = {qualifier.partition(":")[2] for qualifier in qualifiers.split()}
     assert owners, "a search without an owner finds repositories of strangers"
     mine = [item for item in GITHUB if str(item["full_name"]).partition("/")[0] in owners]
     found = [item for item in mine if all(word in str(item["full_name"]) for word in words.split())]
-    return linked(asked, found, "per_page", "items")
+    return linked(request, found, "per_page", "items")
 
 
 GITLAB = [
@@ -84,7 +84,7 @@ GITLAB_BRANCHES = [
 ]
 
 
-def merge_requests(_asked: Asked) -> Answer:
+def merge_requests(_asked: GitRequest) -> Reply:
     one = {"title": "t", "references": {"full": "acme/group/app!7"}}
     return (
         200,
@@ -98,5 +98,5 @@ def merge_requests(_asked: Asked) -> Answer:
     )
 
 
-def issues(_asked: Asked) -> Answer:
+def issues(_asked: GitRequest) -> Reply:
     return 200, {}, [{"iid": 5, "title": "i", "references": {"full": "acme/group/app#5"}}]

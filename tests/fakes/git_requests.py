@@ -17,11 +17,11 @@ BRANCHES = ["main", "feature/login", "feature/logout", "release-1", "release-2"]
 PLACES = ["acme", "beta", "gamma"]
 
 
-Answer = tuple[int, dict[str, str], Any]
+Reply = tuple[int, dict[str, str], Any]
 
 
 @dataclass
-class Asked:
+class GitRequest:
     """A received request."""
 
     method: str
@@ -32,29 +32,31 @@ class Asked:
     cookie: str = ""
 
 
-def linked(asked: Asked, items: list[Any], size_name: str, wrap: str | None = None, max_size: int = 100) -> Answer:
+def linked(
+    request: GitRequest, items: list[Any], size_name: str, wrap: str | None = None, max_size: int = 100
+) -> Reply:
     """Return a page by number, with a header that links the next page."""
-    number, size = int(asked.query.get("page", "1")), min(int(asked.query.get(size_name, "30")), max_size)
+    number, size = int(request.query.get("page", "1")), min(int(request.query.get(size_name, "30")), max_size)
     part = items[(number - 1) * size : number * size]
     headers = {"Link": '<http://elsewhere/next>; rel="next"'} if number * size < len(items) else {}
     return 200, headers, part if wrap is None else {wrap: part, "total_count": len(items)}
 
 
-def named(asked: Asked, items: list[Any]) -> Answer:
+def named(request: GitRequest, items: list[Any]) -> Reply:
     """Return a page by number, with a link to the next page in the document."""
-    number, size = int(asked.query.get("page", "1")), int(asked.query.get("pagelen", "10"))
+    number, size = int(request.query.get("page", "1")), int(request.query.get("pagelen", "10"))
     document = {"values": items[(number - 1) * size : number * size]}
     return 200, {}, document | ({"next": "http://elsewhere"} if number * size < len(items) else {})
 
 
-def counted(asked: Asked, items: list[Any]) -> Answer:
+def counted(request: GitRequest, items: list[Any]) -> Reply:
     """Return a page by the index of its first item."""
-    first, size = int(asked.query.get("start", "0")), int(asked.query.get("limit", "25"))
+    first, size = int(request.query.get("start", "0")), int(request.query.get("limit", "25"))
     last = first + size
     more = {"isLastPage": last >= len(items), "nextPageStart": last if last < len(items) else None}
     return 200, {}, {"values": items[first:last]} | more
 
 
-def matching(asked: Asked, items: list[Any], name: str, key: str) -> list[Any]:
-    text = asked.query.get(name, "")
+def matching(request: GitRequest, items: list[Any], name: str, key: str) -> list[Any]:
+    text = request.query.get(name, "")
     return [item for item in items if text in item[key]]

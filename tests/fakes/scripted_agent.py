@@ -16,7 +16,7 @@ class ScriptedAgent:
         broken: requests, written as in `answers`, whose responses begin and never end.
     """
 
-    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    responses: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     got: list[tuple[str, str, str, str | None, Any]] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
 
@@ -38,6 +38,6 @@ class ScriptedAgent:
         await send({"type": "http.response.body", "body": content, "more_body": is_broken})
 
     def _find(self, method: str, path: str) -> tuple[int, bytes]:
-        if any(known.partition(" ")[2] == path for known in self.answers):
-            return self.answers.get(f"{method} {path}", (405, b'{"detail":"Method Not Allowed"}'))
+        if any(known.partition(" ")[2] == path for known in self.responses):
+            return self.responses.get(f"{method} {path}", (405, b'{"detail":"Method Not Allowed"}'))
         return 404, b'{"detail":"Not Found"}'

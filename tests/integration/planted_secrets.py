@@ -26,7 +26,7 @@ class Planted:
             )
         }
     )
-    answers: list[httpx.Response] = field(default_factory=list)
+    responses: list[httpx.Response] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> str:
         return self.by_name[name]

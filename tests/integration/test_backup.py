@@ -46,7 +46,7 @@ def urls(kind: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]
 @pytest.mark.nightly  # tests of `shared/backup` and `worker/backup` cover each part for each change
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("disk_bytes", [DISK, 0], ids=["disks", "volumes"])
-def test_restored_installation_goes_on_where_the_backup_was(
+def test_restored_installation_continues_from_the_backup(
     urls: tuple[str, str], disk_bytes: int, engine: PrivateEngine, tmp_path: Path
 ) -> None:
     engine.docker("tag", TINY_IMAGE, IMAGE)
@@ -58,8 +58,8 @@ def test_restored_installation_goes_on_where_the_backup_was(
         history = events_of(client, kept)
         assert history
         with load_on(service) as loads:
-            answer = run(service.environment, "db", "backup", str(tmp_path / "db"), *passphrase(tmp_path))
-            assert "with its keys, encrypted" in answer
+            response = run(service.environment, "db", "backup", str(tmp_path / "db"), *passphrase(tmp_path))
+            assert "with its keys, encrypted" in response
             files = run(service.environment, "nodes", "backup", str(tmp_path / "files"))
             eventually(lambda: all(load.requests > 20 or load.failures for load in loads), deadline_seconds=120)
         assert [failure for load in loads for failure in load.failures] == []
@@ -131,9 +131,9 @@ def passphrase(folder: Path) -> tuple[str, str]:
 
 
 def events_of(client: httpx.Client, task: dict[str, Any]) -> list[dict[str, Any]]:
-    answer = client.get(f"/api/v1/conversation/{task['app_conversation_id']}/events/search")
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["items"])
+    response = client.get(f"/api/v1/conversation/{task['app_conversation_id']}/events/search")
+    assert response.status_code == 200, response.text
+    return list(response.json()["items"])
 
 
 def is_missing(client: httpx.Client, sandbox_id: str) -> bool:

@@ -40,15 +40,15 @@ class Subscriber:
         while not self._stopped.is_set():
             last = {"Last-Event-ID": self.events[-1][1]} if self.events else {}
             try:
-                with self._client.stream("GET", CHANGES, headers=last, timeout=httpx.Timeout(30, read=0.5)) as answer:
-                    self.events += (event for event in read_events(answer))
+                with self._client.stream("GET", CHANGES, headers=last, timeout=httpx.Timeout(30, read=0.5)) as response:
+                    self.events += (event for event in read_events(response))
             except httpx.TransportError:
                 self._stopped.wait(0.1)
 
 
-def read_events(answer: httpx.Response) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def read_events(response: httpx.Response) -> Iterator[tuple[str, str, dict[str, Any]]]:
     event: dict[str, str] = {}
-    for line in answer.iter_lines():
+    for line in response.iter_lines():
         name, _, value = line.partition(": ")
         if line:
             event[name] = value
@@ -85,7 +85,7 @@ def test_stream_has_all_changes_of_its_user(service: Deployment, alice: Client, 
     alice.await_start(task["id"])
     alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params=WAIT)
     alice.await_sandbox(sandbox_id, "PAUSED")
-    service.ask_to_end("api")
+    service.interrupt_process("api")
     eventually(lambda: service.exit_code("api") is not None)
     service.start_api()
     alice.delete(f"{SANDBOXES}/{sandbox_id}", params=WAIT)
@@ -104,10 +104,10 @@ def test_stream_has_all_changes_of_its_user(service: Deployment, alice: Client, 
 def test_stream_ends_in_order_when_its_process_does(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api()
-    with installed.user("alice") as alice, alice.stream("GET", CHANGES) as answer:
-        lines = answer.iter_lines()
+    with installed.user("alice") as alice, alice.stream("GET", CHANGES) as response:
+        lines = response.iter_lines()
         assert next(lines) == "event: reset"
-        installed.ask_to_end("api")
+        installed.interrupt_process("api")
         assert list(lines)[-1] == ""
     assert eventually(lambda: installed.exit_code("api") is not None)
 

@@ -12,7 +12,7 @@ from shared.cli.app import main
 from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
-from tests.shared.cli.answers import Answer, Cli
+from tests.shared.cli.results import Cli, Result
 
 TALKS = {"TINY_CONVERSES": "1", "TINY_REPORTS": "1"}
 
@@ -32,10 +32,10 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
-    def run(*arguments: str) -> Answer:
+    def run(*arguments: str) -> Result:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
-        return Answer(int(ended.value.code or 0), *capsys.readouterr())
+        return Result(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
 
@@ -57,9 +57,9 @@ def logged_in(
         assert cli("login", service.url).status == 0
 
     def succeed(*arguments: str) -> str:
-        answer = cli(*arguments)
-        assert answer.status == 0, (arguments, answer)
-        return answer.out.strip()
+        response = cli(*arguments)
+        assert response.status == 0, (arguments, response)
+        return response.out.strip()
 
     return succeed
 

@@ -15,7 +15,7 @@ from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.shared.cli.answers import Answer, Cli
+from tests.shared.cli.results import Cli, Result
 from tests.waiting import eventually
 from worker.sandboxes.container_spec import container_name
 
@@ -66,11 +66,11 @@ def cli(service: Deployment, alice: Client, monkeypatch: pytest.MonkeyPatch, cap
     for name, value in (service.environment | own).items():
         monkeypatch.setenv(name, value)
 
-    def run(*arguments: str) -> Answer:
+    def run(*arguments: str) -> Result:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(["sandboxes", "logs", *arguments])
-        return Answer(int(ended.value.code or 0), *capsys.readouterr())
+        return Result(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
 

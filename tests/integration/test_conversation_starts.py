@@ -49,8 +49,8 @@ class TestStarts:
         self, configured: Client, service: Deployment, engine: PrivateEngine
     ) -> None:
         request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}
-        asked = configured.start_conversation(**request, title="Mine", public=True)
-        task = configured.await_start(asked)
+        requested = configured.start_conversation(**request, title="Mine", public=True)
+        task = configured.await_start(requested)
         container = f"aw-{task['sandbox_id']}"
 
         def inside(command: str) -> str:
@@ -110,8 +110,8 @@ class TestStarts:
         assert known["agent"]["llm"]["model"] == "openai/greeter"
         root = shown["conversation_url"].split("/api/")[0]
         command = {"command": "grep -rhoE 'DEPLOY_KEY|ASKED_KEY|GITHUB_TOKEN' /workspace/conversations | sort -u"}
-        answer = http.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
-        assert answer["stdout"].split() == ["ASKED_KEY", "DEPLOY_KEY", "GITHUB_TOKEN"]
+        response = http.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
+        assert response["stdout"].split() == ["ASKED_KEY", "DEPLOY_KEY", "GITHUB_TOKEN"]
         assert SECRET not in str(known)
 
 

@@ -119,14 +119,14 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
     with outage.lasts():
         installed.wake("worker")
         with ThreadPoolExecutor(8) as pool:
-            failing = [pool.submit(ask) for ask in writes(alice, paused)]
+            failing = [pool.submit(send) for send in writes(alice, paused)]
             failing.append(pool.submit(report, installed, conversation, own_event))
             assert_readiness(installed, outage)
             assert_reads(alice, outage)
             gate.open()
             reported = eventually(lambda: events_at(agent_server, conversation, open_access(installed.vault)))
-        for answer in failing:
-            assert_unavailable(answer.result())
+        for response in failing:
+            assert_unavailable(response.result())
 
     recovered = time.monotonic()
     eventually(lambda: http.get(f"{installed.url}/ready", timeout=5).status_code == 200, deadline_seconds=180)
@@ -167,29 +167,29 @@ def report(service: Deployment, conversation: dict[str, Any], event: dict[str, A
     return http.post(url, json=[event], headers=session_key(conversation), timeout=60)
 
 
-def assert_unavailable(answer: httpx.Response) -> None:
-    assert answer.status_code == 503, (answer.request.url, answer.text)
-    assert int(answer.headers["Retry-After"]) > 0
-    assert set(answer.json()) == {"detail", "request_id"}
+def assert_unavailable(response: httpx.Response) -> None:
+    assert response.status_code == 503, (response.request.url, response.text)
+    assert int(response.headers["Retry-After"]) > 0
+    assert set(response.json()) == {"detail", "request_id"}
 
 
 def assert_readiness(service: Deployment, outage: Outage) -> None:
-    answer = http.get(f"{service.url}/ready", timeout=30)
+    response = http.get(f"{service.url}/ready", timeout=30)
     if outage.reads_fail:
-        assert_unavailable(answer)
+        assert_unavailable(response)
     else:
-        assert answer.status_code == 200
+        assert response.status_code == 200
     assert http.get(f"{service.url}/alive", timeout=5).status_code == 200
 
 
 def assert_reads(alice: Client, outage: Outage) -> None:
     """Check that reads work on SQLite, whose readers do not wait for a writer, and fail without PostgreSQL."""
     for path in ("/api/v1/sandboxes/search", "/api/v1/app-conversations/search", "/api/v1/settings"):
-        answer = alice.get(path)
+        response = alice.get(path)
         if outage.reads_fail:
-            assert_unavailable(answer)
+            assert_unavailable(response)
         else:
-            assert answer.status_code == 200, answer.text
+            assert response.status_code == 200, response.text
 
 
 def find_agent_server(service: Deployment, conversation: dict[str, Any]) -> str:

@@ -24,17 +24,17 @@ def service(installed: Deployment) -> Deployment:
 
 def start(alice: Client, **own: Any) -> str:
     """Start a sandbox with its own deadlines, and wait until it runs."""
-    answer = alice.post("/api/v1/sandboxes", json=own)
-    assert answer.status_code == 200, answer.text
-    sandbox_id = str(answer.json()["id"])
+    response = alice.post("/api/v1/sandboxes", json=own)
+    assert response.status_code == 200, response.text
+    sandbox_id = str(response.json()["id"])
     alice.await_sandbox(sandbox_id, "RUNNING")
     return sandbox_id
 
 
 def change(alice: Client, sandbox_id: str, **own: Any) -> dict[str, Any]:
-    answer = alice.patch(f"/api/v1/sandboxes/{sandbox_id}", json=own)
-    assert answer.status_code == 200, answer.text
-    shown: dict[str, Any] = answer.json()
+    response = alice.patch(f"/api/v1/sandboxes/{sandbox_id}", json=own)
+    assert response.status_code == 200, response.text
+    shown: dict[str, Any] = response.json()
     return shown
 
 

@@ -34,17 +34,17 @@ class Conversations(Load):
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
-            self.ask("POST", "/api/settings", json=SETTINGS)
-            task = self.ask("POST", "/api/v1/app-conversations", params={"wait": 60}, json=MESSAGE)
+            self.send("POST", "/api/settings", json=SETTINGS)
+            task = self.send("POST", "/api/v1/app-conversations", params={"wait": 60}, json=MESSAGE)
             if task.get("status") != "READY":
                 self.failures.append(str(task))
                 continue
             self.made.append(task["sandbox_id"])
-            shown = self.ask("GET", f"/api/v1/app-conversations/{task['app_conversation_id']}")
+            shown = self.send("GET", f"/api/v1/app-conversations/{task['app_conversation_id']}")
             if shown.get("sandbox_id") != task["sandbox_id"]:
                 self.failures.append(str(shown))
-            self.ask("GET", "/api/v1/app-conversations/search")
-            self.ask("DELETE", f"{SANDBOXES}/{task['sandbox_id']}")
+            self.send("GET", "/api/v1/app-conversations/search")
+            self.send("DELETE", f"{SANDBOXES}/{task['sandbox_id']}")
 
 
 @dataclass

@@ -80,14 +80,14 @@ def run(sandbox: dict[str, Any], url: str) -> Run:
     """Return a function that runs a command as the agent's shell does."""
 
     def run(command: str) -> dict[str, Any]:
-        answer = http.post(
+        response = http.post(
             f"{url}/api/bash/execute_bash_command",
             json={"command": command, "timeout": 60},
             headers={"X-Session-API-Key": sandbox["session_api_key"]},
             timeout=90,
         )
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
         return found | {"stdout": found["stdout"] or ""}
 
     return run

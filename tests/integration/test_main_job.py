@@ -81,8 +81,8 @@ def events_of_the_agent_server(conversation: dict[str, Any], *, at_least: str) -
     Two of its threads may append events in another order than they have made them.
     """
     url, headers = conversation["conversation_url"], {"X-Session-API-Key": conversation["session_api_key"]}
-    answer = http.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
-    items = answer.json()["items"]
+    response = http.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
+    items = response.json()["items"]
     ended = any(item.get("key") == "execution_status" and item.get("value") == at_least for item in items)
     return [item["id"] for item in sorted(items, key=itemgetter("timestamp"))] if ended else []
 

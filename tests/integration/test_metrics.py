@@ -46,9 +46,9 @@ def scrape_api(installed: Deployment) -> Scrape:
 
 def scrape(url: str, key: str) -> dict[tuple[str, ...], float]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    answer = http.get(f"{url}/metrics", headers=headers)
-    assert answer.status_code == 200, answer.text
-    return read_metrics(answer.text)
+    response = http.get(f"{url}/metrics", headers=headers)
+    assert response.status_code == 200, response.text
+    return read_metrics(response.text)
 
 
 def test_worker_serves_its_own_counts(installed: Deployment, scrape_worker: Scrape) -> None:

@@ -70,9 +70,9 @@ class TestWithoutExtensionRight:
 
 
 def titles(client: TestClient, user: ApiUser, wanted: str) -> list[str]:
-    answer = client.get("/api/v1/app-conversations/search", params={"title__contains": wanted}, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return sorted(item["title"] for item in answer.json()["items"])
+    response = client.get("/api/v1/app-conversations/search", params={"title__contains": wanted}, headers=user.headers)
+    assert response.status_code == 200, response.text
+    return sorted(item["title"] for item in response.json()["items"])
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -89,7 +89,7 @@ def test_connections_stay_within_their_limits_under_load(
         for number in range(MAX_BATCHES):
             started += pool.map(lambda _: alice.start_sandbox(), range(2 * CONCURRENCY))
             requests = range(CLIENTS * 12 * number, CLIENTS * 12 * (number + 1))
-            statuses += Counter(pool.map(partial(ask, alice, started), requests))
+            statuses += Counter(pool.map(partial(send, alice, started), requests))
             if is_loaded(peaks):
                 break
         for sandbox_id in started:
@@ -104,7 +104,7 @@ def is_loaded(peaks: Counter[str]) -> bool:
     return peaks["api"] > MAX_CONNECTIONS["api"] / 2 and peaks["worker"] > CONCURRENCY
 
 
-def ask(alice: Client, started: list[str], number: int) -> int:
+def send(alice: Client, started: list[str], number: int) -> int:
     """Send one of four kinds of requests, each with new parameters."""
     match number % 4:
         case 0:

@@ -88,9 +88,9 @@ def write_concurrently(alice: Client, paused: list[str], deleted: list[str]) -> 
         *(lambda: alice.post("/api/v1/sandboxes", params={"sandbox_spec_id": SLOW_IMAGE}) for _ in range(EACH + 1)),
     ]
     with ThreadPoolExecutor(len(requests)) as pool:
-        answers = list(pool.map(lambda ask: ask(), requests))
-    assert [answer.status_code for answer in answers] == [200] * len(requests)
-    return [answer.json()["id"] for answer in answers[-(EACH + 1) :]], len(requests)
+        responses = list(pool.map(lambda send: send(), requests))
+    assert [response.status_code for response in responses] == [200] * len(requests)
+    return [response.json()["id"] for response in responses[-(EACH + 1) :]], len(requests)
 
 
 def has_begun(engine: PrivateEngine, sandbox_ids: list[str]) -> bool:
@@ -151,8 +151,8 @@ def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
     await_running(alice, sandbox_id)
     message = {"role": "user", "content": [{"type": "text", "text": "Go on."}], "run": True}
-    answer = alice.post(f"/api/v1/app-conversations/{conversation_id}/send-message", json=message)
-    assert answer.is_success, answer.text
+    response = alice.post(f"/api/v1/app-conversations/{conversation_id}/send-message", json=message)
+    assert response.is_success, response.text
     received = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/events")
     assert received.count("Go on.") == 1
 

@@ -57,21 +57,21 @@ class Load:
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
-            sandbox_id = self.ask("POST", SANDBOXES).get("id")
+            sandbox_id = self.send("POST", SANDBOXES).get("id")
             if sandbox_id is None:
                 continue
             self.made.append(sandbox_id)
             for verb in ("pause", "resume"):
-                self.ask("POST", f"{SANDBOXES}/{sandbox_id}/{verb}")
-                self.ask("GET", f"{SANDBOXES}/search")
-            self.ask("DELETE", f"{SANDBOXES}/{sandbox_id}")
+                self.send("POST", f"{SANDBOXES}/{sandbox_id}/{verb}")
+                self.send("GET", f"{SANDBOXES}/search")
+            self.send("DELETE", f"{SANDBOXES}/{sandbox_id}")
 
-    def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    def send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         self.requests += 1
         headers = {} if self.keeps_connections else {"Connection": "close"}
         began = time.monotonic()
         try:
-            answer = self.client.request(method, path, headers=headers, **options)
+            response = self.client.request(method, path, headers=headers, **options)
         except httpx.TransportError as error:
             self.failures.append(f"{method} {path}: {error!r}")
             return {}
@@ -80,9 +80,9 @@ class Load:
             self.slowest = max(self.slowest, took)
         if took > NOTICED_SECONDS:
             self.slow.append(f"{time.strftime('%H:%M:%S')}: {method} {path} took {took:.1f} s")
-        if answer.status_code != 200:
-            self.failures.append(f"{method} {path}: {answer.status_code} {answer.text}")
-        found: dict[str, Any] = answer.json()
+        if response.status_code != 200:
+            self.failures.append(f"{method} {path}: {response.status_code} {response.text}")
+        found: dict[str, Any] = response.json()
         return found
 
 

@@ -70,7 +70,7 @@ def alice(service: Deployment, engine: PrivateEngine, planted: Planted) -> Itera
     }
     with ScriptedModel(scripts, engine.gateway, api_key=planted["model key"]) as model, service.user("alice") as alice:
         planted.by_name["API key"] = alice.user.key
-        alice.event_hooks["response"] = [lambda answer: record(planted, answer)]
+        alice.event_hooks["response"] = [lambda response: record(planted, response)]
         service.start_api()
         service.start_worker()
         store_secrets(alice, planted, model.base_url)
@@ -105,7 +105,7 @@ def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
         assert_hidden(planted.by_name | {"encryption key": SECRET_KEY}, place)
     for place in processes:  # the encryption key may be in their environment
         assert_hidden(planted.by_name, place)
-    shown = "\n".join(answer.text for answer in planted.answers)
+    shown = "\n".join(response.text for response in planted.responses)
     assert_hidden(planted.hidden_from_owners(), Place("responses of the API", shown, control=planted["session key"]))
 
 
@@ -132,9 +132,9 @@ def store_secrets(alice: Client, planted: Planted, model_url: str) -> None:
 def sign_in(alice: Client, planted: Planted) -> None:
     form = {"api_key": alice.user.key, "returnTo": "/"}
     with httpx.Client(base_url=alice.base_url, headers={"Origin": str(alice.base_url).rstrip("/")}) as browser:
-        answer = browser.post("/login", data=form)
-        assert answer.status_code == 303, answer.text
-        planted.by_name["cookie"] = answer.cookies["aw_session"]
+        response = browser.post("/login", data=form)
+        assert response.status_code == 303, response.text
+        planted.by_name["cookie"] = response.cookies["aw_session"]
         assert browser.get("/api/v1/settings").status_code == 200
         record(planted, browser.post("/login", data={"api_key": planted["wrong API key"], "returnTo": "/"}))
     alice.get("/metrics", headers={"Authorization": f"Bearer {planted['metrics key']}"})
@@ -166,9 +166,9 @@ def listed(alice: Client, task: dict[str, Any]) -> dict[str, Any]:
     return found[0] or {}
 
 
-def record(planted: Planted, answer: httpx.Response) -> None:
-    answer.read()
-    planted.answers.append(answer)
+def record(planted: Planted, response: httpx.Response) -> None:
+    response.read()
+    planted.responses.append(response)
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def fail_to_clone(alice: Client, planted: Planted, engine: PrivateEngine, sandbo
         with running_git_server(directory / password, password=password, address=engine.gateway) as server:
             token = {"provider_tokens": {"github": {"token": planted["provider token"], "host": server.url}}}
             assert alice.post("/api/add-git-providers", json=token).status_code == 200
-            asked = {"selected_repository": "acme/nowhere", "git_provider": "github", "sandbox_id": sandbox_id}
-            task = alice.await_start(alice.start_conversation(**MESSAGE, **asked), status="ERROR")
+            requested = {"selected_repository": "acme/nowhere", "git_provider": "github", "sandbox_id": sandbox_id}
+            task = alice.await_start(alice.start_conversation(**MESSAGE, **requested), status="ERROR")
             assert task["reason"] == "clone_failed"
 
 
@@ -230,8 +230,8 @@ def send_bad_requests(alice: Client, planted: Planted) -> None:
         assert alice.post(path, json=body).status_code in (400, 422), path
     events = f"/api/v1/webhooks/events/{'0' * 32}"
     key = {"X-Session-API-Key": planted["session key"]}
-    for answer in (alice.post(events, headers=key, content="{"), alice.post(events, headers=key, json=[{"id": bad}])):
-        assert answer.is_client_error
+    for response in (alice.post(events, headers=key, content="{"), alice.post(events, headers=key, json=[{"id": bad}])):
+        assert response.is_client_error
     wrong = {"Authorization": f"Bearer {planted['wrong API key']}"}
     assert alice.get("/api/v1/sandboxes/search", headers=wrong).status_code == 401
 
@@ -259,7 +259,7 @@ def processes_of(service: Deployment, engine: PrivateEngine, sandbox_id: str) ->
 
 
 def error_texts(planted: Planted) -> str:
-    return "\n".join(answer.text for answer in planted.answers if answer.is_error)
+    return "\n".join(response.text for response in planted.responses if response.is_error)
 
 
 def details(service: Deployment) -> str:

@@ -30,8 +30,8 @@ def test_lifecycle_of_a_sandbox_without_polling(alice: Client, engine: PrivateEn
     sandbox_id = started["id"]
     assert alice.sandbox(sandbox_id) == started
     for path, status in (("pause", "PAUSED"), ("resume", "RUNNING"), ("pause?kind=stopped", "PAUSED")):
-        answer = alice.post(f"{SANDBOXES}/{sandbox_id}/{path}", headers={"Prefer": "wait=60"})
-        assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "true")
+        response = alice.post(f"{SANDBOXES}/{sandbox_id}/{path}", headers={"Prefer": "wait=60"})
+        assert (response.status_code, response.headers["Operation-Settled"]) == (200, "true")
         shown = alice.sandbox(sandbox_id)
         assert shown is not None
         assert shown["status"] == status
@@ -43,9 +43,9 @@ def test_lifecycle_of_a_sandbox_without_polling(alice: Client, engine: PrivateEn
 @pytest.mark.usefixtures("service")
 def test_conversation_is_ready_in_the_response(alice: Client) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
-    answer = alice.post("/api/v1/app-conversations", params=WAIT, json={})
-    task = answer.json()
-    assert (task["status"], answer.headers["Operation-Settled"]) == ("READY", "true")
+    response = alice.post("/api/v1/app-conversations", params=WAIT, json={})
+    task = response.json()
+    assert (task["status"], response.headers["Operation-Settled"]) == ("READY", "true")
     [conversation] = alice.read("/api/v1/app-conversations", ids=task["app_conversation_id"])
     assert conversation["sandbox_status"] == "RUNNING"
     assert alice.start_task(task["id"]) == task
@@ -56,8 +56,8 @@ def test_response_without_notifications_reaches_the_state(installed: Deployment)
     installed.start_api(AW_REDIS_URL="redis+socket:///nowhere/broker.sock")
     installed.start_worker()
     with installed.user("alice") as alice:
-        answer = alice.post(SANDBOXES, params=WAIT)
-    assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("RUNNING", "true")
+        response = alice.post(SANDBOXES, params=WAIT)
+    assert (response.json()["status"], response.headers["Operation-Settled"]) == ("RUNNING", "true")
 
 
 def test_process_that_ends_responds_first(installed: Deployment) -> None:
@@ -66,7 +66,7 @@ def test_process_that_ends_responds_first(installed: Deployment) -> None:
     with installed.user("alice") as alice, ThreadPoolExecutor(1) as pool:
         started = pool.submit(alice.post, SANDBOXES, params=WAIT)  # there is no worker
         eventually(lambda: alice.read(f"{SANDBOXES}/search")["items"])
-        installed.ask_to_end("api")
-        answer = started.result()
-    assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
+        installed.interrupt_process("api")
+        response = started.result()
+    assert (response.json()["status"], response.headers["Operation-Settled"]) == ("STARTING", "false")
     assert eventually(lambda: installed.exit_code("api") is not None)

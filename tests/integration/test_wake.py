@@ -27,8 +27,8 @@ def start(alice: Client, image: str) -> tuple[str, dict[str, str]]:
 
 
 def pause(alice: Client, sandbox_id: str, kind: str = "frozen") -> None:
-    answer = alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params=WAIT | {"kind": kind})
-    assert answer.headers["Operation-Settled"] == "true"
+    response = alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params=WAIT | {"kind": kind})
+    assert response.headers["Operation-Settled"] == "true"
 
 
 def statuses(alice: Client, sandbox_id: str) -> list[str]:
@@ -44,14 +44,14 @@ def test_concurrent_requests_cause_one_resume(installed: Deployment) -> None:
         sandbox_id, key = start(alice, TINY_IMAGE)
         url = f"{installed.url}/sandbox/{sandbox_id}/api/conversations/count"
 
-        def ask(headers: dict[str, str]) -> int:
+        def send(headers: dict[str, str]) -> int:
             return http.get(url, headers=headers, timeout=60).status_code  # each on its own connection
 
         for kind, woken in (("frozen", ["RUNNING"]), ("stopped", ["STARTING", "RUNNING"])):
             pause(alice, sandbox_id, kind)
             before = statuses(alice, sandbox_id)
-            assert ask({"X-Session-API-Key": "aw_wrong"}) == 401
-            assert set(pool.map(ask, [key, alice.user.headers] * (REQUESTS // 2))) == {200}
+            assert send({"X-Session-API-Key": "aw_wrong"}) == 401
+            assert set(pool.map(send, [key, alice.user.headers] * (REQUESTS // 2))) == {200}
             assert statuses(alice, sandbox_id) == before + woken
     log = installed.log()
     assert (log.count('"event": "waking"'), key["X-Session-API-Key"] in log) == (2, False)

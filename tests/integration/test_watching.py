@@ -43,7 +43,9 @@ def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, mod
 
 
 @pytest.mark.nightly  # the request of each start is tested with each change
-def test_answer_is_visible_while_the_model_writes_it(service: Deployment, alice: Client, model: ScriptedModel) -> None:
+def test_response_is_visible_while_the_model_writes_it(
+    service: Deployment, alice: Client, model: ScriptedModel
+) -> None:
     settings = {"llm_model": "openai/talker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200
     sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()

@@ -85,8 +85,8 @@ def store_work(service: Deployment, engine: PrivateEngine, alice: Client, bob: C
     stored = {"cookie": _sign_in(service, alice)}
     for name, client in (("alice", alice), ("bob", bob)):
         secret = f"secret-of-{name}-{secrets.token_hex(8)}"
-        answer = client.post("/api/v1/secrets", json={"name": f"{name.upper()}_SECRET", "value": secret})
-        assert answer.is_success, answer.text
+        response = client.post("/api/v1/secrets", json={"name": f"{name.upper()}_SECRET", "value": secret})
+        assert response.is_success, response.text
         stored |= {f"{name}_secret": secret, f"{name}_key": client.user.key}
     for name, client in (("A", alice), ("B", bob), ("H", alice)):
         with service.database.reading() as session:
@@ -140,8 +140,8 @@ def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) ->
 
 def _sign_in(service: Deployment, alice: Client) -> str:
     """Log in as a browser does; return the cookie."""
-    answer = http.post(f"{service.url}/login", data={"api_key": alice.user.key}, headers={"Origin": service.url})
-    return answer.headers["Set-Cookie"].partition(";")[0]
+    response = http.post(f"{service.url}/login", data={"api_key": alice.user.key}, headers={"Origin": service.url})
+    return response.headers["Set-Cookie"].partition(";")[0]
 
 
 def _report(conversation_id: str) -> str:

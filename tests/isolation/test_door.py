@@ -36,17 +36,17 @@ def test_sandbox_reaches_nothing_else(
     mine, other = sandbox_ids
     key, other_key = ((alice.sandbox(one) or {})["session_api_key"] for one in sandbox_ids)
 
-    def ask(target: str, *headers: str, host: str = engine.gateway) -> int:
+    def send(target: str, *headers: str, host: str = engine.gateway) -> int:
         """Send a request from inside with an unchanged target; return the status."""
         request = "".join(f"{line}\\r\\n" for line in (f"GET {target} HTTP/1.0", "Host: api", *headers, ""))
         script = f"printf '{request}' | busybox nc -w 10 {host} {service.door_port} | head -n 1"
         return int(engine.docker("exec", f"aw-{mine}", "sh", "-c", script).split()[1])
 
     secrets = f"/api/v1/sandboxes/{mine}/settings/secrets"
-    assert ask(secrets, f"X-Session-API-Key: {key}") == 200
-    assert ask(secrets) == 401
-    assert ask(f"/api/v1/sandboxes/{other}/settings/secrets", f"X-Session-API-Key: {key}") == 403
-    assert ask("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # the route accepts only POST
+    assert send(secrets, f"X-Session-API-Key: {key}") == 200
+    assert send(secrets) == 401
+    assert send(f"/api/v1/sandboxes/{other}/settings/secrets", f"X-Session-API-Key: {key}") == 403
+    assert send("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # the route accepts only POST
 
     bearer = f"Authorization: Bearer {alice.user.key}"
     refused = [
@@ -68,7 +68,7 @@ def test_sandbox_reaches_nothing_else(
         f"http://127.0.0.1:{service.port}/api/v1/users/me",
     ]
     for target in refused:
-        assert ask(target, bearer) in (400, 404), target
+        assert send(target, bearer) in (400, 404), target
     assert alice.get("/api/v1/users/me").status_code == 200, "the control: the key is accepted elsewhere"
 
     # Sandboxes must not use the service's side: they do not reach its address, and without the token it leads nowhere.

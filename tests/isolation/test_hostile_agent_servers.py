@@ -128,8 +128,8 @@ class HostileSandboxes:
         self.durations[operation.__name__].append(time.monotonic() - began)
 
     def converse(self, sandbox_id: str) -> None:
-        asked = self._alice.start_conversation(sandbox_id=sandbox_id)
-        task = self._settle(lambda: self._alice.start_task(asked), "READY", "ERROR")
+        requested = self._alice.start_conversation(sandbox_id=sandbox_id)
+        task = self._settle(lambda: self._alice.start_task(requested), "READY", "ERROR")
         assert task["status"] == "READY" or task["reason"]
 
     def list_files(self, sandbox_id: str) -> None:

@@ -28,7 +28,7 @@ def take_operations():
 def take_pipe():
     if fcntl.fcntl(os.pipe()[0], 1032) < 65536:
         raise OSError("small")
-def ask_for_neighbours(addresses=iter(range(4000))):
+def resolve_neighbours(addresses=iter(range(4000))):
     address = next(addresses)
     # A socket for each: its packets wait for the neighbour. It reports what the kernel would drop in silence (RECVERR).
     sockets.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -52,7 +52,7 @@ MOST = {
     "take_inotify": 16_000,
     "take_operations": 8,
     "take_pipe": 4_000,
-    "ask_for_neighbours": 4_000,
+    "resolve_neighbours": 4_000,
 }
 
 # These tests run in one test process, which starts the two sandboxes once.

@@ -33,9 +33,9 @@ class Client(httpx.Client):
 
     def start_sandbox(self, spec_id: str | None = None) -> str:
         """Start a sandbox; return its id."""
-        answer = self.post("/api/v1/sandboxes", params={"sandbox_spec_id": spec_id} if spec_id else None)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id"])
+        response = self.post("/api/v1/sandboxes", params={"sandbox_spec_id": spec_id} if spec_id else None)
+        assert response.status_code == 200, response.text
+        return str(response.json()["id"])
 
     def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 180) -> dict[str, Any]:
         """Wait until a sandbox has a status, and fail at an unexpected ERROR; return the sandbox."""
@@ -50,9 +50,9 @@ class Client(httpx.Client):
 
     def start_conversation(self, **request: object) -> str:
         """Start a conversation; return the start task's id."""
-        answer = self.post("/api/v1/app-conversations", json=request)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id"])
+        response = self.post("/api/v1/app-conversations", json=request)
+        assert response.status_code == 200, response.text
+        return str(response.json()["id"])
 
     def start_task(self, task_id: str) -> dict[str, Any]:
         """A start task as the batch get returns it."""
@@ -68,6 +68,6 @@ class Client(httpx.Client):
 
     def read(self, path: str, **params: Any) -> Any:
         """The body of the response to a GET."""
-        answer = self.get(path, params=params)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.get(path, params=params)
+        assert response.status_code == 200, response.text
+        return response.json()

@@ -177,7 +177,7 @@ class Deployment:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def ask_to_end(self, name: str) -> None:
+    def interrupt_process(self, name: str) -> None:
         """Ask a process to shut down, and do not wait for its end."""
         self._processes[name].send_signal(signal.SIGTERM)
 

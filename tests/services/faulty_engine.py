@@ -189,36 +189,36 @@ class _Conversation:
     def _pass_on(self, outbound: _Side, request: h11.Request, body: list[h11.Data], failure: Failure | None) -> None:
         for event in (request, *body, h11.EndOfMessage()):
             outbound.send(event)
-        answer = outbound.read()
-        while isinstance(answer, h11.InformationalResponse):
-            answer = outbound.read()
-        assert isinstance(answer, h11.Response)
+        response = outbound.read()
+        while isinstance(response, h11.InformationalResponse):
+            response = outbound.read()
+        assert isinstance(response, h11.Response)
         if failure is None:
-            self._answer(answer, self._read_body(outbound))
+            self._answer(response, self._read_body(outbound))
         else:
-            self._respond(failure, answer, list(self._read_body(outbound)))
+            self._respond(failure, response, list(self._read_body(outbound)))
 
-    def _respond(self, failure: Failure, answer: h11.Response, body: list[h11.Data]) -> None:
+    def _respond(self, failure: Failure, response: h11.Response, body: list[h11.Data]) -> None:
         match failure.mode:
             case FailureMode.FAIL_AFTER:
                 self._fail()
             case FailureMode.DELAY:
                 time.sleep(failure.seconds)
-                self._answer(answer, iter(body))
+                self._answer(response, iter(body))
             case FailureMode.CUT:
-                self._cut(answer, body)
+                self._cut(response, body)
             case FailureMode.SWALLOW:
                 self._faulty.withhold(self._client)
 
-    def _answer(self, answer: h11.Response, body: Iterator[h11.Data]) -> None:
-        self._inbound.send(answer)
+    def _answer(self, response: h11.Response, body: Iterator[h11.Data]) -> None:
+        self._inbound.send(response)
         for data in body:
             self._inbound.send(data)
         self._inbound.send(h11.EndOfMessage())
 
-    def _cut(self, answer: h11.Response, body: list[h11.Data]) -> None:
+    def _cut(self, response: h11.Response, body: list[h11.Data]) -> None:
         """Send half of the response, including its head."""
-        whole = self._inbound.http.send(answer) or b""
+        whole = self._inbound.http.send(response) or b""
         for data in body:
             whole += self._inbound.http.send(data) or b""
         self._client.sendall(whole[: len(whole) // 2])

@@ -25,7 +25,7 @@ class HostileServer:
         self.url = f"http://{host}:{self.port}"
         self.mode = mode
         # The first part of each request.
-        self.asked: list[bytes] = []
+        self.requested: list[bytes] = []
         self.ended = threading.Event()
         self._listener = listener
 
@@ -40,7 +40,7 @@ class HostileServer:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            self.asked.append(connection.recv(65_536))
+            self.requested.append(connection.recv(65_536))
             for part in self.mode(self.ended):
                 connection.sendall(part)
             # Closing a connection with unread data resets it, and the response would be lost.

@@ -54,7 +54,7 @@ class Postgres:
         options = [word for option in self._options for word in ("-c", option)]
         command = [_binary("postgres"), "-D", self._data, "-k", str(self._directory), *options]
         self._server = processes.start(command, self._directory / "log", self._user)
-        eventually(self._answers)
+        eventually(self._responds)
 
     def stop(self) -> None:
         """Shut down the server, even if clients are connected."""
@@ -117,7 +117,7 @@ class Postgres:
         with self.connect() as connection:
             connection.execute(statement.encode())
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         if self._server is not None and self._server.poll() is not None:
             raise RuntimeError(f"PostgreSQL did not start: {(self._directory / 'log').read_text()}")
         try:

@@ -63,7 +63,7 @@ class PrivateEngine:
         kill_half_made_shims(self._directory)
         with _alone():
             self._daemon = processes.start(self._command(), self._directory / "log")
-            eventually(self._answers)
+            eventually(self._responds)
 
     def stop(self) -> None:
         """Shut down the engine; its containers end with it."""
@@ -178,7 +178,7 @@ class PrivateEngine:
             return ["--bridge=none"]
         return [f"--bridge={self._slot.bridge}", f"--fixed-cidr={self._slot.network}"]
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         if self._daemon is not None and self._daemon.poll() is not None:
             raise RuntimeError(f"the engine did not start: {(self._directory / 'log').read_text()[-2000:]}")
         command = ["docker", "--host", self.host, "version"]

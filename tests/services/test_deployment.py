@@ -29,7 +29,7 @@ class Program:
 
     def send_signal(self, number: int) -> None:
         if number == signal.SIGTERM:
-            self.seen.append(f"{self.name} is asked")
+            self.seen.append(f"{self.name} is stopped")
 
     def wait(self, _timeout: float | None = None) -> int:
         self.seen.append(f"{self.name} has ended")
@@ -44,5 +44,5 @@ def test_doors_outlive_workers_that_finish_their_jobs(database_url: str, tmp_pat
         program: Any = Program(name, seen)
         deployment.adopt(name, program)
     deployment.stop()
-    assert sorted(seen[:2]) == ["api is asked", "worker is asked"]
-    assert seen.index("worker has ended") < seen.index("door-a is asked") < seen.index("door-b has ended")
+    assert sorted(seen[:2]) == ["api is stopped", "worker is stopped"]
+    assert seen.index("worker has ended") < seen.index("door-a is stopped") < seen.index("door-b has ended")

@@ -33,7 +33,7 @@ class Answering:
     gateway: str = "127.0.0.1"
     network: str = ""
     address: str = "127.0.0.1"
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
     @property
     def host(self) -> str:
@@ -46,7 +46,7 @@ def answering(engine: Answering) -> Iterator[None]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            engine.asked.append(f"{self.command} {self.path}")
+            engine.requested.append(f"{self.command} {self.path}")
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(200)
             self.send_header("Content-Length", str(len(BODY)))
@@ -84,25 +84,27 @@ def faulty(engine: Answering) -> Iterator[FaultyEngine]:
         yield faulty
 
 
-def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 0.3) -> list[int]:
+def send(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 0.3) -> list[int]:
     """Send requests on one connection; return their statuses."""
     transport = httpx.HTTPTransport(uds=faulty.host.removeprefix("unix://"))
     with httpx.Client(transport=transport, base_url="http://engine", timeout=seconds) as client:
-        answers = [client.request(method, "/act", content=b"x" * 10) for _ in range(times)]
-    assert all(answer.content == BODY for answer in answers if answer.status_code == 200)
-    return [answer.status_code for answer in answers]
+        responses = [client.request(method, "/act", content=b"x" * 10) for _ in range(times)]
+    assert all(response.content == BODY for response in responses if response.status_code == 200)
+    return [response.status_code for response in responses]
 
 
 def test_requests_are_forwarded_without_a_failure(faulty: FaultyEngine, engine: Answering) -> None:
-    assert ask(faulty, times=3) == [200, 200, 200]
-    assert engine.asked == ["POST /act"] * 3
+    assert send(faulty, times=3) == [200, 200, 200]
+    assert engine.requested == ["POST /act"] * 3
 
 
-@pytest.mark.parametrize(("mode", "is_asked"), [(FailureMode.FAIL, False), (FailureMode.FAIL_AFTER, True)])
-def test_failed_request_gets_a_500(faulty: FaultyEngine, engine: Answering, mode: FailureMode, is_asked: bool) -> None:
+@pytest.mark.parametrize(("mode", "is_requested"), [(FailureMode.FAIL, False), (FailureMode.FAIL_AFTER, True)])
+def test_failed_request_gets_a_500(
+    faulty: FaultyEngine, engine: Answering, mode: FailureMode, is_requested: bool
+) -> None:
     faulty.failure = Failure(mode)
-    assert ask(faulty, times=2) == [500, 500]
-    assert engine.asked == ["POST /act"] * 2 * is_asked
+    assert send(faulty, times=2) == [500, 500]
+    assert engine.requested == ["POST /act"] * 2 * is_requested
 
 
 @pytest.mark.parametrize(
@@ -119,32 +121,32 @@ def test_request_is_executed_and_its_response_fails(
 ) -> None:
     faulty.failure = Failure(mode, seconds=1)
     with pytest.raises(error):
-        ask(faulty)
-    assert engine.asked == ["POST /act"]
+        send(faulty)
+    assert engine.requested == ["POST /act"]
     assert faulty.injected == {mode: 1}
     faulty.failure = None
-    assert ask(faulty, seconds=10) == [200]
+    assert send(faulty, seconds=10) == [200]
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 500)])
 def test_only_the_selected_kind_of_request_fails(faulty: FaultyEngine, method: str, status: int) -> None:
     faulty.failure = Failure(FailureMode.FAIL, reads=False)
-    assert ask(faulty, method) == [status]
+    assert send(faulty, method) == [status]
 
 
 @pytest.mark.parametrize(("path", "status"), [(b"/act", 500), (b"/other", 200)])
 def test_only_requests_with_the_selected_path_fail(faulty: FaultyEngine, path: bytes, status: int) -> None:
     faulty.failure = Failure(FailureMode.FAIL, path=path)
-    assert ask(faulty) == [status]
+    assert send(faulty) == [status]
 
 
 def test_selected_share_of_requests_fails(faulty: FaultyEngine) -> None:
     faulty.failure = Failure(FailureMode.FAIL, share=0.5)
-    assert 10 < ask(faulty, times=50).count(500) < 40
+    assert 10 < send(faulty, times=50).count(500) < 40
 
 
 def test_no_more_than_the_selected_number_of_requests_fail(faulty: FaultyEngine) -> None:
     for _ in range(2):
         faulty.failure = Failure(FailureMode.FAIL, most=2)
-        assert ask(faulty, times=4) == [500, 500, 200, 200]
+        assert send(faulty, times=4) == [500, 500, 200, 200]
         assert faulty.failure is None

@@ -22,7 +22,7 @@ time.sleep(60)
 """
 
 
-def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
+def test_fork_ends_with_its_parent_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as parent:
         assert parent.stdout

@@ -51,11 +51,11 @@ def client(link: Link) -> Iterator[socket.socket]:
 
 
 def test_link_passes_bytes_both_ways(client: socket.socket) -> None:
-    assert _ask(client, b"one") == b"one"
+    assert _send(client, b"one") == b"one"
 
 
 def test_partition_holds_bytes_until_it_is_healed(link: Link, client: socket.socket) -> None:
-    assert _ask(client, b"one") == b"one"
+    assert _send(client, b"one") == b"one"
     link.partition()
     client.sendall(b"two")
     client.settimeout(SILENCE_SECONDS)
@@ -80,23 +80,23 @@ def test_partition_accepts_new_connections_and_passes_nothing(link: Link) -> Non
 
 
 def test_reset_ends_the_connections_of_a_partition(link: Link, client: socket.socket) -> None:
-    assert _ask(client, b"one") == b"one"
+    assert _send(client, b"one") == b"one"
     link.partition()
     link.heal(reset=True)
     with pytest.raises(ConnectionError):
-        assert _ask(client, b"two") == b"two"
+        assert _send(client, b"two") == b"two"
     with socket.socket(socket.AF_UNIX) as new:
         new.connect(str(link.path))
         new.settimeout(5)
-        assert _ask(new, b"three") == b"three"
+        assert _send(new, b"three") == b"three"
 
 
-def _ask(client: socket.socket, data: bytes) -> bytes:
+def _send(client: socket.socket, data: bytes) -> bytes:
     client.sendall(data)
-    answer = client.recv(10)
-    if not answer:
+    response = client.recv(10)
+    if not response:
         raise ConnectionResetError
-    return answer
+    return response
 
 
 def _echo_all(listener: socket.socket) -> None:

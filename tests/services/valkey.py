@@ -47,7 +47,7 @@ class Valkey:
             return
         command = server_command(self._socket, self._directory)
         self._server = processes.start(command, self._directory / "log")
-        eventually(self._answers)
+        eventually(self._responds)
 
     def stop(self) -> None:
         """Shut down the server."""
@@ -79,7 +79,7 @@ class Valkey:
         if self._server is not None:
             self._server.send_signal(number)
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         if self._server is not None and self._server.poll() is not None:
             raise RuntimeError(f"the broker did not start: {(self._directory / 'log').read_text()}")
         try:

@@ -88,21 +88,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("error", [OperationalError("SELECT", {}, Exception()), RuntimeError("a defect")])
 def test_following_survives_every_error(monkeypatch: pytest.MonkeyPatch, database: Database, error: Exception) -> None:
-    asked: list[Database] = []
+    requested: list[Database] = []
 
     def fail(database: Database) -> None:
-        asked.append(database)
+        requested.append(database)
         raise error
 
     monkeypatch.setattr(database_clock, "sync_clock", fail)
     with capture_logs() as logs:
         ended = keep_clock_synced(database)
-        eventually(lambda: len(asked) > 2)
+        eventually(lambda: len(requested) > 2)
         ended.set()
     assert {(line["event"], line["error"]) for line in logs} == {("clock_not_read", type(error).__name__)}
 
 
-def test_clock_is_read_before_anything_else(database: Database) -> None:
+def test_clock_is_read_first(database: Database) -> None:
     with time_machine.travel(after(-3600)):
         start_clock_sync(database).set()
         assert clock.is_wrong()

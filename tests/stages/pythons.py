@@ -36,10 +36,10 @@ def find_python(version: str) -> str:
         if _version_of(found) == version:
             return found
     for command in (("install", version), ("find", "--no-project", version)):
-        asked = subprocess.run([UV, "python", *command], stdout=subprocess.PIPE, text=True, check=False)
-        if asked.returncode != 0:
+        requested = subprocess.run([UV, "python", *command], stdout=subprocess.PIPE, text=True, check=False)
+        if requested.returncode != 0:
             raise SystemExit(f"there is no Python {version} here, and uv can't fetch one: see above")
-    return asked.stdout.strip()
+    return requested.stdout.strip()
 
 
 def _installed(version: str) -> Iterator[str]:

@@ -35,8 +35,8 @@ def test_start_of_a_sandbox_passes_few_files(context: WorkerContext, user: ApiUs
 def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: ApiUser) -> None:
     scenarios.configure(context, user)
     sandbox_id = scenarios.running(context, user)
-    files_of(context, StartConversation(scenarios.ask(context, user, sandbox_id), NODE_ID))
-    task_id = scenarios.ask(context, user, sandbox_id, selected_repository="acme/app")
+    files_of(context, StartConversation(scenarios.request_start(context, user, sandbox_id), NODE_ID))
+    task_id = scenarios.request_start(context, user, sandbox_id, selected_repository="acme/app")
     files = files_of(context, StartConversation(task_id, NODE_ID))
     assert scenarios.task_of(context, task_id).stage == Stage.READY
     assert_few(context, files, MAX_FILES_OF_CONVERSATION_START)

@@ -32,8 +32,8 @@ class TracedClient:
 
     def request(self, method: str, path: str, body: object = None) -> list[str]:
         self._passed.clear()
-        answer = self._client.request(method, path, json=body, headers=self._user.headers)
-        assert answer.status_code == 200, answer.text
+        response = self._client.request(method, path, json=body, headers=self._user.headers)
+        assert response.status_code == 200, response.text
         return list(self._passed)
 
 

@@ -65,7 +65,7 @@ def store_settings(context: WorkerContext, user: ApiUser, **settings: Any) -> No
         settings_store.change(session, context.vault, user.id, settings)
 
 
-def ask(context: WorkerContext, user: ApiUser, sandbox_id: str | None = None, **request: Any) -> str:
+def request_start(context: WorkerContext, user: ApiUser, sandbox_id: str | None = None, **request: Any) -> str:
     """Request a conversation like the API does, without publishing the jobs, and return the start task's id."""
     body = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
     with context.database.transaction() as session:

@@ -80,7 +80,7 @@ def test_last_events_are_sent_at_the_end(
         eventually(lambda: received.events["task-succeeded"] == received.events["task-started"] >= 2)
 
 
-def test_events_go_on_when_the_broker_is_back(
+def test_events_continue_when_the_broker_is_back(
     celery_app: Celery, waiting_worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
     assert waiting_worker.poll() is None

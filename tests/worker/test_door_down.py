@@ -14,11 +14,11 @@ from tests.doubles import PromptExecutor
 from tests.factories import DOOR, NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
-    ask,
     change,
     claim,
     configure,
     deliver,
+    request_start,
     row,
     running,
     set_desired,
@@ -66,17 +66,17 @@ def test_running_sandboxes_keep_running(
 def test_sandbox_is_probed_again_once_the_door_is_back(
     context: WorkerContext, shut: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     running(context, user)
-    monkeypatch.setattr(context.engine, "asked", asked.append)
+    monkeypatch.setattr(context.engine, "requested", requested.append)
     monitor = LivenessMonitor(shut, probes=PromptExecutor(), checks=PromptExecutor())
     for _ in SHARDS:
         monitor.probe_next_shard()
-    assert asked == []
+    assert requested == []
     monkeypatch.setattr(monitor, "_context", context)
     for _ in SHARDS:
         monitor.probe_next_shard()
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_sandboxes_are_reached_at_their_door_s_new_address_after_the_next_probe(
@@ -100,7 +100,9 @@ def at_door(context: WorkerContext, sandbox_id: str) -> bool:
     return bool(urls) and all(url.startswith(f"{context.settings.door_url}/") for url in urls)
 
 
-def test_start_waits_for_the_door_and_says_so(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
+def test_start_waits_for_the_door_and_shows_the_reason(
+    context: WorkerContext, shut: WorkerContext, user: ApiUser
+) -> None:
     sandbox_id = start(context, user)
     for _ in range(TIMES):
         reconcile(shut, sandbox_id)
@@ -136,7 +138,7 @@ def test_pauses_and_deletes_need_no_door(
 
 def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
-    task_id = ask(context, user, running(context, user))
+    task_id = request_start(context, user, running(context, user))
     for _ in range(TIMES):
         start_conversation(shut, task_id)
     found = row(context, StartTask, task_id)
@@ -151,7 +153,7 @@ def test_start_of_a_conversation_that_waits_for_the_door_is_retried_seldom_and_s
     context: WorkerContext, shut: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
-    task_id = ask(context, user, running(context, user))
+    task_id = request_start(context, user, running(context, user))
     start_conversation(shut, task_id)
     waiting, before = row(context, StartTask, task_id), last_change(context, user)
     for _ in range(TIMES):

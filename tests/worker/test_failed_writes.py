@@ -14,7 +14,7 @@ from shared.models import Sandbox, StartTask
 from shared.nodes import placement
 from shared.states import Reason, Status
 from tests.factories import ApiUser
-from tests.worker.scenarios import ask, assert_at_rest, assert_failed, change, configure, row, start
+from tests.worker.scenarios import assert_at_rest, assert_failed, change, configure, request_start, row, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.lease_runner import UNAVAILABLE_SECONDS
@@ -63,7 +63,7 @@ def test_start_whose_last_write_always_fails_becomes_an_error(
     context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(context, user)
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     monkeypatch.setattr(conversation_queries, "publish", failing(ValueError()))
     for _ in range(context.settings.max_attempts):
         assert row(context, StartTask, task_id).reason is None

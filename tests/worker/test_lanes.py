@@ -16,7 +16,7 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.job_threads import JOB_SECONDS, JobThreads, assert_others_are_served, job_threads
-from tests.worker.scenarios import ask, configure, row, running, server_of, start, task_of
+from tests.worker.scenarios import configure, request_start, row, running, server_of, start, task_of
 from worker.context import MAX_IN_SANDBOX, Lane, LaneJob, WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
@@ -62,14 +62,14 @@ def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
     others: dict[Desired, str],
 ) -> None:
     context, server = threads.context, server_of(engine, sandbox_id)
-    tasks = [ask(context, user, sandbox_id) for _ in range(threads.number)]
+    tasks = [request_start(context, user, sandbox_id) for _ in range(threads.number)]
     their_own = running(context, other_owner)
     occupy(threads, ((start_conversation, one) for one in tasks), [server])
     assert_others_are_served(threads, others)
     new = start(context, user)
     threads.run(reconcile, new)
     assert row(context, Sandbox, new).status == Status.RUNNING
-    their_task = ask(context, other_owner, their_own)
+    their_task = request_start(context, other_owner, their_own)
     threads.run(start_conversation, their_task)
     assert task_of(context, their_task).stage == Stage.READY
     waiting = [task for one in tasks if (task := task_of(context, one)).lease_until is None]
@@ -93,7 +93,7 @@ def test_many_unresponsive_sandboxes_leave_threads_for_others(
     server_of(engine, their_own).add(theirs.id).title = "A better one"
     threads.run(refresh_conversation, theirs.id)
     assert row(context, Conversation, theirs.id).title == "A better one"
-    their_task = ask(context, other_owner, their_own)
+    their_task = request_start(context, other_owner, their_own)
     threads.run(start_conversation, their_task)
     assert row(context, StartTask, their_task).stage == Stage.READY
 
@@ -157,7 +157,7 @@ def test_waiting_job_is_enqueued_when_a_place_is_free(
     context = threads.context
     configure(context, user)
     assert isinstance(context.publisher, RecordingPublisher)
-    tasks = [ask(context, user, sandbox_id) for _ in range(MAX_IN_SANDBOX + 1)]
+    tasks = [request_start(context, user, sandbox_id) for _ in range(MAX_IN_SANDBOX + 1)]
     threads.silence(server_of(engine, sandbox_id))
     stuck = [threads.submit(start_conversation, one) for one in tasks[:-1]]
     eventually(lambda: len(server_of(engine, sandbox_id).calls) == MAX_IN_SANDBOX)

@@ -17,7 +17,7 @@ from shared.states import Desired, Reason
 from tests.factories import DOOR, ApiUser, make_conversation
 from tests.services.hostile_server import HostileServer, answering, dripping, hostile
 from tests.waiting import eventually
-from tests.worker.scenarios import ask, assert_failed, change, configure, row, set_desired
+from tests.worker.scenarios import assert_failed, change, configure, request_start, row, set_desired
 from worker.agent_server import transport
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
@@ -41,7 +41,7 @@ def during_a_request(context: WorkerContext, sandbox_id: str, work: Callable[[],
         urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
         change(context, Sandbox, sandbox_id, exposed_urls=urls)
         working = pool.submit(work)
-        eventually(lambda: server.asked)
+        eventually(lambda: server.requested)
         yield server
         working.result(20)
 
@@ -69,7 +69,7 @@ def test_start_keeps_its_lease(
     asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(asking, user)
-    task_id = ask(asking, user, sandbox_id)
+    task_id = request_start(asking, user, sandbox_id)
     with during_a_request(asking, sandbox_id, lambda: start_conversation(asking, task_id)):
         assert_renewed(asking, StartTask, task_id, monkeypatch)
         set_desired(asking, sandbox_id, Desired.DELETED)

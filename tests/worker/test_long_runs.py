@@ -183,7 +183,7 @@ def test_checks_that_servers_hold_up_delay_no_other_check(
     checking = replace(threads.context, status_checks=open_threads(), waiting_checks=set())
     hostile, changed = [running(context, user) for _ in range(threads.number)], others[Desired.PAUSED]
     names = set(map(container_name, hostile))
-    engine.asked = lambda name: threads.wait(name) if name in names else None
+    engine.requested = lambda name: threads.wait(name) if name in names else None
     engine.pause(container_name(changed))
     for sandbox_id in [*hostile, changed]:
         recheck(checking, sandbox_id)
@@ -223,7 +223,7 @@ class TestRuns:
         with pytest.raises(ZeroDivisionError):
             runs.run(fail)
 
-    def test_long_run_goes_on(self, runs: LongRuns) -> None:
+    def test_long_run_continues(self, runs: LongRuns) -> None:
         work = Work()
         assert not runs.run(work)
         assert not work.has_ended.is_set()

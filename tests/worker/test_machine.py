@@ -53,13 +53,13 @@ def wrong(findings: list[Finding]) -> list[str]:
     return [finding.name for finding in findings if finding.problem]
 
 
-def test_healthy_machine_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_healthy_machine_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     found = examine(monkeypatch)
     assert wrong(found) == []
     assert len(found) == 9
 
 
-def test_engine_that_does_not_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_that_does_not_respond_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_engine: DiskEngine) -> str:
         raise EngineUnavailable("refused")
 
@@ -70,7 +70,7 @@ def test_engine_that_does_not_answer_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert findings[0].problem == "unix:///var/run/docker.sock: refused"
 
 
-def test_everything_that_an_engine_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_missing_requirements_of_an_engine_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_ALLOWED_RUNTIMES", "runsc")
     found = examine(monkeypatch, disks=DiskKind.PLAIN, free=1, PidsLimit=False, SecurityOptions=None)
     assert wrong(found) == ["control groups", "seccomp", "runtimes", "free disk", "disks"]

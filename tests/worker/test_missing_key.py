@@ -10,7 +10,7 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
 from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import ask, change, configure, row, running, set_desired, start
+from tests.worker.scenarios import change, configure, request_start, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
@@ -31,7 +31,9 @@ def rekey(complete: WorkerContext, sandbox_id: str) -> None:
     change(complete, Sandbox, sandbox_id, session_key=sealed)
 
 
-def test_start_waits_for_the_key_and_says_so(context: WorkerContext, complete: WorkerContext, user: ApiUser) -> None:
+def test_start_waits_for_the_key_and_shows_the_reason(
+    context: WorkerContext, complete: WorkerContext, user: ApiUser
+) -> None:
     sandbox_id = start(context, user)
     rekey(complete, sandbox_id)
     for _ in range(TIMES):
@@ -49,7 +51,7 @@ def test_start_of_a_conversation_waits_for_the_key(
     context: WorkerContext, complete: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
-    task_id = ask(complete, user, running(context, user))
+    task_id = request_start(complete, user, running(context, user))
     for _ in range(TIMES):
         start_conversation(context, task_id)
     found = row(context, StartTask, task_id)

@@ -21,7 +21,7 @@ from tests.factories import DOOR, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
-from tests.worker.scenarios import another, ask, assert_failed, change, configure, row, set_desired
+from tests.worker.scenarios import another, assert_failed, change, configure, request_start, row, set_desired
 from worker.agent_server import door_names, transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
@@ -187,7 +187,7 @@ def test_start_that_uses_up_its_time_fails(
         slow = server.mode
         server.mode = lambda ended: (ended.wait(0.2), slow(ended))[1]
         move(asking, sandbox_id, server.url)
-        task_id = ask(asking, user, sandbox_id)
+        task_id = request_start(asking, user, sandbox_id)
         start_conversation(asking, task_id)
     task = assert_failed(asking, task_id, Reason.AGENT_SERVER_UNREACHABLE, "no response")
     assert task.attempt == 0
@@ -199,12 +199,12 @@ def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: ApiUser
     with hostile(dripping) as dripper, ThreadPoolExecutor(1) as pool:
         move(asking, sandbox_id, dripper.url)
         working = pool.submit(refresh_conversation, asking, CONVERSATION)
-        while not dripper.asked:
+        while not dripper.requested:
             time.sleep(0.01)
         dripper.mode = answering({})
         delete_conversation(asking, user)
         working.result(10)
-    assert any(request.startswith(b"DELETE") for request in dripper.asked)
+    assert any(request.startswith(b"DELETE") for request in dripper.requested)
     assert row(asking, Conversation, CONVERSATION).due_at is None
 
 

@@ -10,6 +10,8 @@ from tests.factories import ApiUser
 PATH = "/api/v1/app-conversations"
 
 
-def ask(client: TestClient, user: ApiUser, conversation: Conversation, method: str, path: str, body: Any = None) -> Any:
+def send(
+    client: TestClient, user: ApiUser, conversation: Conversation, method: str, path: str, body: Any = None
+) -> Any:
     """Send a user's request about a conversation; return the response."""
     return client.request(method, f"{PATH}/{conversation.id}/{path}", json=body, headers=user.headers)

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Conversation
 from shared.states import Status
-from tests.api.agent_server.requests import ask
+from tests.api.agent_server.requests import send
 from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
@@ -19,7 +19,7 @@ FAST = {"model": "openai/o3", "api_key": "fast-plain", "temperature": 0.5}
 
 
 def script(agent: ScriptedAgent, path: str, document: Any, status: int = 200) -> None:
-    agent.answers[f"POST {path}"] = (status, json.dumps(document).encode())
+    agent.responses[f"POST {path}"] = (status, json.dumps(document).encode())
 
 
 def test_skills_of_the_project_are_listed(
@@ -27,9 +27,9 @@ def test_skills_of_the_project_are_listed(
 ) -> None:
     skill = {"name": "s", "type": "knowledge", "content": "text", "triggers": ["t"], "source": None}
     script(agent, "/api/skills", {"skills": [skill], "sources": {"project": 1}})
-    answer = ask(client, user, conversation, "GET", "skills")
+    response = send(client, user, conversation, "GET", "skills")
     del skill["source"]
-    assert (answer.status_code, answer.json()) == (200, {"skills": [skill]})
+    assert (response.status_code, response.json()) == (200, {"skills": [skill]})
     [(method, _, _, _, body)] = agent.got
     assert (method, body["project_dir"], body["load_public"]) == ("POST", conversation.working_dir, False)
 
@@ -42,7 +42,7 @@ def test_disabled_skills_are_not_listed(
     ]
     script(agent, "/api/skills", {"skills": skills})
     client.post("/api/v1/settings", json={"disabled_skills": ["docker", "unknown"]}, headers=user.headers)
-    assert ask(client, user, conversation, "GET", "skills").json() == {"skills": skills[1:]}
+    assert send(client, user, conversation, "GET", "skills").json() == {"skills": skills[1:]}
 
 
 def test_hooks_of_the_project_are_listed(
@@ -50,14 +50,14 @@ def test_hooks_of_the_project_are_listed(
 ) -> None:
     matcher = {"matcher": "terminal", "hooks": [{"type": "command", "command": "lint", "async": True}]}
     script(agent, "/api/hooks", {"hook_config": {"pre_tool_use": [matcher], "stop": []}})
-    answer = ask(client, user, conversation, "GET", "hooks")
+    response = send(client, user, conversation, "GET", "hooks")
     full = {"type": "command", "command": "lint", "timeout": 60, "async": True}
-    assert answer.json() == {
+    assert response.json() == {
         "hooks": [{"event_type": "pre_tool_use", "matchers": [{"matcher": "terminal", "hooks": [full]}]}]
     }
     assert agent.got[0][4] == {"project_dir": conversation.working_dir}
     script(agent, "/api/hooks", {"hook_config": None})
-    assert ask(client, user, conversation, "GET", "hooks").json() == {"hooks": []}
+    assert send(client, user, conversation, "GET", "hooks").json() == {"hooks": []}
 
 
 @pytest.mark.parametrize("what", ["skills", "hooks"])
@@ -66,9 +66,9 @@ def test_paused_sandbox_has_an_empty_list_and_others_an_error(
 ) -> None:
     for status, expected in ((Status.PAUSED, 200), (Status.STARTING, 409), (Status.DELETED, 404)):
         conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
-        answer = ask(client, user, conversation, "GET", what)
-        assert answer.status_code == expected
-        assert answer.json() == {what: []} if expected == 200 else answer.json()["detail"]
+        response = send(client, user, conversation, "GET", what)
+        assert response.status_code == expected
+        assert response.json() == {what: []} if expected == 200 else response.json()["detail"]
 
 
 @pytest.mark.parametrize("what", ["skills", "hooks"])
@@ -79,7 +79,7 @@ def test_invalid_response_is_a_502(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, what: str, response: Any
 ) -> None:
     script(agent, f"/api/{what}", response)
-    assert ask(client, user, conversation, "GET", what).status_code == 502
+    assert send(client, user, conversation, "GET", what).status_code == 502
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def saved(client: TestClient, user: ApiUser) -> None:
 
 
 def switch(client: TestClient, user: ApiUser, conversation: Conversation, name: str) -> Any:
-    return ask(client, user, conversation, "POST", "switch_profile", {"profile_name": name})
+    return send(client, user, conversation, "POST", "switch_profile", {"profile_name": name})
 
 
 @pytest.mark.usefixtures("saved")
@@ -100,8 +100,8 @@ def test_profile_switch_sends_its_llm(
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
     script(agent, path, {"success": True})
-    answer = switch(client, user, conversation, "fast")
-    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    response = switch(client, user, conversation, "fast")
+    assert (response.status_code, response.json()) == (200, {"success": True})
     sent = agent.got[0][4]["llm"]
     assert sent == FAST | {"usage_id": sent["usage_id"], "stream": True}
     assert sent["usage_id"].startswith("profile:fast:")
@@ -159,7 +159,7 @@ def test_impossible_switch_is_rejected(
     assert switch(client, user, conversation, "unknown").status_code == 404
     assert switch(client, other_user, conversation, "fast").status_code == 404
     for body in ({}, {"profile_name": ""}, {"profile_name": "a/b"}, {"profile_name": 1}):
-        assert ask(client, user, conversation, "POST", "switch_profile", body).status_code == 422
+        assert send(client, user, conversation, "POST", "switch_profile", body).status_code == 422
     paused = make_conversation(database, user, make_sandbox(database, user, status=Status.PAUSED))
     assert switch(client, user, paused, "fast").status_code == 409
 
@@ -190,9 +190,9 @@ def test_acp_agent_switches_its_model(
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
     script(agent, path, response, upstream_status)
-    answer = ask(client, user, conversation, "POST", "switch_acp_model", {"model": "opus"})
-    assert answer.status_code == status
-    assert words in answer.text
+    result = send(client, user, conversation, "POST", "switch_acp_model", {"model": "opus"})
+    assert result.status_code == status
+    assert words in result.text
     assert agent.got[0][4] == {"model": "opus"}
     assert as_stored(database, conversation).llm_model == ("opus" if status == 200 else None)
 
@@ -201,9 +201,9 @@ def test_model_switch_without_a_running_agent_is_rejected(
     client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     body = {"model": "opus"}
-    assert ask(client, other_user, conversation, "POST", "switch_acp_model", body).status_code == 404
-    assert ask(client, user, conversation, "POST", "switch_acp_model", {"model": ""}).status_code == 422
-    assert ask(client, user, conversation, "POST", "switch_acp_model", {}).status_code == 422
+    assert send(client, other_user, conversation, "POST", "switch_acp_model", body).status_code == 404
+    assert send(client, user, conversation, "POST", "switch_acp_model", {"model": ""}).status_code == 422
+    assert send(client, user, conversation, "POST", "switch_acp_model", {}).status_code == 422
     for status, expected in ((Status.PAUSED, 409), (Status.STARTING, 409), (Status.DELETED, 404)):
         other = make_conversation(database, user, make_sandbox(database, user, status=status))
-        assert ask(client, user, other, "POST", "switch_acp_model", body).status_code == expected, status
+        assert send(client, user, other, "POST", "switch_acp_model", body).status_code == expected, status

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.models import Conversation
-from tests.api.agent_server.requests import ask
+from tests.api.agent_server.requests import send
 from tests.factories import ApiUser
 from tests.fakes.scripted_agent import ScriptedAgent
 
@@ -26,7 +26,7 @@ REQUESTS = (
 
 def script(agent: ScriptedAgent, conversation: Conversation, upstream: str, status: int, response: Any) -> None:
     upstream = upstream.replace(" events", f" /api/conversations/{UUID(conversation.id)}/events")
-    agent.answers[upstream] = (status, json.dumps(response).encode())
+    agent.responses[upstream] = (status, json.dumps(response).encode())
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
@@ -44,9 +44,9 @@ def test_client_error_of_the_agent_server_is_passed_on(
     status: int,
 ) -> None:
     script(agent, conversation, upstream, upstream_status, {"detail": "this can't\n be done"})
-    answer = ask(client, user, conversation, method, path, body)
-    assert (answer.status_code, answer.json()["detail"]) == (status, "this can't be done")
-    assert ("Retry-After" in answer.headers) == (status == 429)
+    response = send(client, user, conversation, method, path, body)
+    assert (response.status_code, response.json()["detail"]) == (status, "this can't be done")
+    assert ("Retry-After" in response.headers) == (status == 429)
 
 
 @pytest.mark.parametrize("response", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])
@@ -54,8 +54,8 @@ def test_client_error_without_a_readable_reason_has_its_status(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
     script(agent, conversation, DOWNLOAD, 409, response)
-    answer = ask(client, user, conversation, "GET", FILE)
-    assert (answer.status_code, answer.json()["detail"]) == (409, "the agent server responded with 409")
+    result = send(client, user, conversation, "GET", FILE)
+    assert (result.status_code, result.json()["detail"]) == (409, "the agent server responded with 409")
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
@@ -70,7 +70,7 @@ def test_404_of_the_agent_server_is_a_404(
     upstream: str,
 ) -> None:
     script(agent, conversation, upstream, 404, {"detail": "not there"})
-    assert ask(client, user, conversation, method, path, body).status_code == 404
+    assert send(client, user, conversation, method, path, body).status_code == 404
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
@@ -87,8 +87,8 @@ def test_failure_of_the_agent_server_is_a_502(
     status: int,
 ) -> None:
     script(agent, conversation, upstream, status, {"detail": "plain secret"})
-    answer = ask(client, user, conversation, method, path, body)
-    assert (answer.status_code, str(status) in answer.text, "plain" in answer.text) == (502, True, False)
+    response = send(client, user, conversation, method, path, body)
+    assert (response.status_code, str(status) in response.text, "plain" in response.text) == (502, True, False)
 
 
 @pytest.mark.parametrize("response", [[], {}, {"detail": [{"msg": "x", "input": "plain"}]}, {"detail": ""}, None])
@@ -96,8 +96,8 @@ def test_client_error_without_a_reason_describes_its_status(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
     script(agent, conversation, "GET /api/git/diff", 400, response)
-    answer = ask(client, user, conversation, "GET", "git/diff?path=/a")
-    assert (answer.status_code, answer.json()["detail"]) == (400, "the agent server responded with 400")
+    result = send(client, user, conversation, "GET", "git/diff?path=/a")
+    assert (result.status_code, result.json()["detail"]) == (400, "the agent server responded with 400")
 
 
 @pytest.mark.parametrize(("exit_code", "status"), [(1, 400), (0, 502), (None, 502)])
@@ -109,11 +109,11 @@ def test_file_unreadable_for_the_sandbox_user_is_a_400(
     exit_code: int | None,
     status: int,
 ) -> None:
-    agent.answers[DOWNLOAD] = (200, b"")
+    agent.responses[DOWNLOAD] = (200, b"")
     agent.broken.add(DOWNLOAD)
-    agent.answers[BASH] = (200, json.dumps({"exit_code": exit_code}).encode())
-    answer = ask(client, user, conversation, "GET", "file?file_path=/etc/shad%27ow")
-    assert (answer.status_code, "read" in answer.text) == (status, status == 400)
+    agent.responses[BASH] = (200, json.dumps({"exit_code": exit_code}).encode())
+    response = send(client, user, conversation, "GET", "file?file_path=/etc/shad%27ow")
+    assert (response.status_code, "read" in response.text) == (status, status == 400)
     assert agent.got[-1][4]["command"] == "test -r '/etc/shad'\"'\"'ow'"
 
 
@@ -121,7 +121,7 @@ def test_file_unreadable_for_the_sandbox_user_is_a_400(
 def test_response_that_a_json_response_can_not_contain_is_a_502(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
-    agent.answers["GET /api/git/changes"] = (200, content)
-    assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502
-    agent.answers[BASH] = (200, b'{"exit_code": 0, "stdout": "\\ud800"}')
-    assert ask(client, user, conversation, "GET", "files").status_code == 502
+    agent.responses["GET /api/git/changes"] = (200, content)
+    assert send(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502
+    agent.responses[BASH] = (200, b'{"exit_code": 0, "stdout": "\\ud800"}')
+    assert send(client, user, conversation, "GET", "files").status_code == 502

@@ -91,13 +91,13 @@ def test_operation_ends_in_time_with_the_right_status(
         began = time.monotonic()
         tracemalloc.start()
         try:
-            answer = client.request(method, path.format(id=found.id), json=body, headers=user.headers)
+            response = client.request(method, path.format(id=found.id), json=body, headers=user.headers)
             if tracemalloc.get_traced_memory()[1] > MAX_GROWTH:
                 wrong[operation] = "memory"
         finally:
             tracemalloc.stop()
-        if answer.status_code != expected(operation, mode) or time.monotonic() - began > MAX_SECONDS:
-            wrong[operation] = f"{answer.status_code} after {time.monotonic() - began:.1f} s: {answer.text[:200]}"
+        if response.status_code != expected(operation, mode) or time.monotonic() - began > MAX_SECONDS:
+            wrong[operation] = f"{response.status_code} after {time.monotonic() - began:.1f} s: {response.text[:200]}"
     assert wrong == {}
 
 
@@ -128,20 +128,20 @@ def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
     pending = [0]
     counts: list[int] = []
 
-    async def answer(_request: httpx.Request) -> httpx.Response:
+    async def respond(_request: httpx.Request) -> httpx.Response:
         pending[0] += 1
         counts.append(pending[0])
         await asyncio.sleep(0.01)
         pending[0] -= 1
         return httpx.Response(200)
 
-    async def ask_often() -> None:
+    async def send_often() -> None:
         servers = AgentServers(VAULT, DOOR)
-        servers._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        servers._client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
         await asyncio.gather(
             *(servers.request_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT))
         )
         await servers.close()
 
-    asyncio.run(ask_often())
+    asyncio.run(send_often())
     assert (len(counts), max(counts)) == (3 * MAX_CONCURRENT, MAX_CONCURRENT)

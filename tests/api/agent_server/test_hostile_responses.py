@@ -13,7 +13,7 @@ from shared.crypto import Vault, new_secret_key
 from shared.db.database import Database
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired
-from tests.api.agent_server.test_hostile_answers import ask, make_hostile
+from tests.api.agent_server.test_hostile_servers import make_hostile, send
 from tests.factories import DOOR, ApiUser
 from tests.services.hostile_responses import RESPONSES, sending
 from tests.services.hostile_server import hostile
@@ -38,7 +38,7 @@ def test_request_ends_with_an_error_of_the_api(response: str) -> None:
 @pytest.mark.parametrize("response", MOVED)
 def test_redirect_is_a_502(client: TestClient, database: Database, user: ApiUser, response: str) -> None:
     with hostile(sending(response)) as server:
-        assert ask(client, user, make_hostile(database, user, server)) == 502
+        assert send(client, user, make_hostile(database, user, server)) == 502
 
 
 @pytest.mark.parametrize("response", MOVED)

@@ -25,7 +25,7 @@ def browser(client: TestClient, user: ApiUser) -> TestClient:
 
 
 def script_running(agent: ScriptedAgent, *ids: str) -> None:
-    agent.answers[f"GET {SEARCH}"] = (
+    agent.responses[f"GET {SEARCH}"] = (
         200,
         json.dumps({"items": [{"id": one} for one in ids], "next_page_id": None}).encode(),
     )
@@ -47,7 +47,7 @@ def test_stop_interrupts_running_agents_every_time(
 ) -> None:
     dashed = str(UUID(conversation.id))
     script_running(agent, dashed)
-    agent.answers[f"POST /api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
+    agent.responses[f"POST /api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
     for _ in range(2):
         assert stop(browser, sandbox) == 200
     requests = [(method, path, key) for method, path, _, key, _ in agent.got]
@@ -95,7 +95,7 @@ def test_stop_of_kind_stopped_stops_the_sandbox(
 def test_sandbox_with_uninterruptible_agents_is_paused(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, responses: dict[str, Any]
 ) -> None:
-    agent.answers.update({f"GET {path}": answer for path, answer in responses.items()})
+    agent.responses.update({f"GET {path}": response for path, response in responses.items()})
     assert stop(browser, sandbox) == 200
     assert desired(database, sandbox) == Desired.PAUSED
 
@@ -110,11 +110,11 @@ def test_sandbox_with_an_unreachable_agent_server_is_paused(
     assert desired(database, sandbox) == Desired.PAUSED
 
 
-@pytest.mark.parametrize(("status", "answer"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
+@pytest.mark.parametrize(("status", "response"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
 def test_sandbox_that_is_not_running_gets_no_request(
-    browser: TestClient, database: Database, user: ApiUser, agent: ScriptedAgent, status: Status, answer: int
+    browser: TestClient, database: Database, user: ApiUser, agent: ScriptedAgent, status: Status, response: int
 ) -> None:
-    assert stop(browser, make_sandbox(database, user, status=status)) == answer
+    assert stop(browser, make_sandbox(database, user, status=status)) == response
     assert agent.got == []
 
 

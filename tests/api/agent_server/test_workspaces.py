@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agent_server.requests import PATH, ask
+from tests.api.agent_server.requests import PATH, send
 from tests.factories import ApiUser, make_conversation, make_sandbox, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 
@@ -50,9 +50,9 @@ def test_git_response_is_passed_on(
     passed_on: dict[str, list[str]],
 ) -> None:
     changes: Any = [{"status": "ADDED", "path": "a.py"}] if what == "changes" else {"modified": "a", "original": None}
-    agent.answers[f"GET /api/git/{what}"] = (200, json.dumps(changes).encode())
-    answer = ask(client, user, conversation, "GET", f"git/{what}?{query}")
-    assert (answer.status_code, answer.json()) == (200, changes)
+    agent.responses[f"GET /api/git/{what}"] = (200, json.dumps(changes).encode())
+    response = send(client, user, conversation, "GET", f"git/{what}?{query}")
+    assert (response.status_code, response.json()) == (200, changes)
     [(method, path, params, key, _)] = agent.got
     assert (method, path, parse_qs(params)) == ("GET", f"/api/git/{what}", passed_on)
     assert key == session_key_of(sandbox)
@@ -62,51 +62,51 @@ def test_defect_38_file_is_returned_or_its_error(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     for content, status in (("héllo\n".encode(), 200), (b"", 200), (b"\xff\xfe", 400)):
-        agent.answers["GET /api/file/download"] = (200, content)
-        answer = ask(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
-        assert answer.status_code == status
-        assert answer.json() == content.decode() if status == 200 else answer.json()["detail"]
-    agent.answers.clear()
-    answer = ask(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
-    assert (answer.status_code, "/workspace/a.txt" in answer.json()["detail"]) == (404, True)
+        agent.responses["GET /api/file/download"] = (200, content)
+        response = send(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
+        assert response.status_code == status
+        assert response.json() == content.decode() if status == 200 else response.json()["detail"]
+    agent.responses.clear()
+    response = send(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
+    assert (response.status_code, "/workspace/a.txt" in response.json()["detail"]) == (404, True)
 
 
 def test_large_file_is_streamed(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     text = "\x01é🦊\n" * 100_000
-    agent.answers["GET /api/file/download"] = (200, text.encode())
-    answer = ask(client, user, conversation, "GET", "file")
-    assert (answer.status_code, answer.json()) == (200, text)
-    assert "Content-Length" not in answer.headers
+    agent.responses["GET /api/file/download"] = (200, text.encode())
+    response = send(client, user, conversation, "GET", "file")
+    assert (response.status_code, response.json()) == (200, text)
+    assert "Content-Length" not in response.headers
 
 
 def script_listing(agent: ScriptedAgent, **result: object) -> None:
-    agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
+    agent.responses[f"POST {BASH}"] = (200, json.dumps(result).encode())
 
 
 @pytest.mark.parametrize(("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app")])
 def test_files_are_relative_paths(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
 ) -> None:
-    agent.answers[f"POST {BASH}"] = (
+    agent.responses[f"POST {BASH}"] = (
         200,
         json.dumps({"exit_code": 0, "stdout": "./src/a.py\n./README.md\n./ b\n"}).encode(),
     )
-    answer = ask(client, user, conversation, "GET", f"files{query}")
-    assert (answer.status_code, answer.json()) == (200, [" b", "README.md", "src/a.py"])
+    response = send(client, user, conversation, "GET", f"files{query}")
+    assert (response.status_code, response.json()) == (200, [" b", "README.md", "src/a.py"])
     assert agent.got[0][4]["command"].startswith(f"cd -- {folder} && find . ")
     script_listing(agent, exit_code=0, stdout=None)
-    assert ask(client, user, conversation, "GET", f"files{query}").json() == []
-    agent.answers[f"POST {BASH}"] = (
+    assert send(client, user, conversation, "GET", f"files{query}").json() == []
+    agent.responses[f"POST {BASH}"] = (
         200,
         json.dumps({"exit_code": 1, "stdout": "", "stderr": "no such folder"}).encode(),
     )
-    missing = ask(client, user, conversation, "GET", f"files{query}")
+    missing = send(client, user, conversation, "GET", f"files{query}")
     assert missing.status_code == 404
     assert missing.json()["detail"].startswith("no folder with path ")
-    agent.answers[f"POST {BASH}"] = (200, b"[]")
-    assert ask(client, user, conversation, "GET", f"files{query}").status_code == 502
+    agent.responses[f"POST {BASH}"] = (200, b"[]")
+    assert send(client, user, conversation, "GET", f"files{query}").status_code == 502
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_relative_paths_are_resolved_against_the_project_folder(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
 ) -> None:
     v0 = f"/api/conversations/{conversation.id}"
-    for asked in (
+    for requested in (
         f"{PATH}/{conversation.id}/file?file_path={path}",
         f"{PATH}/{conversation.id}/git/changes?path={path}",
         f"{PATH}/{conversation.id}/git/diff?path={path}",
         f"{v0}/git/diff?path={path}",
         f"{v0}/select-file?file={path}",
     ):
-        client.get(asked, headers=user.headers)
-        assert parse_qs(agent.got[-1][2]) == {"path": [absolute]}, asked
+        client.get(requested, headers=user.headers)
+        assert parse_qs(agent.got[-1][2]) == {"path": [absolute]}, requested
     script_listing(agent, exit_code=0, stdout=None)
-    ask(client, user, conversation, "GET", f"files?path={path}")
+    send(client, user, conversation, "GET", f"files?path={path}")
     assert agent.got[-1][4]["command"].startswith(f"cd -- {shlex.quote(absolute)} && find . ")
 
 
@@ -152,8 +152,8 @@ def test_defect_38_default_file_is_the_plan(
     folder: str,
 ) -> None:
     planned = make_conversation(database, user, sandbox, working_dir="/workspace/x", git_provider=provider)
-    agent.answers["GET /api/file/download"] = (200, b"# Plan")
-    assert ask(client, user, planned, "GET", "file").json() == "# Plan"
+    agent.responses["GET /api/file/download"] = (200, b"# Plan")
+    assert send(client, user, planned, "GET", "file").json() == "# Plan"
     assert parse_qs(agent.got[0][2]) == {"path": [f"/workspace/x/{folder}/PLAN.md"]}
 
 
@@ -161,13 +161,13 @@ def test_message_is_passed_on(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/events"
-    agent.answers[f"POST {path}"] = (200, b'{"success": true}')
-    answer = ask(client, user, conversation, "POST", "send-message", MESSAGE)
-    assert (answer.status_code, answer.json()) == (
+    agent.responses[f"POST {path}"] = (200, b'{"success": true}')
+    response = send(client, user, conversation, "POST", "send-message", MESSAGE)
+    assert (response.status_code, response.json()) == (
         200,
         {"success": True, "sandbox_status": "RUNNING", "message": None},
     )
-    assert ask(client, user, conversation, "POST", "send-message", MESSAGE | {"run": False}).status_code == 200
+    assert send(client, user, conversation, "POST", "send-message", MESSAGE | {"run": False}).status_code == 200
     text = {"type": "text", "text": "go on", "cache_prompt": False}
     assert [(one[1], one[4]) for one in agent.got] == [
         (path, {"role": "user", "content": [text], "run": run}) for run in (True, False)
@@ -178,7 +178,7 @@ def test_message_is_passed_on(
 def test_invalid_message_is_rejected(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, body: Any
 ) -> None:
-    assert ask(client, user, conversation, "POST", "send-message", body).status_code == 422
+    assert send(client, user, conversation, "POST", "send-message", body).status_code == 422
     assert agent.got == []
 
 
@@ -194,14 +194,14 @@ def test_failing_agent_server_is_a_502(
     body: Any,
 ) -> None:
     event = f"POST /api/conversations/{UUID(conversation.id)}/events"
-    for asked in ("GET /api/git/changes", "GET /api/git/diff", "GET /api/file/download", f"POST {BASH}", event):
-        agent.answers[asked] = (500, b"plain secret")
-    answer = ask(client, user, conversation, method, path, body)
-    assert (answer.status_code, "500" in answer.json()["detail"], "plain" in answer.text) == (502, True, False)
+    for requested in ("GET /api/git/changes", "GET /api/git/diff", "GET /api/file/download", f"POST {BASH}", event):
+        agent.responses[requested] = (500, b"plain secret")
+    response = send(client, user, conversation, method, path, body)
+    assert (response.status_code, "500" in response.json()["detail"], "plain" in response.text) == (502, True, False)
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
     lost = make_conversation(database, user, make_sandbox(database, user, exposed_urls=nowhere))
-    answer = ask(client, user, lost, method, path, body)
-    assert (answer.status_code, "its node's door does not respond" in answer.json()["detail"]) == (502, True)
+    response = send(client, user, lost, method, path, body)
+    assert (response.status_code, "its node's door does not respond" in response.json()["detail"]) == (502, True)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
@@ -216,10 +216,10 @@ def test_sandbox_that_is_not_running_gets_no_request(
         (Status.DELETED, 410 if sent else 404),
     ):
         sandbox = make_sandbox(database, user, status=status)
-        answer = ask(client, user, make_conversation(database, user, sandbox), method, path, body)
-        assert answer.status_code == expected, status
+        response = send(client, user, make_conversation(database, user, sandbox), method, path, body)
+        assert response.status_code == expected, status
         if status == Status.PAUSED:
-            assert f"/api/v1/sandboxes/{sandbox.id}/resume" in answer.json()["detail"]
+            assert f"/api/v1/sandboxes/{sandbox.id}/resume" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
@@ -233,10 +233,10 @@ def test_another_user_s_conversation_is_a_404(
     path: str,
     body: Any,
 ) -> None:
-    assert ask(client, other_user, conversation, method, path, body).status_code == 404
+    assert send(client, other_user, conversation, method, path, body).status_code == 404
     for one, status in ((new_id(), 404), ("nonsense", 400)):
-        answer = client.request(method, f"{PATH}/{one}/{path}", json=body, headers=user.headers)
-        assert answer.status_code == status
+        response = client.request(method, f"{PATH}/{one}/{path}", json=body, headers=user.headers)
+        assert response.status_code == status
     assert agent.got == []
 
 
@@ -244,13 +244,13 @@ def test_endless_response_is_a_413(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_server_client, "MAX_DOWNLOAD_BYTES", 10)
-    agent.answers["GET /api/file/download"] = (200, b"x" * 11)
-    assert ask(client, user, conversation, "GET", "file?file_path=/a").status_code == 413
+    agent.responses["GET /api/file/download"] = (200, b"x" * 11)
+    assert send(client, user, conversation, "GET", "file?file_path=/a").status_code == 413
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 20_000])
 def test_response_that_is_not_json_is_a_502(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
-    agent.answers["GET /api/git/changes"] = (200, content)
-    assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502
+    agent.responses["GET /api/git/changes"] = (200, content)
+    assert send(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502

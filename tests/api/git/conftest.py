@@ -25,28 +25,28 @@ def settings(settings: Settings, git_url: str) -> Settings:
 
 
 @pytest.fixture
-def ask(client: TestClient) -> Callable[..., Any]:
+def send(client: TestClient) -> Callable[..., Any]:
     """Send a search; return the response."""
 
-    def ask(user: ApiUser, what: str, **params: Any) -> Any:
+    def send(user: ApiUser, what: str, **params: Any) -> Any:
         return client.get(f"/api/v1/git/{what}/search", params=params, headers=user.headers)
 
-    return ask
+    return send
 
 
 @pytest.fixture
-def walk(ask: Callable[..., Any]) -> Callable[..., list[Any]]:
+def walk(send: Callable[..., Any]) -> Callable[..., list[Any]]:
     """Read all items of a search, page by page."""
 
     def walk(user: ApiUser, what: str, **params: Any) -> list[Any]:
         items: list[Any] = []
         page_id: str | None = None
         for _ in range(20):
-            answer = ask(user, what, **params, **({"page_id": page_id} if page_id else {}))
-            assert answer.status_code == 200, answer.text
-            assert len(answer.json()["items"]) <= int(params["limit"])
-            items += answer.json()["items"]
-            page_id = answer.json()["next_page_id"]
+            response = send(user, what, **params, **({"page_id": page_id} if page_id else {}))
+            assert response.status_code == 200, response.text
+            assert len(response.json()["items"]) <= int(params["limit"])
+            items += response.json()["items"]
+            page_id = response.json()["next_page_id"]
             if page_id is None:
                 return items
         raise AssertionError("the pages don't end")

@@ -22,22 +22,22 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
-def search(ask: Ask, connect: Ask, user: ApiUser) -> Ask:
+def search(send: Ask, connect: Ask, user: ApiUser) -> Ask:
     """Search the user's repositories at GitHub."""
     connect(user, "github")
-    return lambda: ask(user, "repositories", provider="github")
+    return lambda: send(user, "repositories", provider="github")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_rejected_token_is_a_403(
-    connect: Ask, ask: Ask, user: ApiUser, provider: str, capfd: pytest.CaptureFixture[str]
+    connect: Ask, send: Ask, user: ApiUser, provider: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     connect(user, provider, token="other-in-clear")
     for what, params in (("repositories", {}), ("branches", {"repository": "acme/app", "query": ""})):
-        answer = ask(user, what, provider=provider, **params)
+        response = send(user, what, provider=provider, **params)
         # A 401 would mean that the client's own key is wrong.
-        assert (answer.status_code, f"{provider} does not accept" in answer.json()["detail"]) == (403, True)
-        assert "in-clear" not in answer.text
+        assert (response.status_code, f"{provider} does not accept" in response.json()["detail"]) == (403, True)
+        assert "in-clear" not in response.text
     assert "in-clear" not in "".join(capfd.readouterr())
 
 
@@ -67,31 +67,31 @@ def test_provider_status_decides_the_response_status(
     search: Ask, git_host: FakeGitHost, instead: Any, status: int
 ) -> None:
     git_host.instead = instead
-    answer = search()
-    assert answer.status_code == status
-    assert TOKEN not in answer.text
+    response = search()
+    assert response.status_code == status
+    assert TOKEN not in response.text
     if status != 200:
-        assert answer.json().keys() == {"detail", "request_id"}
+        assert response.json().keys() == {"detail", "request_id"}
     if status == 503:
-        assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
+        assert response.headers["Retry-After"] == instead[1].get("Retry-After", "60")
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "1.5", "soon"], ids=("long", "decimal", "word"))
 def test_unreadable_retry_after_is_a_minute(search: Ask, git_host: FakeGitHost, text: str) -> None:
     git_host.instead = (429, {"Retry-After": text}, {})
-    answer = search()
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
+    response = search()
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "60")
 
 
 def test_host_s_session_of_one_user_is_not_sent_for_another(
-    search: Ask, connect: Ask, ask: Ask, git_host: FakeGitHost, other_user: ApiUser
+    search: Ask, connect: Ask, send: Ask, git_host: FakeGitHost, other_user: ApiUser
 ) -> None:
     git_host.instead = (200, {"Set-Cookie": "session=alice; Path=/"}, [])
     search()
     connect(other_user, "github")
-    ask(other_user, "repositories", provider="github")
+    send(other_user, "repositories", provider="github")
     search()
-    assert [asked.cookie for asked in git_host.got] == ["", "", ""]
+    assert [requested.cookie for requested in git_host.got] == ["", "", ""]
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -100,14 +100,14 @@ def test_encoded_response_is_not_decoded(search: Ask, git_host: FakeGitHost, tim
     for _ in range(times):
         content = gzip.compress(content)
     git_host.instead = (200, {"Content-Encoding": ", ".join(["gzip"] * times)}, content)
-    answer = search()
-    assert (answer.status_code, "is encoded" in answer.json()["detail"]) == (502, True)
+    response = search()
+    assert (response.status_code, "is encoded" in response.json()["detail"]) == (502, True)
 
 
-def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: ApiUser) -> None:
+def test_non_ascii_token_is_a_403(connect: Ask, send: Ask, user: ApiUser) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")
-        assert ask(user, "repositories", provider=provider).status_code == 403
+        assert send(user, "repositories", provider=provider).status_code == 403
 
 
 def test_slow_response_is_a_504(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_large_response_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch
     assert search().status_code == 502
 
 
-def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_name_is_a_502(connect: Ask, send: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise socket.gaierror("no such name")
 
@@ -130,11 +130,11 @@ def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: ApiUser, monke
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     for host in ("other.example.com", "none.example.com"):
         connect(user, "github", host=f"https://{host}")
-        answer = ask(user, "repositories", provider="github")
-        assert (answer.status_code, "can't be reached" in answer.json()["detail"]) == (502, True)
+        response = send(user, "repositories", provider="github")
+        assert (response.status_code, "can't be reached" in response.json()["detail"]) == (502, True)
 
 
-def test_user_without_a_token_gets_a_403(ask: Ask, connect: Ask, user: ApiUser, other_user: ApiUser) -> None:
+def test_user_without_a_token_gets_a_403(send: Ask, connect: Ask, user: ApiUser, other_user: ApiUser) -> None:
     connect(other_user, "github")
     for what, params in (
         ("installations", {"provider": "github"}),
@@ -142,10 +142,10 @@ def test_user_without_a_token_gets_a_403(ask: Ask, connect: Ask, user: ApiUser, 
         ("branches", {"provider": "github", "repository": "acme/app", "query": ""}),
         ("suggested-tasks", {}),
     ):
-        assert ask(user, what, **params).status_code == 403
+        assert send(user, what, **params).status_code == 403
     connect(user, "gitlab")
-    answer = ask(user, "repositories", provider="github")
-    assert (answer.status_code, "github" in answer.json()["detail"]) == (403, True)
+    response = send(user, "repositories", provider="github")
+    assert (response.status_code, "github" in response.json()["detail"]) == (403, True)
 
 
 PRIVATE = [
@@ -201,12 +201,12 @@ INSIDE = [
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_hosts_on_the_machine_and_its_networks_get_no_request(
-    connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
 ) -> None:
     for host in INSIDE:
         connect(user, provider, host=f"{host}/acme")
-        answer = ask(user, "repositories", provider=provider)
-        assert (answer.status_code, "host" in answer.json()["detail"]) == (403, True), host
+        response = send(user, "repositories", provider=provider)
+        assert (response.status_code, "host" in response.json()["detail"]) == (403, True), host
     assert git_host.got == []
 
 
@@ -215,7 +215,7 @@ SHAPES: list[Any] = [{}, 3, "x", None, [[]], [3], {"values": 3}, {"values": [3]}
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_response_of_another_shape_is_a_502(
-    connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
 ) -> None:
     connect(user, provider)
     for shape in SHAPES:
@@ -226,16 +226,16 @@ def test_response_of_another_shape_is_a_502(
             ("branches", {"repository": "acme/app", "query": ""}),
             ("branches", {"repository": "acme/app", "query": "x"}),
         ):
-            answer = ask(user, what, provider=provider, **params)
+            response = send(user, what, provider=provider, **params)
             # In GraphQL, which searches GitHub's branches, this response means an unknown repository.
             unknown = (provider, params.get("query"), shape) == ("github", "x", {"data": {}})
-            assert answer.status_code == (404 if unknown else 502), (what, params, shape, answer.text)
+            assert response.status_code == (404 if unknown else 502), (what, params, shape, response.text)
 
 
 @pytest.mark.parametrize("addresses", [("127.0.0.1",), ("140.82.121.4", "10.0.0.1"), ("::1",)])
 def test_name_that_resolves_to_a_private_address_gets_no_request(
     connect: Ask,
-    ask: Ask,
+    send: Ask,
     user: ApiUser,
     git_host: FakeGitHost,
     addresses: tuple[str, ...],
@@ -243,13 +243,13 @@ def test_name_that_resolves_to_a_private_address_gets_no_request(
 ) -> None:
     connect(user, "github", host="https://evil.example.com")
     monkeypatch.setattr(socket, "getaddrinfo", _resolve_to(*addresses))
-    answer = ask(user, "repositories", provider="github")
-    assert (answer.status_code, "AW_GIT_HOSTS" in answer.json()["detail"]) == (403, True)
+    response = send(user, "repositories", provider="github")
+    assert (response.status_code, "AW_GIT_HOSTS" in response.json()["detail"]) == (403, True)
     assert git_host.got == []
 
 
 def test_connection_is_made_to_a_checked_address_and_not_to_the_name(
-    connect: Ask, ask: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    connect: Ask, send: Ask, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name could resolve to a private address the next time."""
     dialled: list[str] = []
@@ -261,14 +261,14 @@ def test_connection_is_made_to_a_checked_address_and_not_to_the_name(
     connect(user, "github", host="https://other-name.example.com")
     monkeypatch.setattr(socket, "getaddrinfo", _resolve_to("140.82.121.4", "2606:4700::1111"))
     monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect_tcp)
-    assert ask(user, "repositories", provider="github").status_code == 502
+    assert send(user, "repositories", provider="github").status_code == 502
     assert dialled == ["140.82.121.4", "2606:4700::1111"]
 
 
-def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, ask: Ask, user: ApiUser) -> None:
+def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, send: Ask, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         connect(user, "github", host=f"http://127.0.0.1:{other.getsockname()[1]}")
-        assert ask(user, "repositories", provider="github").status_code == 403
+        assert send(user, "repositories", provider="github").status_code == 403
 
 
 def test_connections_are_reused(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:

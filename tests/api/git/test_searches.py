@@ -30,9 +30,9 @@ def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_repository_has_v1_s_shape(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
+def test_repository_has_v1_s_shape(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
-    found = ask(user, "repositories", provider=provider, limit=2).json()["items"][1]
+    found = send(user, "repositories", provider=provider, limit=2).json()["items"][1]
     assert found.keys() == {
         "id",
         "full_name",
@@ -59,10 +59,10 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: ApiUser, provi
     assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
 
 
-def test_search_at_github_names_its_owners(connect: Ask, ask: Ask, user: ApiUser, git_host: FakeGitHost) -> None:
+def test_search_at_github_names_its_owners(connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost) -> None:
     connect(user, "github")
     for query, owners in (("app", "user:@me org:acme org:umbrella"), ("other/app", "user:other")):
-        assert ask(user, "repositories", provider="github", query=query).status_code == 200
+        assert send(user, "repositories", provider="github", query=query).status_code == 200
         assert git_host.got[-1].query["q"] == f"app in:name fork:true {owners}"
 
 
@@ -73,11 +73,11 @@ def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: As
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
+def test_any_text_is_a_valid_query(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     for query in ("API version", "two\nlines", "%25N%09", 'a "quoted" word', "acme/", "\U000bcb2c"):
         for path, more in (("repositories", {}), ("branches", {"repository": "acme/app"})):
-            assert ask(user, path, provider=provider, query=query, **more).status_code == 200, query
+            assert send(user, path, provider=provider, query=query, **more).status_code == 200, query
 
 
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
@@ -92,25 +92,25 @@ def test_installations_are_listed(connect: Ask, walk: Ask, user: ApiUser, provid
 
 
 def test_a_personal_token_of_github_has_one_installation_with_all_repositories(
-    connect: Ask, ask: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost
+    connect: Ask, send: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost
 ) -> None:
     connect(user, "github", token=PERSONAL_TOKEN)
     [installation] = walk(user, "installations", provider="github", limit=1)
     found = walk(user, "repositories", provider="github", installation_id=installation, limit=2)
     assert [item["full_name"].rpartition("/")[2] for item in found] == NAMES
     git_host.instead = (403, {"X-RateLimit-Remaining": "0"}, {})
-    assert ask(user, "installations", provider="github").status_code == 503
+    assert send(user, "installations", provider="github").status_code == 503
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
-def test_providers_without_installations_list_none(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
+def test_providers_without_installations_list_none(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
-    answer = ask(user, "installations", provider=provider)
-    assert (answer.status_code, provider in answer.json()["detail"]) == (400, True)
+    response = send(user, "installations", provider=provider)
+    assert (response.status_code, provider in response.json()["detail"]) == (400, True)
 
 
 def test_suggested_tasks_come_from_all_providers(
-    connect: Ask, ask: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost, other_user: ApiUser
+    connect: Ask, send: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost, other_user: ApiUser
 ) -> None:
     for provider in PROVIDERS:
         connect(user, provider)
@@ -129,20 +129,20 @@ def test_suggested_tasks_come_from_all_providers(
     connect(user, "gitlab", token="expired")
     assert {task["git_provider"] for task in walk(user, "suggested-tasks", limit=100)} == {"github", "forgejo"}
     connect(other_user, "gitlab", token="expired")
-    assert ask(other_user, "suggested-tasks").status_code == 403
+    assert send(other_user, "suggested-tasks").status_code == 403
     git_host.instead = (500, {}, {})
-    assert ask(user, "suggested-tasks").status_code == 502
+    assert send(user, "suggested-tasks").status_code == 502
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_page_id_belongs_to_one_list_and_one_limit(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
+def test_page_id_belongs_to_one_list_and_one_limit(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
-    page_id = ask(user, "repositories", provider=provider, limit=2).json()["next_page_id"]
+    page_id = send(user, "repositories", provider=provider, limit=2).json()["next_page_id"]
     known = {"provider": provider, "page_id": page_id}
-    assert ask(user, "repositories", **known, limit=2).status_code == 200
-    answer = ask(user, "repositories", **known, limit=3)
-    assert (answer.status_code, "limit" in answer.json()["detail"]) == (400, True)
-    branches = ask(user, "branches", **known, limit=2, repository="acme/app", query="")
+    assert send(user, "repositories", **known, limit=2).status_code == 200
+    response = send(user, "repositories", **known, limit=3)
+    assert (response.status_code, "limit" in response.json()["detail"]) == (400, True)
+    branches = send(user, "branches", **known, limit=2, repository="acme/app", query="")
     assert (branches.status_code, "page_id" in branches.json()["detail"]) == (400, True)
 
 
@@ -150,19 +150,19 @@ STARTS = ["-1", "0", "1e3", '"x"', "[]", "{}", "true", "[1]", '[0, "x"]', "[-1, 
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_foreign_page_ids_are_refused(connect: Ask, ask: Ask, user: ApiUser, provider: str) -> None:
+def test_foreign_page_ids_are_refused(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
-    asked: tuple[tuple[str, dict[str, str]], ...] = (
+    requested: tuple[tuple[str, dict[str, str]], ...] = (
         ("repositories", {}),
         ("branches", {"repository": "acme/app", "query": "feature"}),
         ("branches", {"repository": "acme/app", "query": ""}),
     )
-    for what, params in asked:
+    for what, params in requested:
         for start in STARTS:
             page_id = urlsafe_b64encode(f'["{provider}/{what}",2,{start}]'.encode()).decode().rstrip("=")
-            answer = ask(user, what, provider=provider, limit=2, page_id=page_id, **params)
+            response = send(user, what, provider=provider, limit=2, page_id=page_id, **params)
             expected = status_at(provider, what, start, searched=bool(params.get("query")))
-            assert answer.status_code == expected, (what, start, answer.text)
+            assert response.status_code == expected, (what, start, response.text)
 
 
 def status_at(provider: str, what: str, start: str, *, searched: bool) -> int:
@@ -177,7 +177,7 @@ def status_at(provider: str, what: str, start: str, *, searched: bool) -> int:
     return 400
 
 
-def test_wrong_parameters_are_refused(connect: Ask, ask: Ask, user: ApiUser) -> None:
+def test_wrong_parameters_are_refused(connect: Ask, send: Ask, user: ApiUser) -> None:
     connect(user, "github")
     for what, params, status in (
         ("repositories", {}, 422),
@@ -191,4 +191,4 @@ def test_wrong_parameters_are_refused(connect: Ask, ask: Ask, user: ApiUser) -> 
         ("branches", {"provider": "github", "repository": "acme/none", "query": "x"}, 404),
         ("installations", {"provider": "enterprise_sso"}, 400),
     ):
-        assert ask(user, what, **params).status_code == status, (what, params)
+        assert send(user, what, **params).status_code == status, (what, params)

@@ -33,8 +33,8 @@ def test_stream_over_the_limit_is_refused(client: TestClient, user: ApiUser, oth
     limits.streams = ConcurrencyLimit("streams", of_user=1, of_process=9)
     with limits.streams.hold(user.id):
         for method, path in (("GET", "/api/v1/changes"), ("POST", "/api/v1/app-conversations/stream-start")):
-            answer = client.request(method, path, headers=user.headers, json={} if method == "POST" else None)
-            assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+            response = client.request(method, path, headers=user.headers, json={} if method == "POST" else None)
+            assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
         with limits.streams.hold(other_user.id):
             pass
 
@@ -47,8 +47,8 @@ def test_command_that_would_wait_over_the_limit_is_not_executed(
     sandbox = make_sandbox(database, user)
     pause = f"/api/v1/sandboxes/{sandbox.id}/pause"
     with limits.waiting.hold(user.id):
-        answer = client.post(pause, params={"wait": 5}, headers=user.headers)
-        assert (answer.status_code, "limit of 1 requests" in answer.json()["detail"]) == (429, True)
+        response = client.post(pause, params={"wait": 5}, headers=user.headers)
+        assert (response.status_code, "limit of 1 requests" in response.json()["detail"]) == (429, True)
         with database.reading() as session:
             assert session.get_one(Sandbox, sandbox.id).desired == Desired.RUNNING
         assert client.post(pause, headers=user.headers).status_code == 200

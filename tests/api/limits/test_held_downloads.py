@@ -60,8 +60,8 @@ def test_archives_and_files_count_together(
     limits.downloads = ConcurrencyLimit("downloads", of_user=1, of_process=2)
     path = path.format(conversation.id)
     with limits.downloads.hold(user.id):
-        answer = client.get(path, headers=user.headers)
-        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+        response = client.get(path, headers=user.headers)
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
         # The conversation is not the other user's, but that user has a place.
         assert client.get(path, headers=other_user.headers).status_code == 404
         with limits.downloads.hold("another"):

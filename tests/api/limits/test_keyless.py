@@ -48,13 +48,13 @@ def test_request_over_the_limit_is_a_429_with_standard_headers(
     make: Make, user: ApiUser, setting: str, method: str, path: str, name: str
 ) -> None:
     client = make(**{setting: 2})
-    answers = [client.request(method, path) for _ in range(3)]
-    assert [answer.status_code == 429 for answer in answers] == [False, False, True]
-    assert [answer.headers["RateLimit"].partition(";t=")[0] for answer in answers] == [
+    responses = [client.request(method, path) for _ in range(3)]
+    assert [response.status_code == 429 for response in responses] == [False, False, True]
+    assert [response.headers["RateLimit"].partition(";t=")[0] for response in responses] == [
         f'"{name}";r={remaining}' for remaining in (1, 0, 0)
     ]
-    assert {answer.headers["RateLimit-Policy"] for answer in answers} == {f'"{name}";q=2;w=60'}
-    refused = answers[-1]
+    assert {response.headers["RateLimit-Policy"] for response in responses} == {f'"{name}";q=2;w=60'}
+    refused = responses[-1]
     assert 0 < int(refused.headers["Retry-After"]) <= 30
     assert refused.json()["detail"].startswith(f"more than 2 {name} requests of this address in a minute")
     # Requests with a key, and checks of health, are not counted.
@@ -70,8 +70,8 @@ def test_wrong_keys_are_429s_in_the_end_and_the_right_one_still_passes(
     paths = ("/api/v1/users/me", f"/sandbox/{sandbox.id}/x", "/api/nowhere", "/api/v1/sandboxes/search")
     assert [client.get(path, headers=wrong).status_code for path in paths] == [401, 401, 404, 401]
     refused = [client.get(path, headers=wrong) for path in (paths[0], paths[1], paths[3])]
-    assert [answer.status_code for answer in refused] == [429, 429, 429]
-    assert all("Retry-After" in answer.headers for answer in refused)
+    assert [response.status_code for response in refused] == [429, 429, 429]
+    assert all("Retry-After" in response.headers for response in refused)
     webhook = client.post(f"/api/v1/webhooks/events/{new_id()}", json=[], headers={"X-Session-API-Key": "wrong"})
     assert webhook.status_code == 429
     assert client.get(paths[0], headers=user.headers).status_code == 200
@@ -83,12 +83,12 @@ def test_webhooks_are_limited_for_each_sandbox(make: Make, user: ApiUser, databa
 
     def send(key: str) -> httpx.Response:
         path = f"/api/v1/webhooks/events/{new_id()}"
-        answer: httpx.Response = client.post(path, json=[], headers={"X-Session-API-Key": key})
-        return answer
+        response: httpx.Response = client.post(path, json=[], headers={"X-Session-API-Key": key})
+        return response
 
-    answers = [send(session_key_of(one)) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[-1].headers["Retry-After"]) > 0
+    responses = [send(session_key_of(one)) for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 429]
+    assert int(responses[-1].headers["Retry-After"]) > 0
     assert send(session_key_of(other)).status_code == 200
 
 

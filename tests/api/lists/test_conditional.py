@@ -28,9 +28,9 @@ def get(client: TestClient, user: ApiUser, path: str, *known: str, method: str =
 
 
 def read_tag(client: TestClient, user: ApiUser, path: str) -> str:
-    answer = get(client, user, path)
-    assert answer.status_code == 200, answer.text
-    tag: str = answer.headers["ETag"]
+    response = get(client, user, path)
+    assert response.status_code == 200, response.text
+    tag: str = response.headers["ETag"]
     assert STRONG.fullmatch(tag)
     return tag
 
@@ -40,16 +40,16 @@ def read_tag(client: TestClient, user: ApiUser, path: str) -> str:
 @pytest.mark.parametrize("path", [*LISTS, f"{EMPTY}?limit=5", f"{EMPTY}?x={'x' * MAX_QUERY_BYTES}"])
 def test_known_list_is_a_304(client: TestClient, user: ApiUser, path: str, method: str) -> None:
     tag = read_tag(client, user, path)
-    answer = get(client, user, path, tag, method=method)
-    assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", tag)
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert not {"Content-Type", "Content-Length"} & {name.title() for name in answer.headers}
+    response = get(client, user, path, tag, method=method)
+    assert (response.status_code, response.content, response.headers["ETag"]) == (304, b"", tag)
+    assert response.headers["Cache-Control"] == "no-store"
+    assert not {"Content-Type", "Content-Length"} & {name.title() for name in response.headers}
 
 
 @pytest.mark.parametrize("path", LISTS)
 def test_head_has_the_tag_of_the_list(client: TestClient, user: ApiUser, path: str) -> None:
-    answer = get(client, user, path, method="HEAD")
-    assert (answer.status_code, answer.headers["ETag"]) == (200, read_tag(client, user, path))
+    response = get(client, user, path, method="HEAD")
+    assert (response.status_code, response.headers["ETag"]) == (200, read_tag(client, user, path))
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -60,10 +60,10 @@ def test_changed_list_is_sent_with_another_tag(
     make_conversation(database, user, sandbox)
     with database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).detail = "changed"
-    answer = get(client, user, path, tag)
-    assert (answer.status_code, bool(answer.content)) == (200, True)
-    assert answer.headers["ETag"] != tag
-    assert answer.content == get(client, user, path).content
+    response = get(client, user, path, tag)
+    assert (response.status_code, bool(response.content)) == (200, True)
+    assert response.headers["ETag"] != tag
+    assert response.content == get(client, user, path).content
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -89,8 +89,8 @@ def test_tags_are_compared_weakly(
     client: TestClient, context: Context, user: ApiUser, known: list[str], status: int, *, cached: bool
 ) -> None:
     tag = read_tag(client, user, EMPTY)
-    asked = client if cached else TestClient(create_app(context))
-    assert get(asked, user, EMPTY, *(tags.replace("{}", tag) for tags in known)).status_code == status
+    requested = client if cached else TestClient(create_app(context))
+    assert get(requested, user, EMPTY, *(tags.replace("{}", tag) for tags in known)).status_code == status
 
 
 def test_tag_needs_its_quotes(client: TestClient, user: ApiUser) -> None:
@@ -118,8 +118,8 @@ def test_rejected_request_is_no_304(
 ) -> None:
     tags = {"If-None-Match": known or read_tag(client, user, EMPTY)}
     options = {"headers": user.headers} | change
-    answer = client.get(EMPTY, **options | {"headers": options["headers"] | tags})
-    assert (answer.status_code, "ETag" in answer.headers) == (status, False)
+    response = client.get(EMPTY, **options | {"headers": options["headers"] | tags})
+    assert (response.status_code, "ETag" in response.headers) == (status, False)
 
 
 def test_exactly_the_cached_lists_are_described_as_conditional(client: TestClient) -> None:
@@ -143,5 +143,5 @@ def test_no_other_operation_has_tags(client: TestClient, user: ApiUser, sandbox:
     for operation in all_operations(client):
         if operation.method == "GET" and operation.path not in {*LISTS, "/api/v1/changes"}:
             url = operation.url(any=sandbox.id, sandbox_id=sandbox.id)
-            answer = get(client, user, url, "*")
-            assert (answer.status_code == 304, "ETag" in answer.headers) == (False, False), operation
+            response = get(client, user, url, "*")
+            assert (response.status_code == 304, "ETag" in response.headers) == (False, False), operation

@@ -57,10 +57,10 @@ SANDBOX_CHANGES: list[dict[str, Any]] = [
 
 
 def read(client: TestClient, user: ApiUser, path: str) -> bytes:
-    answer = client.get(path, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["Content-Type"] == "application/json"
-    return bytes(answer.content)
+    response = client.get(path, headers=user.headers)
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == "application/json"
+    return bytes(response.content)
 
 
 def page(*items: bytes) -> bytes:
@@ -264,8 +264,8 @@ def test_invalid_requests_are_rejected_with_a_cached_list(
 ) -> None:
     path = f"{SANDBOXES}/search"
     read(client, user, path)
-    answer = client.request(method, path, **options | {"headers": user.headers | options.get("headers", {})})
-    assert answer.status_code == status
+    response = client.request(method, path, **options | {"headers": user.headers | options.get("headers", {})})
+    assert response.status_code == status
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -40,22 +40,22 @@ def preflight_headers(origin: str, method: str = "POST") -> dict[str, str]:
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_preflight_needs_no_key(listing: TestClient, path: str, method: str) -> None:
-    answer = listing.options(path, headers=preflight_headers(PAGE, method))
-    assert answer.status_code == 200
-    assert (answer.headers[ALLOWED], answer.headers[WITH_COOKIES]) == (PAGE, "true")
-    assert method in answer.headers["Access-Control-Allow-Methods"]
-    assert answer.headers["Access-Control-Allow-Headers"] == REQUESTED_HEADERS
-    assert "Origin" in answer.headers["Vary"]
+    response = listing.options(path, headers=preflight_headers(PAGE, method))
+    assert response.status_code == 200
+    assert (response.headers[ALLOWED], response.headers[WITH_COOKIES]) == (PAGE, "true")
+    assert method in response.headers["Access-Control-Allow-Methods"]
+    assert response.headers["Access-Control-Allow-Headers"] == REQUESTED_HEADERS
+    assert "Origin" in response.headers["Vary"]
 
 
 def test_cached_list_has_the_headers_of_its_own_request(listing: TestClient, user: ApiUser) -> None:
     """All requests for a cached list get the same response object."""
     for origin in (PAGE, "http://localhost:3001", PAGE, OTHER):
-        answer = listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin})
-        names = [name for name, _ in answer.headers.multi_items()]
-        assert (answer.status_code, sorted(names)) == (200, sorted(set(names)))
-        assert answer.headers.get(ALLOWED) == (None if origin == OTHER else origin)
-        assert answer.headers["Vary"] == "Origin"
+        response = listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin})
+        names = [name for name, _ in response.headers.multi_items()]
+        assert (response.status_code, sorted(names)) == (200, sorted(set(names)))
+        assert response.headers.get(ALLOWED) == (None if origin == OTHER else origin)
+        assert response.headers["Vary"] == "Origin"
 
 
 def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient, user: ApiUser) -> None:
@@ -66,21 +66,25 @@ def test_responses_and_errors_are_readable_by_listed_origins(listing: TestClient
         ("/api/settings", user.headers, 404),
         ("/alive", {}, 200),
     ):
-        answer = listing.get(path, headers=headers | {"Origin": PAGE})
-        assert (answer.status_code, answer.headers[ALLOWED], answer.headers[WITH_COOKIES]) == (status, PAGE, "true")
-        assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
+        response = listing.get(path, headers=headers | {"Origin": PAGE})
+        assert (response.status_code, response.headers[ALLOWED], response.headers[WITH_COOKIES]) == (
+            status,
+            PAGE,
+            "true",
+        )
+        assert "Retry-After" in response.headers["Access-Control-Expose-Headers"]
 
 
 @pytest.mark.parametrize(
     "origin", [OTHER, "null", "https://page.example.evil", "http://page.example", PAGE.upper(), "*"]
 )
 def test_unlisted_origins_are_not_allowed(listing: TestClient, user: ApiUser, origin: str) -> None:
-    answers = (
+    responses = (
         listing.options("/api/v1/sandboxes", headers=preflight_headers(origin)),
         listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin}),
     )
-    assert [answer.headers.get(ALLOWED) for answer in answers] == [None, None]
-    assert [answer.status_code for answer in answers] == [400, 200]
+    assert [response.headers.get(ALLOWED) for response in responses] == [None, None]
+    assert [response.status_code for response in responses] == [400, 200]
 
 
 def test_all_origins_at_once_cannot_be_listed() -> None:
@@ -89,12 +93,12 @@ def test_all_origins_at_once_cannot_be_listed() -> None:
 
 
 def test_defect_47_no_origin_is_allowed_by_default(client: TestClient, user: ApiUser) -> None:
-    for answer in (
+    for response in (
         client.options("/api/v1/sandboxes", headers=preflight_headers(OTHER)),
         client.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": OTHER}),
         client.get("/api/v1/sandboxes/search", headers={"Origin": OTHER}),
     ):
-        assert [name for name in answer.headers if name.startswith("access-control")] == []
+        assert [name for name in response.headers if name.startswith("access-control")] == []
 
 
 def test_defect_47_requests_are_not_limited_by_client_address(client: TestClient, user: ApiUser) -> None:

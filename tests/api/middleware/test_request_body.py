@@ -26,7 +26,7 @@ STALL_SECONDS = 0.4
 MEGABYTE = 1024 * 1024
 
 
-def ask(client: TestClient, method: str, path: str, headers: dict[str, str], receive: Receive) -> AsgiRequest:
+def send(client: TestClient, method: str, path: str, headers: dict[str, str], receive: Receive) -> AsgiRequest:
     request = AsgiRequest(method, path, headers)
     asyncio.run(request.run(client.app, receive))
     return request
@@ -43,18 +43,18 @@ class TestOrder:
         self, client: TestClient, key: dict[str, str]
     ) -> None:
         for operation in operations_with_a_body(client):
-            request = ask(client, operation.method, operation.url(any="0" * 32), CHUNKED | key, never)
+            request = send(client, operation.method, operation.url(any="0" * 32), CHUNKED | key, never)
             assert (request.status, request.reads) == (401, 0), operation
 
     def test_cross_site_request_is_rejected_before_its_body_is_read(self, client: TestClient, user: ApiUser) -> None:
         client.post("/login", data={"api_key": user.key}, headers={"Origin": "http://testserver"})
         cookie = "; ".join(f"{one.name}={one.value}" for one in client.cookies.jar)
         elsewhere = {"Cookie": cookie, "Origin": "https://elsewhere.example", "Host": "testserver"}
-        request = ask(client, "POST", SETTINGS, CHUNKED | elsewhere, never)
+        request = send(client, "POST", SETTINGS, CHUNKED | elsewhere, never)
         assert (request.status, request.reads) == (403, 0)
 
     def test_unknown_path_reads_no_body(self, client: TestClient) -> None:
-        request = ask(client, "POST", "/api/v1/nothing", CHUNKED, never)
+        request = send(client, "POST", "/api/v1/nothing", CHUNKED, never)
         assert (request.status, request.reads) == (404, 0)
 
 
@@ -67,7 +67,7 @@ class TestLimits:
             b"a" * 20_000,
             {"Host": "testserver", "Origin": "http://testserver", "Content-Length": "20000"},
         )
-        request = ask(client, "POST", path, headers, body_of(content))
+        request = send(client, "POST", path, headers, body_of(content))
         assert (request.status, request.reads) in [(413, 1), (200, 0), (303, 0)]
 
     def test_body_larger_than_its_setting_is_a_413(
@@ -90,7 +90,7 @@ class TestLimits:
     def test_body_that_times_out_is_a_408(self, context: Context, user: ApiUser) -> None:
         hasty = replace(context, settings=context.settings.model_copy(update={"body_seconds": 0.01}))
         with TestClient(create_app(hasty)) as client:
-            request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, never)
+            request = send(client, "POST", SETTINGS, CHUNKED | user.headers, never)
         assert request.status == 408
         assert "was not received" in json.loads(request.body)["detail"]
 
@@ -102,15 +102,15 @@ class TestLimits:
         async def leave() -> dict[str, Any]:
             return messages.pop() if messages else {"type": "http.disconnect"}
 
-        request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, leave)
+        request = send(client, "POST", SETTINGS, CHUNKED | user.headers, leave)
         assert request.status == 400
         assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
     def test_body_with_too_many_values_is_a_422(self, client: TestClient, user: ApiUser) -> None:
         content = b'{"llm_model": [' + b"1," * 30_000 + b"1]}"
-        answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
-        assert answer.status_code == 422
-        assert "20000 values" in answer.json()["detail"][0]["msg"]
+        response = client.post(SETTINGS, content=content, headers=user.headers | JSON)
+        assert response.status_code == 422
+        assert "20000 values" in response.json()["detail"][0]["msg"]
 
     def test_commas_within_texts_are_not_values(self, client: TestClient, user: ApiUser) -> None:
         content = json.dumps({"llm_model": "a", "unknown": '["quoted\\", and\\\\",]' * 30_000})
@@ -119,9 +119,9 @@ class TestLimits:
     def test_number_with_too_many_digits_is_a_422(self, client: TestClient, user: ApiUser) -> None:
         for digits, status in ((400, 200), (401, 422)):
             content = b'{"llm_model": "%b", "unknown": [%b]}' % (b"1" * 401, b"1" * digits)
-            answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
-            assert answer.status_code == status
-        [entry] = answer.json()["detail"]
+            response = client.post(SETTINGS, content=content, headers=user.headers | JSON)
+            assert response.status_code == status
+        [entry] = response.json()["detail"]
         assert (entry["loc"], entry["type"]) == (["body"], "number_too_long")
         assert "more than 400 digits" in entry["msg"]
 
@@ -131,8 +131,8 @@ class TestLimits:
     def test_escaped_nul_is_rejected_but_not_an_escaped_backslash(
         self, client: TestClient, user: ApiUser, text: str, status: int
     ) -> None:
-        answer = client.post(SETTINGS, content=f'{{"llm_model": "{text}"}}', headers=user.headers | JSON)
-        assert answer.status_code == status
+        response = client.post(SETTINGS, content=f'{{"llm_model": "{text}"}}', headers=user.headers | JSON)
+        assert response.status_code == status
 
     @pytest.mark.parametrize("number", [2 * MEGABYTE, 2 * MEGABYTE + 1])
     def test_check_of_backslashes_needs_memory_for_one_body(self, number: int) -> None:

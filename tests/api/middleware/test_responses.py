@@ -31,14 +31,14 @@ class TestId:
 
     @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "edge-1.2_3", "x" * 64])
     def test_well_formed_one_of_the_client_is_used(self, client: TestClient, given: str) -> None:
-        answer = client.get(SANDBOXES, headers={"X-Request-ID": given})
-        assert answer.headers.get_list("X-Request-ID") == [given]
-        assert answer.json()["request_id"] == given
+        response = client.get(SANDBOXES, headers={"X-Request-ID": given})
+        assert response.headers.get_list("X-Request-ID") == [given]
+        assert response.json()["request_id"] == given
 
     @pytest.mark.parametrize("given", ["", " ", "x" * 65, "a b", "a\tb", "<b>", "-a", "é", 'a"b', "aw_a-key"])
     def test_another_is_replaced(self, client: TestClient, given: str) -> None:
-        answer = client.get("/health", headers={"X-Request-ID": given.encode("latin-1")})
-        assert len(answer.headers["X-Request-ID"]) == HEX
+        response = client.get("/health", headers={"X-Request-ID": given.encode("latin-1")})
+        assert len(response.headers["X-Request-ID"]) == HEX
 
     def test_each_error_names_it(self, client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
         json_type, bad_id = {"Content-Type": "application/json"}, f"{SANDBOXES}/not-an-id"
@@ -52,11 +52,14 @@ class TestId:
             (422, "GET", "/api/v1/app-conversations/search?limit=0", None, user.headers),
             (422, "GET", "/health?a=%00", None, {}),
         ):
-            answer = client.request(method, path, content=content, headers=headers)
-            assert (answer.status_code, answer.json()["request_id"]) == (status, answer.headers["X-Request-ID"]), path
+            response = client.request(method, path, content=content, headers=headers)
+            assert (response.status_code, response.json()["request_id"]) == (
+                status,
+                response.headers["X-Request-ID"],
+            ), path
         monkeypatch.setattr("api.routes.ops.health.STARTED", None)
-        answer = client.get("/server_info")
-        assert (answer.status_code, answer.json()["request_id"]) == (500, answer.headers["X-Request-ID"])
+        response = client.get("/server_info")
+        assert (response.status_code, response.json()["request_id"]) == (500, response.headers["X-Request-ID"])
 
     def test_log_lines_have_it(
         self, client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -165,8 +168,8 @@ def test_response_of_every_operation_is_not_cacheable(
         url = operation.url(any=conversation.id, sandbox_id=sandbox.id)
         body: Any = {} if operation.has_body else None
         for headers in ({}, user.headers):
-            answer = client.request(operation.method, url, json=body, headers=headers, follow_redirects=False)
-            assert answer.headers.get_list("Cache-Control") == ["no-store"], (operation, answer.status_code)
+            response = client.request(operation.method, url, json=body, headers=headers, follow_redirects=False)
+            assert response.headers.get_list("Cache-Control") == ["no-store"], (operation, response.status_code)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/nothing"), ("PUT", "/api/keys"), ("HEAD", "/alive")])
@@ -177,18 +180,18 @@ def test_error_response_is_not_cacheable(client: TestClient, method: str, path: 
 @pytest.mark.usefixtures("sandbox")
 def test_response_from_the_response_cache_is_not_cacheable(client: TestClient, user: ApiUser) -> None:
     for _ in range(2):
-        answer = client.get("/api/v1/sandboxes/search", headers=user.headers)
-        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+        response = client.get("/api/v1/sandboxes/search", headers=user.headers)
+        assert (response.status_code, response.headers["Cache-Control"]) == (200, "no-store")
 
 
 def test_internal_error_is_not_cacheable(
     client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "transaction", None)
-    answer = client.post("/api/v1/sandboxes", headers=user.headers)
-    assert (answer.status_code, answer.headers["Cache-Control"]) == (500, "no-store")
+    response = client.post("/api/v1/sandboxes", headers=user.headers)
+    assert (response.status_code, response.headers["Cache-Control"]) == (500, "no-store")
 
 
 def test_docs_assets_are_cacheable(client: TestClient) -> None:
-    answer = client.get(f"{DOCS_ASSETS}/swagger-ui.css")
-    assert (answer.status_code, "Cache-Control" in answer.headers, "ETag" in answer.headers) == (200, False, True)
+    response = client.get(f"{DOCS_ASSETS}/swagger-ui.css")
+    assert (response.status_code, "Cache-Control" in response.headers, "ETag" in response.headers) == (200, False, True)

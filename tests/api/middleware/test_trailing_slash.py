@@ -18,17 +18,17 @@ from tests.factories import ApiUser
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
 def test_redirect_has_no_host(client: TestClient, method: str, path: str, location: str) -> None:
     headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
-    answer = client.request(method, path, headers=headers, follow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (307, location)
+    response = client.request(method, path, headers=headers, follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (307, location)
 
 
 def test_redirect_preserves_method_and_body(client: TestClient, user: ApiUser) -> None:
-    answer = client.post("/api/settings/", json={"language": "de"}, headers=user.headers)
-    assert answer.status_code == 200
+    response = client.post("/api/settings/", json={"language": "de"}, headers=user.headers)
+    assert response.status_code == 200
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "//alive/", "/nothing/", "/api/nothing/", "/"])
 def test_unknown_path_with_a_slash_is_a_404(client: TestClient, path: str) -> None:
-    answer = client.get(f"http://testserver{path}", follow_redirects=False)
-    assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")
+    response = client.get(f"http://testserver{path}", follow_redirects=False)
+    assert (response.status_code, response.json()["detail"]) == (404, "Not Found")

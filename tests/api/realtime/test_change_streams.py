@@ -208,10 +208,10 @@ class TestOverHttp:
 
     def test_stream_begins_with_a_reset(self, client: TestClient, database: Database, user: ApiUser) -> None:
         append(database, user, "one")
-        answer = client.get(CHANGES, headers=user.headers)
-        assert answer.headers["Content-Type"].startswith("text/event-stream")
-        assert [answer.headers[name] for name in ("Cache-Control", "X-Accel-Buffering")] == ["no-store", "no"]
-        assert answer.text.startswith("event: reset\ndata: {}\nid: 1\n\n: nothing new\n\n")
+        response = client.get(CHANGES, headers=user.headers)
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert [response.headers[name] for name in ("Cache-Control", "X-Accel-Buffering")] == ["no-store", "no"]
+        assert response.text.startswith("event: reset\ndata: {}\nid: 1\n\n: nothing new\n\n")
 
     @pytest.mark.parametrize(
         ("header", "query"),
@@ -221,20 +221,20 @@ class TestOverHttp:
         self, client: TestClient, database: Database, user: ApiUser, header: dict[str, str], query: dict[str, int]
     ) -> None:
         append(database, user, "one", "two", "three")
-        answer = client.get(CHANGES, headers=user.headers | header, params=query)
+        response = client.get(CHANGES, headers=user.headers | header, params=query)
         expected = "".join(
             f'event: change\ndata: {{"kind":"sandbox","id":"{row_id}","status":"RUNNING"}}\nid: {number}\n\n'
             for number, row_id in ((2, "two"), (3, "three"))
         )
-        assert answer.text.startswith(expected + ": nothing new")
+        assert response.text.startswith(expected + ": nothing new")
 
     @pytest.mark.parametrize("wrong", ["-1", "x", str(2**63), "1.5"])
     def test_stream_rejects_an_invalid_last_event_id(self, client: TestClient, user: ApiUser, wrong: str) -> None:
-        for answer, where in (
+        for response, where in (
             (client.get(CHANGES, headers=user.headers | {"Last-Event-ID": wrong}), ["header", "Last-Event-ID"]),
             (client.get(CHANGES, headers=user.headers, params={"last_event_id": wrong}), ["query", "last_event_id"]),
         ):
-            assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, where)
+            assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, where)
 
     def test_stream_requires_a_key(self, client: TestClient) -> None:
         assert client.get(CHANGES).status_code == 401

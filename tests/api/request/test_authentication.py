@@ -57,17 +57,17 @@ def test_every_operation_requires_a_users_key(client: TestClient, user: ApiUser,
     for operation in closed:
         for name, headers in invalid.items():
             body: dict[str, str] | None = {} if operation.has_body else None
-            answer = client.request(operation.method, operation.url(any=sandbox.id), json=body, headers=headers)
-            if answer.status_code != 401 or not answer.json()["detail"]:
-                accepted.append(f"{operation} with {name}: {answer.status_code}")
+            response = client.request(operation.method, operation.url(any=sandbox.id), json=body, headers=headers)
+            if response.status_code != 401 or not response.json()["detail"]:
+                accepted.append(f"{operation} with {name}: {response.status_code}")
     assert accepted == []
 
 
 def test_unauthenticated_request_with_an_invalid_body_is_a_401(client: TestClient) -> None:
     for operation in operations_with_a_body(client):
         for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000, b"\0"):
-            answer = client.request(operation.method, operation.url(any="0" * 32), content=body)
-            assert answer.status_code == 401, operation
+            response = client.request(operation.method, operation.url(any="0" * 32), content=body)
+            assert response.status_code == 401, operation
 
 
 def test_unauthenticated_request_with_an_invalid_query_is_a_401(client: TestClient, user: ApiUser) -> None:
@@ -89,9 +89,9 @@ def test_key_is_accepted_in_either_header(client: TestClient, user: ApiUser) -> 
 
 
 def test_401_describes_how_to_authenticate(client: TestClient) -> None:
-    answer = client.get(LIST)
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert "Authorization: Bearer" in answer.json()["detail"]
+    response = client.get(LIST)
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])

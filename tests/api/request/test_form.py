@@ -13,5 +13,5 @@ PATHS = ("/login", "/oauth/device/authorize", "/oauth/device/token", "/oauth/dev
 def test_text_that_is_none_is_a_422(client: TestClient, path: str, text: str) -> None:
     fields = dict.fromkeys(("api_key", "returnTo", "user_code", "device_code", "client_id", "decision"), text)
     headers = {"Origin": "http://testserver", "Content-Type": "application/json"}
-    answer = client.post(path, content=json.dumps(fields), headers=headers)
-    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body"])
+    response = client.post(path, content=json.dumps(fields), headers=headers)
+    assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, ["body"])

@@ -79,9 +79,9 @@ class TestRepeats:
     def test_bodies_are_compared_as_json(self, client: TestClient, user: ApiUser) -> None:
         bodies = ('{"title": "a", "public": true}', ' {"public":true,\n"title":"\\u0061"}')
         headers = user.headers | {"Idempotency-Key": KEY, "Content-Type": "application/json"}
-        answers = [client.post(CONVERSATIONS, content=body, headers=headers) for body in bodies]
-        assert [answer.status_code for answer in answers] == [200, 200]
-        assert answers[0].json() == answers[1].json()
+        responses = [client.post(CONVERSATIONS, content=body, headers=headers) for body in bodies]
+        assert [response.status_code for response in responses] == [200, 200]
+        assert responses[0].json() == responses[1].json()
 
     @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
     def test_request_without_a_key_is_executed_each_time(
@@ -159,8 +159,8 @@ class TestRetention:
     ) -> None:
         _post(client, user, SANDBOXES)
         with time_machine.travel(after(hours * 3600)):
-            answers = [_post(client, user, SANDBOXES).json() for _ in range(2)]
-        assert answers[0] == answers[1]
+            responses = [_post(client, user, SANDBOXES).json() for _ in range(2)]
+        assert responses[0] == responses[1]
         assert (_count(database, Sandbox), _count(database, IdempotencyKey)) == (made, 1)
 
     def test_expired_keys_are_deleted(self, client: TestClient, user: ApiUser, database: Database) -> None:
@@ -238,9 +238,9 @@ class TestConcurrency:
         self, client: TestClient, user: ApiUser, database: Database, path: str, table: type[SQLModel]
     ) -> None:
         with ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(lambda _: _post(client, user, path, json={}), range(12)))
-        assert {answer.status_code for answer in answers} == {200}
-        assert len({answer.text for answer in answers}) == 1
+            responses = list(pool.map(lambda _: _post(client, user, path, json={}), range(12)))
+        assert {response.status_code for response in responses} == {200}
+        assert len({response.text for response in responses}) == 1
         assert _count(database, table) == _count(database, IdempotencyKey) == 1
 
     def test_concurrent_repeat_waits_for_the_commit_of_the_first(

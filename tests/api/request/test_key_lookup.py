@@ -48,7 +48,7 @@ def callers(database: Database) -> Callers:
     return BatchedKeyLookup(partial(api_keys.authenticate, database, VAULT), "unknown key")
 
 
-async def ask(callers: Callers, *keys: str) -> list[Any]:
+async def send(callers: Callers, *keys: str) -> list[Any]:
     return await asyncio.gather(*map(callers.find, keys), return_exceptions=True)
 
 
@@ -71,7 +71,7 @@ def test_few_queries_find_the_user_of_each_key(
     callers: Callers, fetches: Fetches, user: ApiUser, other_user: ApiUser
 ) -> None:
     keys = [user.key, "aw_wrong", other_user.key, ""] * 20
-    found = asyncio.run(ask(callers, *keys))
+    found = asyncio.run(send(callers, *keys))
     assert names(found) == [user.name, None, other_user.name, None] * 20
     assert all(isinstance(one, AuthenticatedKey | Unauthenticated) for one in found)
     assert fetches.count <= len(keys) // MAX_BATCH + 1
@@ -81,7 +81,7 @@ def test_key_that_arrives_during_a_query_is_in_the_next_query(
     callers: Callers, fetches: Fetches, user: ApiUser, other_user: ApiUser
 ) -> None:
     later = [user.key, other_user.key]
-    found = asyncio.run(during_first_query(fetches, callers.find(user.key), lambda: ask(callers, *later)))
+    found = asyncio.run(during_first_query(fetches, callers.find(user.key), lambda: send(callers, *later)))
     assert names([found[0], *found[1]]) == [user.name, user.name, other_user.name]
     assert fetches.count == 2
 
@@ -89,9 +89,9 @@ def test_key_that_arrives_during_a_query_is_in_the_next_query(
 def test_failed_query_fails_its_requests_and_no_later_ones(callers: Callers, fetches: Fetches, user: ApiUser) -> None:
     async def fail_and_recover() -> tuple[list[Any], list[Any]]:
         fetches.error = OSError("gone")
-        failed = await ask(callers, user.key, user.key)
+        failed = await send(callers, user.key, user.key)
         fetches.error = None
-        return failed, await ask(callers, user.key)
+        return failed, await send(callers, user.key)
 
     failed, found = asyncio.run(fail_and_recover())
     assert [type(one) for one in failed] == [OSError, OSError]
@@ -115,4 +115,4 @@ def test_cancelled_request_does_not_cancel_the_query_of_others(
 
 def test_lookup_works_on_each_event_loop(callers: Callers, user: ApiUser) -> None:
     for _ in range(2):
-        assert names(asyncio.run(ask(callers, user.key))) == [user.name]
+        assert names(asyncio.run(send(callers, user.key))) == [user.name]

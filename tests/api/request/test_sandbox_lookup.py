@@ -38,11 +38,11 @@ def queries(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def ask(*requests: Awaitable[Any]) -> list[Any]:
-    async def ask_all() -> list[Any]:
+def send(*requests: Awaitable[Any]) -> list[Any]:
+    async def send_all() -> list[Any]:
         return await asyncio.gather(*requests, return_exceptions=True)
 
-    return asyncio.run(ask_all())
+    return asyncio.run(send_all())
 
 
 def webhook(context: Context, key: str) -> Awaitable[Sandbox]:
@@ -67,7 +67,7 @@ def test_webhooks_with_wrong_keys_share_queries(
         make_sandbox(database, user, status=Status.DELETED),
     )
     keys = [session_key_of(each) for each in (first, second, deleted)]
-    found = ask(*(webhook(context, key) for key in [*keys, *(f"wrong-{number}" for number in range(40))]))
+    found = send(*(webhook(context, key) for key in [*keys, *(f"wrong-{number}" for number in range(40))]))
     assert [each.id for each in found[:2]] == [first.id, second.id]
     assert found[0].owner_id == user.id
     assert {type(each) for each in found[2:]} == {Unauthenticated}
@@ -92,7 +92,7 @@ def test_requests_to_sandboxes_with_wrong_keys_share_queries(
         *((access(context, own.id, session_key=f"wrong-{number}"), Unauthenticated) for number in range(20)),
         *((access(context, own.id, api_key=f"wrong-{number}"), Unauthenticated) for number in range(20)),
     ]
-    found = ask(*(request for request, _ in expected))
+    found = send(*(request for request, _ in expected))
     results = [each.id if isinstance(each, SandboxAccess) else type(each) for each in found]
     assert results == [result for _, result in expected]
     assert len(queries) <= 4
@@ -100,5 +100,5 @@ def test_requests_to_sandboxes_with_wrong_keys_share_queries(
 
 def test_owner_of_several_sandboxes_reaches_each(context: Context, database: Database, user: ApiUser) -> None:
     sandboxes = [make_sandbox(database, user) for _ in range(5)]
-    found = ask(*(access(context, each.id, api_key=user.key) for each in sandboxes))
+    found = send(*(access(context, each.id, api_key=user.key) for each in sandboxes))
     assert [each.id for each in found] == [each.id for each in sandboxes]

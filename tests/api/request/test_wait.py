@@ -75,43 +75,43 @@ def post(client: TestClient, user: ApiUser, path: str, **options: Any) -> Any:
     return client.request(options.pop("method", "POST"), path, headers=headers, **options)
 
 
-class TestAnswers:
-    def test_start_answers_running(self, client: TestClient, user: ApiUser, worker_writes: Writes) -> None:
+class TestResponses:
+    def test_start_returns_running(self, client: TestClient, user: ApiUser, worker_writes: Writes) -> None:
         worker_writes(RUNNING)
-        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
-        shown = answer.json()
-        assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "true")
+        response = post(client, user, SANDBOXES, params=LONG_WAIT)
+        shown = response.json()
+        assert (response.status_code, response.headers["Operation-Settled"]) == (200, "true")
         assert (shown["status"], len(shown["exposed_urls"]), bool(shown["session_api_key"])) == ("RUNNING", 1, True)
         assert shown == client.get(f"{SANDBOXES}/{shown['id']}", headers=user.headers).json()
 
     def test_failed_start_is_shown_in_error(self, client: TestClient, user: ApiUser, worker_writes: Writes) -> None:
         worker_writes(ObservedState(Status.ERROR, detail="no such image"))
-        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
-        assert (answer.json()["status"], answer.json()["detail"]) == ("ERROR", "no such image")
+        response = post(client, user, SANDBOXES, params=LONG_WAIT)
+        assert (response.json()["status"], response.json()["detail"]) == ("ERROR", "no such image")
 
-    def test_pause_is_complete_before_the_answer(
+    def test_pause_completes_before_the_response(
         self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(PAUSED)
-        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "respond-async, wait=20"})
-        assert (answer.json(), answer.headers["Preference-Applied"]) == ({"success": True}, "wait=20")
+        response = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "respond-async, wait=20"})
+        assert (response.json(), response.headers["Preference-Applied"]) == ({"success": True}, "wait=20")
         assert client.get(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).json()["status"] == "PAUSED"
 
-    def test_delete_answers_when_the_sandbox_is_deleted(
+    def test_delete_returns_when_the_sandbox_is_deleted(
         self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED))
-        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}", method="DELETE", params=LONG_WAIT)
-        assert (answer.json(), answer.headers["Operation-Settled"]) == ({"success": True}, "true")
+        response = post(client, user, f"{SANDBOXES}/{sandbox.id}", method="DELETE", params=LONG_WAIT)
+        assert (response.json(), response.headers["Operation-Settled"]) == ({"success": True}, "true")
         with database.reading() as session:
             assert session.get_one(Sandbox, sandbox.id).status == Status.DELETED
 
-    def test_timeout_answers_with_the_current_state(self, client: TestClient, user: ApiUser) -> None:
-        answer = post(client, user, SANDBOXES, params={"wait": 0.01})
-        assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
-        assert answer.json()["session_api_key"] is None
+    def test_timeout_returns_the_current_state(self, client: TestClient, user: ApiUser) -> None:
+        response = post(client, user, SANDBOXES, params={"wait": 0.01})
+        assert (response.json()["status"], response.headers["Operation-Settled"]) == ("STARTING", "false")
+        assert response.json()["session_api_key"] is None
 
     def test_wait_does_not_include_a_stalled_broker(self, context: Context, database: Database, user: ApiUser) -> None:
         make_spec(database)
@@ -121,20 +121,20 @@ class TestAnswers:
             assert post(client, user, SANDBOXES, params={"wait": 0.01}).json()["status"] == "STARTING"
         assert publisher.was_released
 
-    def test_request_without_wait_is_answered_immediately(
+    def test_request_without_wait_returns_immediately(
         self, client: TestClient, user: ApiUser, publisher: RecordingPublisher
     ) -> None:
         for options in ({}, {"params": {"wait": 0}, "headers": {"Prefer": "wait=1"}}, {"headers": {"Prefer": "a=b"}}):
-            answer = post(client, user, SANDBOXES, **options)
-            assert (answer.json()["status"], "Operation-Settled" in answer.headers) == ("STARTING", False)
+            response = post(client, user, SANDBOXES, **options)
+            assert (response.json()["status"], "Operation-Settled" in response.headers) == ("STARTING", False)
         assert len(publisher.jobs) == 3
 
     def test_sandbox_deleted_during_the_wait_is_shown_as_of_the_commit(
         self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED), desired=Desired.DELETED)
-        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
-        shown = (answer.status_code, answer.json()["status"], answer.headers["Operation-Settled"])
+        response = post(client, user, SANDBOXES, params=LONG_WAIT)
+        shown = (response.status_code, response.json()["status"], response.headers["Operation-Settled"])
         assert shown == (200, "STARTING", "superseded")
 
     @pytest.mark.parametrize("path", ["pause", "pause?kind=stopped", "resume"])
@@ -150,17 +150,17 @@ class TestAnswers:
 
         thread = threading.Thread(target=supersede)
         thread.start()
-        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/{path}", headers={"Prefer": "wait=20"})
+        response = post(client, user, f"{SANDBOXES}/{sandbox.id}/{path}", headers={"Prefer": "wait=20"})
         thread.join()
-        assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "superseded")
+        assert (response.status_code, response.headers["Operation-Settled"]) == (200, "superseded")
 
     def test_wait_completes_when_its_command_is_only_repeated(
         self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
         worker_writes(PAUSED, desired=Desired.PAUSED)
-        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "wait=20"})
-        assert answer.headers["Operation-Settled"] == "true"
+        response = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "wait=20"})
+        assert response.headers["Operation-Settled"] == "true"
 
 
 class StalledPublisher(RecordingPublisher):
@@ -189,20 +189,20 @@ class ReleasingWaiter(CompletionWaiter):
 
 
 class TestConversations:
-    def test_start_answers_when_it_is_final(
+    def test_start_task_returns_when_it_is_final(
         self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         store_model(client, user)
         thread = threading.Thread(target=lambda: fail_start(database, publisher))
         thread.start()
-        answer = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
+        response = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
         thread.join()
-        assert (answer.json()["status"], answer.json()["reason"]) == ("ERROR", "clone_failed")
-        assert answer.headers["Operation-Settled"] == "true"
+        assert (response.json()["status"], response.json()["reason"]) == ("ERROR", "clone_failed")
+        assert response.headers["Operation-Settled"] == "true"
 
-    def test_failed_start_task_is_answered_immediately(self, client: TestClient, user: ApiUser) -> None:
-        answer = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
-        assert (answer.json()["reason"], answer.headers["Operation-Settled"]) == ("llm_key_missing", "true")
+    def test_failed_start_task_returns_immediately(self, client: TestClient, user: ApiUser) -> None:
+        response = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
+        assert (response.json()["reason"], response.headers["Operation-Settled"]) == ("llm_key_missing", "true")
 
     def test_replay_shows_the_current_state_of_the_same_task(self, client: TestClient, user: ApiUser) -> None:
         store_model(client, user)
@@ -286,7 +286,7 @@ class TestInvalidWaits:
         assert (entry["loc"], "0 to 60" in entry["msg"]) == (["header", "Prefer"], True)
         assert count(database) == 0
 
-    def test_unknown_sandbox_is_answered_immediately(self, client: TestClient, user: ApiUser) -> None:
+    def test_unknown_sandbox_returns_immediately(self, client: TestClient, user: ApiUser) -> None:
         assert post(client, user, f"{SANDBOXES}/{'0' * 32}/pause", params=LONG_WAIT).status_code == 404
 
 

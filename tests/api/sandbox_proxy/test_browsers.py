@@ -34,9 +34,9 @@ def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] 
     """The URLs of the conversation's agent server in all responses."""
 
     def get(path: str) -> Any:
-        answer = api.get(path, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = api.get(path, headers=headers)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     by_id = f"/api/v1/app-conversations/{conversation.id}"
     shown = [*get(f"/api/v1/app-conversations?ids={conversation.id}"), *get(LIST)["items"], get(by_id)]
@@ -88,17 +88,17 @@ def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database
         origin = sign_in(api, user)
         for headers in ({}, user.headers):
             for path in (f"/api/v1/sandboxes/{sandbox.id}", "/api/v1/sandboxes/search"):
-                answer = api.get(path, headers=headers).json()
-                [found] = answer.get("items", [answer])
+                response = api.get(path, headers=headers).json()
+                [found] = response.get("items", [response])
                 assert found["exposed_urls"][1]["url"] == f"{origin}/sandbox/{sandbox.id}-8011"
 
 
 def test_origin_is_the_configured_one(serve: Serve, user: ApiUser, conversation: Conversation) -> None:
     with serve(web_url="https://agents.example/") as api:
         api.headers["Origin"] = "https://agents.example"
-        answer = api.post("/login", data={"api_key": user.key})
-        assert "secure" in answer.headers["Set-Cookie"].lower()
-        cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+        response = api.post("/login", data={"api_key": user.key})
+        assert "secure" in response.headers["Set-Cookie"].lower()
+        cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
         shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers=cookie).json()
         path = f"/sandbox/{conversation.sandbox_id}/api/conversations/{conversation.id}"
         assert shown["conversation_url"] == f"https://agents.example{path}"
@@ -119,15 +119,15 @@ def test_agent_server_gets_requests_without_the_login(
     api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox
 ) -> None:
     origin = sign_in(api, user)
-    answer = api.get(f"{origin}/sandbox/{running.id}/api/conversations", headers=key_of(running))
-    assert answer.status_code == 200
+    response = api.get(f"{origin}/sandbox/{running.id}/api/conversations", headers=key_of(running))
+    assert response.status_code == 200
     [got] = agent.server.got
     assert got.header("cookie") is None
     assert not [value for _, value in got.headers if api.cookies[COOKIE] in value]
-    assert answer.headers.get_list("Content-Security-Policy") == ["sandbox"]
-    assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
-    assert answer.headers.get_list("Cache-Control") == ["no-store"]
-    assert not {"set-cookie", "clear-site-data", "expires", "access-control-allow-origin"} & set(answer.headers)
+    assert response.headers.get_list("Content-Security-Policy") == ["sandbox"]
+    assert response.headers.get_list("X-Content-Type-Options") == ["nosniff"]
+    assert response.headers.get_list("Cache-Control") == ["no-store"]
+    assert not {"set-cookie", "clear-site-data", "expires", "access-control-allow-origin"} & set(response.headers)
 
 
 def test_login_is_not_a_key_of_a_sandbox(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:

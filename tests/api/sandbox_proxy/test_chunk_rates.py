@@ -39,8 +39,8 @@ def test_flood_of_tiny_chunks_waits_and_is_complete(
     api: httpx.Client, database: Database, user: ApiUser, pauses: list[float]
 ) -> None:
     with hostile(database, user, FLOOD) as sandbox:
-        answer = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
-    assert answer.content == b"x" * CHUNKS
+        response = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
+    assert response.content == b"x" * CHUNKS
     assert pauses
 
 

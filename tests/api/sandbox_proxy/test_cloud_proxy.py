@@ -18,16 +18,16 @@ from tests.factories import ApiUser, make_sandbox
 HOST = "http://any.example:1/sandbox/{}"
 
 
-def ask(api: httpx.Client, user: ApiUser, sandbox: Sandbox, **fields: Any) -> httpx.Response:
+def send(api: httpx.Client, user: ApiUser, sandbox: Sandbox, **fields: Any) -> httpx.Response:
     envelope = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
     return api.post("/api/cloud-proxy", json=envelope | {"body": None} | fields, headers=user.headers)
 
 
 def test_response_is_the_agent_server_s(api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox) -> None:
-    answer = ask(api, user, running, path="/api/git/commits?path=%2Fworkspace&limit=5")
-    assert (answer.status_code, answer.json()["target"]) == (200, "/api/git/commits?path=%2Fworkspace&limit=5")
-    assert answer.headers["X-Own"] == "kept"
-    assert (answer.headers["Content-Security-Policy"], "Set-Cookie" in answer.headers) == ("sandbox", False)
+    response = send(api, user, running, path="/api/git/commits?path=%2Fworkspace&limit=5")
+    assert (response.status_code, response.json()["target"]) == (200, "/api/git/commits?path=%2Fworkspace&limit=5")
+    assert response.headers["X-Own"] == "kept"
+    assert (response.headers["Content-Security-Policy"], "Set-Cookie" in response.headers) == ("sandbox", False)
     [got] = agent.server.got
     assert (got.method, got.body_bytes, got.header("authorization")) == ("GET", 0, None)
 
@@ -51,14 +51,14 @@ def test_body_is_passed_on(
     sent: bytes,
     content_type: str,
 ) -> None:
-    answer = ask(api, user, running, method="POST", body=body, headers=key_of(running) | headers)
-    assert (answer.status_code, answer.json()["sha"]) == (200, hashlib.sha256(sent).hexdigest())
+    response = send(api, user, running, method="POST", body=body, headers=key_of(running) | headers)
+    assert (response.status_code, response.json()["sha"]) == (200, hashlib.sha256(sent).hexdigest())
     assert agent.server.got[0].header("content-type") == content_type
 
 
 def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, user: ApiUser, running: Sandbox) -> None:
-    answer = ask(api, user, running, path="/moved")
-    assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
+    response = send(api, user, running, path="/moved")
+    assert (response.status_code, response.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
 
 def test_url_of_the_client_port_is_accepted(
@@ -66,16 +66,16 @@ def test_url_of_the_client_port_is_accepted(
 ) -> None:
     with serve(client_port=3002, client_url="http://clients.example/") as api:
         for host in ("http://clients.example", "http://clients.example/"):
-            assert ask(api, user, running, host=host).status_code == 200
+            assert send(api, user, running, host=host).status_code == 200
             # This URL is that of all users' sandboxes: only the key selects one.
-            assert ask(api, other_user, running, host=host).status_code == 404
+            assert send(api, other_user, running, host=host).status_code == 404
         for host in ("http://127.0.0.1:1", agent.url):
-            assert ask(api, user, running, host=host).status_code == 404
+            assert send(api, user, running, host=host).status_code == 404
     assert len(agent.server.got) == 2
 
 
 def test_paused_sandbox_is_woken(api: httpx.Client, user: ApiUser, asleep: Sandbox, worker: Worker) -> None:
-    assert ask(api, user, asleep).status_code == 200
+    assert send(api, user, asleep).status_code == 200
     assert worker.resumed == [asleep.id]
 
 
@@ -83,15 +83,15 @@ def test_proxy_reaches_only_the_caller_s_sandboxes(
     api: httpx.Client, database: Database, user: ApiUser, other_user: ApiUser, agent: Agent, running: Sandbox
 ) -> None:
     theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
-    assert ask(api, other_user, running).status_code == 404
-    assert ask(api, other_user, running, host=agent.url).status_code == 404
-    assert ask(api, user, theirs).status_code == 404
-    assert ask(api, user, theirs, headers=key_of(running)).status_code == 404
+    assert send(api, other_user, running).status_code == 404
+    assert send(api, other_user, running, host=agent.url).status_code == 404
+    assert send(api, user, theirs).status_code == 404
+    assert send(api, user, theirs, headers=key_of(running)).status_code == 404
     deleted = make_sandbox(database, user, status=Status.DELETED)
-    assert ask(api, user, deleted).status_code == 404
+    assert send(api, user, deleted).status_code == 404
     mine = make_sandbox(database, user, exposed_urls=agent.urls)
-    assert ask(api, user, mine, headers=key_of(running)).status_code == 401
-    assert ask(api, user, running, headers={}).status_code == 401
+    assert send(api, user, mine, headers=key_of(running)).status_code == 401
+    assert send(api, user, running, headers={}).status_code == 401
     assert agent.server.got == []
 
 
@@ -110,7 +110,7 @@ def test_proxy_reaches_only_the_caller_s_sandboxes(
 def test_proxy_reaches_no_other_host(
     api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, host: str
 ) -> None:
-    assert ask(api, user, running, host=host).status_code == 404
+    assert send(api, user, running, host=host).status_code == 404
     assert agent.server.got == []
 
 
@@ -130,7 +130,7 @@ def test_proxy_reaches_no_other_host(
 def test_malformed_envelope_is_refused(
     api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, wrong: dict[str, Any]
 ) -> None:
-    assert ask(api, user, running, **wrong).status_code == 422
+    assert send(api, user, running, **wrong).status_code == 422
     assert agent.server.got == []
 
 
@@ -148,15 +148,15 @@ def test_body_that_is_nested_too_deep_or_is_no_json_is_refused(
 ) -> None:
     envelope = json.dumps({"host": HOST.format(running.id), "method": "POST", "path": "/x", "headers": key_of(running)})
     content = f'{envelope[:-1]}, "body": {body}}}'
-    answer = api.post("/api/cloud-proxy", content=content, headers=user.headers | JSON)
-    assert (answer.status_code, agent.server.got) == (422, [])
-    [entry] = answer.json()["detail"]
+    response = api.post("/api/cloud-proxy", content=content, headers=user.headers | JSON)
+    assert (response.status_code, agent.server.got) == (422, [])
+    [entry] = response.json()["detail"]
     assert (entry["loc"], why in entry["msg"]) == (["body", "body"], True)
 
 
 def test_unreachable_agent_server_is_a_502(api: httpx.Client, database: Database, user: ApiUser) -> None:
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
-    assert ask(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
+    assert send(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
 
 
 def test_page_of_this_service_is_allowed(api: httpx.Client, user: ApiUser, running: Sandbox) -> None:
@@ -164,8 +164,8 @@ def test_page_of_this_service_is_allowed(api: httpx.Client, user: ApiUser, runni
     api.post("/login", data={"api_key": user.key}, headers={"Origin": origin})
     envelope = {"host": f"{origin}/sandbox/{running.id}", "path": "/api/x", "headers": key_of(running)}
     for page, status in ((origin, 200), ("https://elsewhere.example", 403)):
-        answer = api.post("/api/cloud-proxy", json=envelope, headers={"Origin": page})
-        assert answer.status_code == status
+        response = api.post("/api/cloud-proxy", json=envelope, headers={"Origin": page})
+        assert response.status_code == status
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,6 @@ def test_page_of_this_service_is_allowed(api: httpx.Client, user: ApiUser, runni
 def test_defect_51_requests_of_canvas_by_way_of_its_server_are_passed_on(
     api: httpx.Client, user: ApiUser, agent: Agent, running: Sandbox, method: str, path: str, body: Any
 ) -> None:
-    assert ask(api, user, running, method=method, path=path, body=body).status_code == 200
+    assert send(api, user, running, method=method, path=path, body=body).status_code == 200
     [got] = agent.server.got
     assert (got.method, got.body_bytes > 0) == (method, body is not None)

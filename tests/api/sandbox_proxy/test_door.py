@@ -13,8 +13,8 @@ def test_unreachable_server_is_a_502(api: httpx.Client, database: Database, user
     urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9/10.0.0.5/8000", "port": 8000}]
     for exposed, words in ((urls, "its node's door does not respond"), ([], "has no agent server")):
         sandbox = make_sandbox(database, user, exposed_urls=exposed)
-        answer = api.post(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=b"body")
-        assert (answer.status_code, words in answer.json()["detail"]) == (502, True)
+        response = api.post(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=b"body")
+        assert (response.status_code, words in response.json()["detail"]) == (502, True)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_error_of_the_door_is_a_502_that_names_the_failed_part(
         urls = [{"name": "AGENT_SERVER", "url": f"{door.url}/10.0.0.5/8000", "port": 8000}]
         sandbox = make_sandbox(database, user, exposed_urls=urls)
         for method, body, requests in (("GET", None, 2), ("POST", None, 2), ("POST", b"x", 1)):
-            door.asked.clear()
-            answer = api.request(method, f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=body)
+            door.requested.clear()
+            response = api.request(method, f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=body)
             # A body is read once: the request can't be sent again.
-            got = answer.status_code, words in answer.json()["detail"], len(door.asked)
+            got = response.status_code, words in response.json()["detail"], len(door.requested)
             assert got == (502, True, requests), (method, body)

@@ -171,7 +171,7 @@ def test_replays_of_one_owner_keep_no_other_user_waiting(
         sockets = [stack.enter_context(socket(api, running, ALL, **key_of(running))) for _ in range(3)]
         assert eventually(lambda: begun and len([got for got in agent.server.got if "/search" in got.target]) >= 3)
         settings = b'{"language": "en"' + b" " * SMALL_BYTES + b"}"
-        answer = api.post("/api/settings", content=settings, headers=other_user.headers | JSON)
-        assert (answer.status_code, len(begun)) == (200, 1)
+        response = api.post("/api/settings", content=settings, headers=other_user.headers | JSON)
+        assert (response.status_code, len(begun)) == (200, 1)
         released.set()
         assert {json.loads(one.recv(timeout=20))["id"] for one in sockets} == {"one"}

@@ -68,7 +68,7 @@ OWN_HEADERS = {
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+def answering(response: bytes) -> Iterator[tuple[str, list[bytes]]]:
     """Run a server that sends this to each client and disconnects; yield its URL and its requests."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -81,7 +81,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                     return
                 with connection, suppress(OSError):
                     got.append(connection.recv(65_536))
-                    connection.sendall(answer)
+                    connection.sendall(response)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -93,9 +93,9 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 
 @contextmanager
-def hostile(database: Database, user: ApiUser, answer: bytes) -> Iterator[Sandbox]:
+def hostile(database: Database, user: ApiUser, response: bytes) -> Iterator[Sandbox]:
     """A sandbox of the user, whose agent server sends this to each client."""
-    with answering(answer) as (url, _):
+    with answering(response) as (url, _):
         yield make_sandbox(database, user, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
 
 
@@ -156,9 +156,9 @@ def test_redirect_stays_on_the_path_of_its_sandbox(
             direct = api.get(f"/sandbox/{sandbox.id}/api/x?y=z", headers=key_of(sandbox))
             envelope = {"host": f"{base}/sandbox/{sandbox.id}", "path": "/api/x?y=z", "headers": key_of(sandbox)}
             enclosed = api.post("/api/cloud-proxy", json=envelope, headers=user.headers)
-            for answer in (direct, enclosed):
-                assert answer.status_code == status, location
-                assert answer.headers.get("Location") == (expected and f"/sandbox/{sandbox.id}{expected}"), location
+            for response in (direct, enclosed):
+                assert response.status_code == status, location
+                assert response.headers.get("Location") == (expected and f"/sandbox/{sandbox.id}{expected}"), location
 
 
 @pytest.mark.parametrize("target", ["//[x", "//x]/y?z"])
@@ -167,8 +167,8 @@ def test_redirect_of_a_target_that_is_no_url_is_dropped(
 ) -> None:
     with hostile(database, user, moved("/elsewhere", 302)) as sandbox:
         extensions = {"target": f"/sandbox/{sandbox.id}{target}".encode()}
-        answer = api.get("/", headers=key_of(sandbox), extensions=extensions)
-    assert (answer.status_code, "Location" in answer.headers) == (302, False)
+        response = api.get("/", headers=key_of(sandbox), extensions=extensions)
+    assert (response.status_code, "Location" in response.headers) == (302, False)
 
 
 def test_server_s_headers_for_the_whole_origin_are_dropped(
@@ -178,14 +178,14 @@ def test_server_s_headers_for_the_whole_origin_are_dropped(
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n"
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
     with hostile(database, user, f"{head}{lines}\r\n".encode() + page) as sandbox:
-        answer = api.get(f"/sandbox/{sandbox.id}/x.html", headers=key_of(sandbox))
-    assert (answer.status_code, answer.content) == (200, page)
+        response = api.get(f"/sandbox/{sandbox.id}/x.html", headers=key_of(sandbox))
+    assert (response.status_code, response.content) == (200, page)
     own = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
-    assert {name: answer.headers[name] for name in ORIGIN_HEADERS if name in answer.headers} == {
+    assert {name: response.headers[name] for name in ORIGIN_HEADERS if name in response.headers} == {
         name: own[name.lower()] for name in ORIGIN_HEADERS if name.lower() in own
     }
-    assert [name for name, value in sent.items() if value in answer.headers.get_list(name)] == []
-    assert len(answer.headers.get_list("X-Request-ID")) == 1
+    assert [name for name, value in sent.items() if value in response.headers.get_list(name)] == []
+    assert len(response.headers.get_list("X-Request-ID")) == 1
 
 
 def test_each_dropped_header_is_tested() -> None:
@@ -216,10 +216,10 @@ INVALID_RESPONSES = [
 
 
 def test_server_that_sends_no_valid_http_is_a_502(api: httpx.Client, database: Database, user: ApiUser) -> None:
-    for answer in INVALID_RESPONSES:
-        with hostile(database, user, answer) as sandbox:
+    for response in INVALID_RESPONSES:
+        with hostile(database, user, response) as sandbox:
             got = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
             envelope = {"host": f"http://a/sandbox/{sandbox.id}", "path": "/x", "headers": key_of(sandbox)}
             enclosed = api.post("/api/cloud-proxy", json=envelope, headers=user.headers)
-        assert (got.status_code, enclosed.status_code) == (502, 502), answer[:50]
+        assert (got.status_code, enclosed.status_code) == (502, 502), response[:50]
         assert json.loads(got.content)["detail"]

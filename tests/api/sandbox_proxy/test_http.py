@@ -58,11 +58,13 @@ class TestKeys:
             (other_user.headers, 404),
         ]
         for headers, expected in strangers:
-            answers = [
+            responses = [
                 api.get(f"/sandbox/{one}/api/x", headers=headers) for one in (sandbox.id, UNKNOWN_ID, "a%00b", "")
             ]
-            texts = {answer.json()["detail"].replace(sandbox.id, "").replace(UNKNOWN_ID, "") for answer in answers}
-            assert ({answer.status_code for answer in answers}, len(texts)) == ({expected}, 1), headers
+            texts = {
+                response.json()["detail"].replace(sandbox.id, "").replace(UNKNOWN_ID, "") for response in responses
+            }
+            assert ({response.status_code for response in responses}, len(texts)) == ({expected}, 1), headers
         assert (worker.jobs, as_stored(database, sandbox)) == ([], sandbox)
 
     def test_warm_sandbox_has_no_valid_key(self, api: httpx.Client, database: Database, running: Sandbox) -> None:
@@ -100,8 +102,8 @@ class TestKeys:
 class TestRequest:
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
     def test_method_arrives_unchanged(self, api: httpx.Client, running: Sandbox, agent: Agent, method: str) -> None:
-        answer = api.request(method, f"/sandbox/{running.id}/api/x%2Fy//z?q=%C3%A9+1&&", headers=key_of(running))
-        assert answer.status_code == 200
+        response = api.request(method, f"/sandbox/{running.id}/api/x%2Fy//z?q=%C3%A9+1&&", headers=key_of(running))
+        assert response.status_code == 200
         [got] = agent.server.got
         assert (got.method, got.target) == (method, "/api/x%2Fy//z?q=%C3%A9+1&&")
 
@@ -116,7 +118,7 @@ class TestRequest:
             "X-Forwarded-Prefix": "/elsewhere",
             "Forwarded": "for=1.2.3.4",
         }
-        answer = api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running) | sent)
+        response = api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running) | sent)
         [got] = agent.server.got
         names = {name for name, _ in got.headers}
         assert got.header("x-own") == "kept"
@@ -126,9 +128,9 @@ class TestRequest:
         assert got.header("x-forwarded-host") == api.base_url.netloc.decode()
         assert got.header("x-forwarded-prefix") == f"/sandbox/{running.id}"
         assert got.header("host") == agent.url.removeprefix("http://")
-        assert answer.headers["x-own"] == "kept"
-        assert {"set-cookie", "keep-alive"} & set(answer.headers) == set()
-        assert answer.headers["content-security-policy"] == "sandbox"
+        assert response.headers["x-own"] == "kept"
+        assert {"set-cookie", "keep-alive"} & set(response.headers) == set()
+        assert response.headers["content-security-policy"] == "sandbox"
 
     def test_large_bodies_are_streamed(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         pieces = 12  # more than the API's own limit on bodies
@@ -140,8 +142,8 @@ class TestRequest:
                 if number == 0:
                     begun.set()
 
-        answer = api.post(f"/sandbox/{running.id}/api/file/upload", headers=key_of(running), content=body())
-        assert answer.json()["sha"] == hashlib.sha256(MEGABYTE * pieces).hexdigest()
+        response = api.post(f"/sandbox/{running.id}/api/file/upload", headers=key_of(running), content=body())
+        assert response.json()["sha"] == hashlib.sha256(MEGABYTE * pieces).hexdigest()
         sized = api.post(f"/sandbox/{running.id}/api/file/upload", headers=key_of(running), content=MEGABYTE * 5)
         assert sized.json()["sha"] == hashlib.sha256(MEGABYTE * 5).hexdigest()
         assert agent.server.got[-1].header("content-length") == str(len(MEGABYTE) * 5)
@@ -194,10 +196,10 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextM
     return collecting
 
 
-class TestAnswer:
+class TestResponse:
     def test_stream_arrives_as_it_is_written(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
-        with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as answer:
-            pieces = answer.iter_text()
+        with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as response:
+            pieces = response.iter_text()
             for number in range(1, 4):
                 agent.server.pieces = number
                 assert next(pieces) == f"data: {number}\n\n"
@@ -206,8 +208,8 @@ class TestAnswer:
 
     @pytest.mark.parametrize("form", ["absolute", "relative"])
     def test_redirects_stay_on_the_path(self, api: httpx.Client, running: Sandbox, form: str) -> None:
-        answer = api.get(f"/sandbox/{running.id}/moved?{form}", headers=key_of(running))
-        assert (answer.status_code, answer.headers["location"]) == (307, f"/sandbox/{running.id}/moved/")
+        response = api.get(f"/sandbox/{running.id}/moved?{form}", headers=key_of(running))
+        assert (response.status_code, response.headers["location"]) == (307, f"/sandbox/{running.id}/moved/")
 
     def test_server_s_401_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         agent.server.key = "another"
@@ -282,8 +284,8 @@ class TestActivity:
             deadline_does="freeze",
         )
         agent.server.key, agent.server.pieces = session_key_of(sandbox), 1
-        with api.stream("GET", f"/sandbox/{sandbox.id}/stream", headers=key_of(sandbox)) as answer:
-            pieces = answer.iter_text()
+        with api.stream("GET", f"/sandbox/{sandbox.id}/stream", headers=key_of(sandbox)) as response:
+            pieces = response.iter_text()
             next(pieces)
             first = eventually(lambda: _activity_after(database, sandbox, sandbox.last_active_at))
             assert first is not None

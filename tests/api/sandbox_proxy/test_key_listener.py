@@ -57,15 +57,15 @@ def test_no_other_route_of_the_service_is_available(clients: httpx.Client, user:
 
 
 def test_health_needs_no_key(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
-    answer = clients.get("/health")
-    assert (answer.status_code, answer.json(), agent.server.got) == (200, "OK", [])
+    response = clients.get("/health")
+    assert (response.status_code, response.json(), agent.server.got) == (200, "OK", [])
     assert clients.get("/health", headers=key_of(running)).status_code == 200
     assert [got.target for got in agent.server.got] == ["/health"]
 
 
 def test_head_is_left_to_the_agent_server(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
-    answer = clients.head("/health", headers=key_of(running))
-    assert ("X-Request-ID" in answer.headers, answer.headers["Cache-Control"]) == (True, "no-store")
+    response = clients.head("/health", headers=key_of(running))
+    assert ("X-Request-ID" in response.headers, response.headers["Cache-Control"]) == (True, "no-store")
     assert [got.method for got in agent.server.got] == ["HEAD"]
 
 

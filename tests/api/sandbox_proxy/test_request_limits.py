@@ -53,7 +53,7 @@ def urls_of(port: int) -> list[dict[str, Any]]:
     return [{"name": "AGENT_SERVER", "url": f"http://127.0.0.1:{port}", "port": 8000}]
 
 
-def ask(api: httpx.Client, sandbox: Sandbox, user: ApiUser, way: str = WAYS[0]) -> int:
+def send(api: httpx.Client, sandbox: Sandbox, user: ApiUser, way: str = WAYS[0]) -> int:
     """Send a request with the sandbox's key, its owner's, or both; return the status."""
     if way == "cloud-proxy":
         envelope = {"host": f"http://any/sandbox/{sandbox.id}", "path": "/api/x", "headers": key_of(sandbox)}
@@ -70,10 +70,10 @@ def test_open_requests_of_one_user_have_a_limit(
     with serve(user_proxied=LIMIT) as api:
         with ExitStack() as clients:
             silent.begin(clients, api, LIMIT)
-            assert ask(api, own, user, way) == 429
-            assert ask(api, theirs, other_user, way) != 429
+            assert send(api, own, user, way) == 429
+            assert send(api, theirs, other_user, way) != 429
         # Clients that have disconnected hold nothing.
-        assert eventually(lambda: ask(api, own, user, way) != 429)
+        assert eventually(lambda: send(api, own, user, way) != 429)
 
 
 def test_open_requests_of_all_users_have_a_limit(
@@ -83,8 +83,8 @@ def test_open_requests_of_all_users_have_a_limit(
     with serve(max_proxied=1) as api:
         with ExitStack() as clients:
             silent.begin(clients, api)
-            assert ask(api, theirs, other_user) == 503
-        assert eventually(lambda: ask(api, theirs, other_user) != 503)
+            assert send(api, theirs, other_user) == 503
+        assert eventually(lambda: send(api, theirs, other_user) != 503)
 
 
 def test_request_at_the_client_port_counts_for_the_sandbox_s_owner(
@@ -102,12 +102,12 @@ def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, u
         for sandbox, path in ends:
             with suppress(httpx.RemoteProtocolError):
                 assert api.get(f"/sandbox/{sandbox.id}/{path}", headers=key_of(sandbox)).status_code != 429
-            assert eventually(lambda: ask(api, running, user) == 200)
+            assert eventually(lambda: send(api, running, user) == 200)
 
 
 def test_response_counts_until_its_reader_leaves(serve: Serve, user: ApiUser, agent: Agent, running: Sandbox) -> None:
     agent.server.pieces = 1
     with serve(user_proxied=1) as api:
         with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as response:
-            assert (response.status_code, ask(api, running, user)) == (200, 429)
-        assert eventually(lambda: ask(api, running, user) == 200)
+            assert (response.status_code, send(api, running, user)) == (200, 429)
+        assert eventually(lambda: send(api, running, user) == 200)

@@ -19,8 +19,8 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stream_ends_with_its_key(
     api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
 ) -> None:
-    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as answer:
-        pieces = answer.iter_text()
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as response:
+        pieces = response.iter_text()
         agent.server.pieces = 1
         next(pieces)
         revoke(database, user)
@@ -29,7 +29,7 @@ def test_stream_ends_with_its_key(
     assert eventually(lambda: agent.server.left == 1)
 
 
-def test_stream_goes_on_while_the_store_does_not_respond(
+def test_stream_continues_while_the_store_does_not_respond(
     api: httpx.Client, user: ApiUser, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[str] = []
@@ -38,8 +38,8 @@ def test_stream_goes_on_while_the_store_does_not_respond(
         checks.append("failed")
         raise StoreError("the store is down")
 
-    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as answer:
-        pieces = answer.iter_text()
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=user.headers, timeout=10) as response:
+        pieces = response.iter_text()
         agent.server.pieces = 1
         next(pieces)
         monkeypatch.setattr("api.sandbox_proxy.access.AccessCheck._find_by_api_key", fail)
@@ -48,11 +48,11 @@ def test_stream_goes_on_while_the_store_does_not_respond(
         assert next(pieces) == "data: 2\n\n"
 
 
-def test_stream_of_the_sandbox_s_own_key_goes_on(
+def test_stream_of_the_sandbox_s_own_key_continues(
     api: httpx.Client, database: Database, user: ApiUser, running: Sandbox, agent: Agent
 ) -> None:
-    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running), timeout=10) as answer:
-        pieces = answer.iter_text()
+    with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running), timeout=10) as response:
+        pieces = response.iter_text()
         revoke(database, user)
         for number in range(1, 4):
             agent.server.pieces = number

@@ -78,8 +78,8 @@ class TestSandboxThatWakes:
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED, pause_kind=kind)
         agent.server.key = session_key_of(sandbox)
-        answer = api.post(f"/sandbox/{sandbox.id}/api/x?a=1", headers=key_of(sandbox), content=b"body")
-        assert (answer.status_code, answer.json()["target"]) == (200, "/api/x?a=1")
+        response = api.post(f"/sandbox/{sandbox.id}/api/x?a=1", headers=key_of(sandbox), content=b"body")
+        assert (response.status_code, response.json()["target"]) == (200, "/api/x?a=1")
         [got] = agent.server.got
         assert got.body_bytes == len(b"body")
         row = as_stored(database, sandbox)
@@ -184,9 +184,9 @@ class TestSandboxThatDoesNotWake:
     ) -> None:
         with database.transaction() as session:
             session.get_one(SandboxSpec, SPEC_ID).wake_on_traffic = False
-        answer = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
-        assert (answer.status_code, worker.jobs) == (409, [])
-        assert f"POST /api/v1/sandboxes/{asleep.id}/resume" in answer.json()["detail"]
+        response = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
+        assert (response.status_code, worker.jobs) == (409, [])
+        assert f"POST /api/v1/sandboxes/{asleep.id}/resume" in response.json()["detail"]
         agent.server.key = session_key_of(running)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
 
@@ -194,16 +194,16 @@ class TestSandboxThatDoesNotWake:
         self, api: httpx.Client, database: Database, user: ApiUser, worker: Worker
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.ERROR)
-        answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
-        assert (answer.status_code, worker.jobs) == (409, [])
-        assert Reason.EXIT_CODE in answer.json()["detail"]
+        response = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
+        assert (response.status_code, worker.jobs) == (409, [])
+        assert Reason.EXIT_CODE in response.json()["detail"]
 
     def test_wake_over_the_quota_is_a_429(
         self, serve: Serve, database: Database, running: Sandbox, asleep: Sandbox, worker: Worker
     ) -> None:
         with serve(quota_running=1) as api:
-            answer = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
-        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "10")
+            response = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "10")
         assert (worker.jobs, as_stored(database, asleep), as_stored(database, running)) == ([], asleep, running)
 
     def test_slow_wake_is_a_504(self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker) -> None:
@@ -272,5 +272,5 @@ class TestSandboxThatDoesNotWake:
         fetched = fetch(api, asleep)
         wait_for(1)
         waiters[0].close()
-        answer = fetched.result()
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        response = fetched.result()
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "1")

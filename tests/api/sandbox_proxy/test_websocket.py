@@ -106,7 +106,7 @@ class TestKeys:
             code, reason = close_of(connection)
         assert (code, "first frame must be an auth frame" in reason, worker.jobs) == (4001, True, [])
 
-    def test_stranger_s_silent_sockets_keep_no_other_address_out(
+    def test_silent_sockets_without_a_key_block_no_other_address(
         self, api: httpx.Client, running: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 8)

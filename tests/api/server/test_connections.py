@@ -44,10 +44,10 @@ def address_of(url: str) -> tuple[str, int]:
 
 def answer_of(connection: socket.socket) -> bytes:
     """Return all that is received until the other side closes."""
-    answer = b""
+    response = b""
     while chunk := connection.recv(65_536):
-        answer += chunk
-    return answer
+        response += chunk
+    return response
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /next HTTP/1.1\r\n"])
@@ -58,10 +58,10 @@ def test_head_that_times_out_closes_the_connection(sent: bytes) -> None:
         socket.create_connection(address_of(url), timeout=30) as connection,
     ):
         connection.sendall(sent)
-        answer = answer_of(connection)
-    assert answer.count(b"200 OK") == sent.count(b"\r\n\r\n")
+        response = answer_of(connection)
+    assert response.count(b"200 OK") == sent.count(b"\r\n\r\n")
     # A client that has sent a part of a request learns why its connection is closed.
-    assert answer.count(b"408 Request Timeout") == (1 if sent else 0)
+    assert response.count(b"408 Request Timeout") == (1 if sent else 0)
 
 
 def test_head_without_an_end_is_rejected(address: tuple[str, int]) -> None:

@@ -67,24 +67,24 @@ def last_response(connection: socket.socket, sent: bytes) -> bytes:
 
 
 def test_pipelined_requests_get_responses(connection: socket.socket) -> None:
-    answer = last_response(connection, POST + b"{}" + REQUEST * (MAX_PIPELINED - 1))
-    assert answer.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED + 1
+    response = last_response(connection, POST + b"{}" + REQUEST * (MAX_PIPELINED - 1))
+    assert response.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED + 1
 
 
 def test_too_many_pipelined_requests_end_the_connection_after_the_responses(connection: socket.socket) -> None:
     connection.sendall(POST + b"{}" + REQUEST * (MAX_PIPELINED + 40))
-    answer = answer_of(connection)
-    assert answer.count(b"HTTP/1.1") == answer.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED + 1
+    response = answer_of(connection)
+    assert response.count(b"HTTP/1.1") == response.count(b"HTTP/1.1 200 OK") == MAX_PIPELINED + 1
     # The client learns which response is the last one.
-    assert answer.count(b"connection: close") == 1
+    assert response.count(b"connection: close") == 1
 
 
 @pytest.mark.parametrize("wrong", [b"@@@\r\n\r\n", request(b"Host")])
 def test_response_comes_before_the_end_that_a_wrong_request_causes(connection: socket.socket, wrong: bytes) -> None:
     connection.sendall(REQUEST + wrong)
-    answer = answer_of(connection)
-    assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert (answer.count(b"HTTP/1.1"), answer.count(b"connection: close")) == (1, 1)
+    response = answer_of(connection)
+    assert response.startswith(b"HTTP/1.1 200 OK")
+    assert (response.count(b"HTTP/1.1"), response.count(b"connection: close")) == (1, 1)
 
 
 def test_websocket_behind_a_request_without_a_response_is_a_request(connection: socket.socket) -> None:
@@ -99,9 +99,9 @@ def test_websocket_behind_a_request_without_a_response_is_a_request(connection: 
 
 
 def test_number_of_headers_is_limited(connection: socket.socket) -> None:
-    answer = last_response(connection, request(*[b"a:"] * MAX_HEADERS))
-    assert answer.count(b"HTTP/1.1 200 OK") == 2
-    assert b"%03d" % MAX_HEADERS in answer
+    response = last_response(connection, request(*[b"a:"] * MAX_HEADERS))
+    assert response.count(b"HTTP/1.1 200 OK") == 2
+    assert b"%03d" % MAX_HEADERS in response
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ def test_connection_made_during_shutdown_gets_a_response(monkeypatch: pytest.Mon
 
     async def scenario() -> tuple[bytes, bytes]:
         async with listening() as (server, address), connected(address) as idle:
-            first = await ask(idle)
+            first = await send(idle)
             async with connected_during_drain(server, address) as late:
                 idle[1].close()
                 await until(lambda: not any(found.is_serving() for found in server.servers))
-                return first, await ask(late)
+                return first, await send(late)
 
     first, last = asyncio.run(scenario())
     assert first.startswith(b"HTTP/1.1 200")
@@ -43,7 +43,7 @@ def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.Monkey
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
-            await ask(idle)
+            await send(idle)
             server.should_exit = True
             return await idle[0].read()
 
@@ -56,7 +56,7 @@ def test_connection_without_a_request_is_closed_at_shutdown(monkeypatch: pytest.
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
-            await ask(idle)
+            await send(idle)
             async with connected_during_drain(server, address) as silent:
                 idle[1].close()
                 return await silent[0].read()
@@ -102,7 +102,7 @@ async def connected_during_drain(
         yield late
 
 
-async def ask(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
+async def send(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
     """Send a request; return the head of its response."""
     reader, writer = connection
     writer.write(REQUEST)

@@ -55,7 +55,7 @@ def is_reset(connection: socket.socket) -> bool:
     return False
 
 
-def ask(address: Address, request: bytes = REQUEST) -> bytes:
+def send(address: Address, request: bytes = REQUEST) -> bytes:
     with socket.create_connection(address, timeout=30) as connection:
         connection.sendall(request)
         return connection.recv(65_536).partition(b"\r\n")[0]
@@ -69,8 +69,8 @@ def test_slow_clients_keep_no_others_out(sent: bytes) -> None:
             slow.append(stack.enter_context(socket.create_connection(address, timeout=30)))
             slow[-1].sendall(sent)
             if number % 50 == 49:
-                assert ask(address) == b"HTTP/1.1 200 OK"
-                assert ask(address, WEBHOOK) == b"HTTP/1.1 200 OK"
+                assert send(address) == b"HTTP/1.1 200 OK"
+                assert send(address, WEBHOOK) == b"HTTP/1.1 200 OK"
         closed = answer_of(slow[0])
         # The oldest connections were closed, with a reason if a request was incomplete.
         assert closed.count(b"408 Request Timeout") == (sent in (HEAD, BODY))
@@ -82,9 +82,9 @@ def test_requests_that_the_service_works_for_keep_their_connections() -> None:
         with socket.create_connection(address, timeout=30) as busy:
             busy.sendall(b"GET /busy HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert busy.recv(100).startswith(b"HTTP/1.1 200 OK")
-            assert ask(address) == b"HTTP/1.1 503 Service Unavailable"
+            assert send(address) == b"HTTP/1.1 503 Service Unavailable"
         with socket.create_connection(address, timeout=30):
-            assert ask(address) == b"HTTP/1.1 200 OK"
+            assert send(address) == b"HTTP/1.1 200 OK"
 
 
 def test_body_that_comes_too_slowly_is_a_408() -> None:

@@ -15,7 +15,7 @@ from api.server.limits import ConnectionLimits
 from api.server.read_deadlines import ReadDeadline
 from api.server.slow_connections import FAST, MAX_COMPARED, SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
-from tests.api.server.test_slow_clients import Address, ask, is_reset
+from tests.api.server.test_slow_clients import Address, is_reset, send
 from tests.services.asgi import serving
 from tests.waiting import eventually
 
@@ -71,7 +71,7 @@ def unread(address: Address, requests: list[bytes]) -> Iterator[socket.socket]:
 def test_clients_that_do_not_read_keep_no_others_out(address: Address, requests: list[bytes]) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(unread(address, requests)) for _ in range(MAX_CONNECTIONS - 1)]
-        assert eventually(lambda: ask(address) == OK, deadline_seconds=20)
+        assert eventually(lambda: send(address) == OK, deadline_seconds=20)
         assert eventually(lambda: any(map(is_reset, clients)), deadline_seconds=20)
 
 
@@ -82,7 +82,7 @@ def test_client_that_has_not_read_for_a_moment_keeps_its_connection(
     with ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS - 1):
             stack.enter_context(unread(address, [LARGE]))
-        assert ask(address) == b"HTTP/1.1 503 Service Unavailable"
+        assert send(address) == b"HTTP/1.1 503 Service Unavailable"
 
 
 def test_client_that_reads_gets_its_response_while_idle_ones_make_room(address: Address) -> None:
@@ -91,7 +91,7 @@ def test_client_that_reads_gets_its_response_while_idle_ones_make_room(address: 
         reader.sendall(LAST)
         for _ in range(MAX_CONNECTIONS):
             stack.enter_context(socket.create_connection(address, timeout=30))
-            assert ask(address) == OK
+            assert send(address) == OK
         assert len(answer_of(reader)) > PIECES * PIECE_BYTES
 
 

@@ -12,7 +12,7 @@ from api.server.limits import ConnectionLimits
 from api.server.slow_connections import SlowConnections
 from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
 from tests.api.server.test_crowded_reads import HANDSHAKE
-from tests.api.server.test_slow_clients import Address, ask, is_reset
+from tests.api.server.test_slow_clients import Address, is_reset, send
 from tests.api.server.test_slow_readers import LARGE, LAST, OK, Client, unread
 from tests.services.asgi import serving
 from tests.waiting import eventually
@@ -55,12 +55,12 @@ def address(application: Application) -> Iterator[Address]:
         yield address_of(url)
 
 
-def test_clients_that_read_nothing_keep_limited_memory_and_no_others_out(
+def test_clients_that_do_not_read_use_limited_memory_and_block_no_others(
     address: Address, application: Application
 ) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(unread(address, [LARGE])) for _ in range(CLIENTS)]
-        assert ask(address) == OK
+        assert send(address) == OK
         with socket.create_connection(address, timeout=30) as reader:
             reader.sendall(LAST)
             assert len(answer_of(reader)) > RESPONSE_BYTES
@@ -79,7 +79,7 @@ def test_request_waits_until_the_client_has_read_the_response_to_the_previous_on
     address: Address, application: Application, requests: list[bytes]
 ) -> None:
     with unread(address, requests) as client:
-        assert ask(address, OTHER) == OK
+        assert send(address, OTHER) == OK
         assert application.paths == ["/large", "/other"]
         received = 0
         while received < RESPONSE_BYTES:
@@ -92,9 +92,9 @@ def test_request_is_dropped_if_its_client_leaves_before_it_has_read_the_previous
     address: Address, application: Application, caplog: pytest.LogCaptureFixture, pipelined: bytes
 ) -> None:
     with unread(address, [LARGE, pipelined]):
-        assert ask(address, OTHER) == OK
+        assert send(address, OTHER) == OK
     assert eventually(lambda: not application.connections)
-    assert ask(address, OTHER) == OK
+    assert send(address, OTHER) == OK
     assert application.paths == ["/large", "/other", "/other"]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 

@@ -131,9 +131,9 @@ def test_tiny_messages_beyond_a_burst_are_delayed_and_none_is_lost(url: str) -> 
         began = time.monotonic()
         websocket.socket.sendall(TEXT * MANY)
         websocket.send("end")
-        answers = [websocket.recv(timeout=30) for _ in range(MANY + 1)]
+        responses = [websocket.recv(timeout=30) for _ in range(MANY + 1)]
         assert time.monotonic() - began > 0.15
-    assert answers == ["0"] * MANY + ["3"]
+    assert responses == ["0"] * MANY + ["3"]
 
 
 @pytest.mark.usefixtures("_low_limits")
@@ -181,7 +181,7 @@ async def pass_a_check(websocket: Any) -> None:
     await asyncio.to_thread(eventually, lambda: websocket._timer is not first)
 
 
-def test_handshake_that_the_library_rejects_is_answered() -> None:
+def test_handshake_that_the_library_rejects_gets_a_response() -> None:
     with serving(application, lifespan="off", **LIMITED) as url:
         for rejected in (HANDSHAKE + b"X-A: b\r\n" * 150, HANDSHAKE.replace(b"GET", b"POST")):
             with socket.create_connection(address_of(url), timeout=30) as connection:
@@ -190,7 +190,7 @@ def test_handshake_that_the_library_rejects_is_answered() -> None:
                 assert connection.recv(65_536) == b""
 
 
-def test_client_that_neither_reads_nor_answers_pings_loses_its_connection() -> None:
+def test_client_that_ignores_pings_loses_its_connection() -> None:
     ended: list[str] = []
 
     async def talkative(scope: Any, receive: Any, send: Any) -> None:

@@ -48,21 +48,21 @@ def browser(client: TestClient, user: ApiUser) -> TestClient:
 
 @pytest.mark.parametrize("path", ["/", "/conversations/1", "/settings/llm?a=b", "/launch", "/index.html"])
 def test_signed_in_browser_gets_the_page(browser: TestClient, path: str) -> None:
-    answer = browser.get(path)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(ORIGIN)};" in answer.text
-    assert "window.__AGENT_CANVAS_DO_NOT_TRACK__=true;" in answer.text
+    response = browser.get(path)
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert response.headers["Cache-Control"] == "no-store"
+    assert f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(ORIGIN)};" in response.text
+    assert "window.__AGENT_CANVAS_DO_NOT_TRACK__=true;" in response.text
     assert browser.head(path).status_code == 200
 
 
 def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> None:
     policies, nonces = set(), set()
     for _ in range(2):
-        answer = browser.get("/")
-        [nonce] = set(re.findall(r'<script nonce="([\w-]{16,})"', answer.text))
-        assert answer.text.count(f'<script nonce="{nonce}"') == answer.text.count("<script") == 3
-        policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))
+        response = browser.get("/")
+        [nonce] = set(re.findall(r'<script nonce="([\w-]{16,})"', response.text))
+        assert response.text.count(f'<script nonce="{nonce}"') == response.text.count("<script") == 3
+        policy = dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; "))
         assert policy["script-src"] == f"{ORIGIN}/assets/ {ORIGIN}/monaco/ 'nonce-{nonce}'"
         nonces.add(nonce)
         policies.add(policy["connect-src"])
@@ -82,11 +82,11 @@ def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> Non
 def test_signed_out_browser_is_led_to_the_login_and_back(
     client: TestClient, user: ApiUser, path: str, login: str
 ) -> None:
-    answer = client.get(f"{ORIGIN}{path}", follow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (303, login)
+    response = client.get(f"{ORIGIN}{path}", follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (303, login)
     form = {"api_key": user.key, "returnTo": path}
-    answer = client.post("/login", data=form, headers={"Origin": ORIGIN}, follow_redirects=False)
-    assert answer.headers["Location"] == ("/" if path.startswith("//") else path)
+    response = client.post("/login", data=form, headers={"Origin": ORIGIN}, follow_redirects=False)
+    assert response.headers["Location"] == ("/" if path.startswith("//") else path)
 
 
 def test_its_files_need_no_login(client: TestClient) -> None:
@@ -95,10 +95,10 @@ def test_its_files_need_no_login(client: TestClient) -> None:
         ("/monaco/vs/loader.js", "define()", "no-cache"),
         ("/favicon.ico", "icon", "no-cache"),
     ):
-        answer = client.get(path)
-        assert (answer.status_code, answer.text, answer.headers["Cache-Control"]) == (200, content, kept)
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        again = client.get(path, headers={"If-None-Match": answer.headers["ETag"]})
+        response = client.get(path)
+        assert (response.status_code, response.text, response.headers["Cache-Control"]) == (200, content, kept)
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        again = client.get(path, headers={"If-None-Match": response.headers["ETag"]})
         assert (again.status_code, again.text) == (304, "")
     assert client.get("/assets/a-1.js").headers["Content-Type"].startswith("text/javascript")
 
@@ -110,8 +110,8 @@ def test_its_files_need_no_login(client: TestClient) -> None:
 def test_files_beside_the_page_are_a_404(browser: TestClient, settings: Settings, path: str) -> None:
     for name in ("admin.key", "secret.key"):
         (settings.var_dir / name).write_text("secret")
-    answer = browser.get(path)
-    assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")
+    response = browser.get(path)
+    assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
 
 
 def test_operations_are_as_they_were(browser: TestClient) -> None:
@@ -126,9 +126,9 @@ def test_operations_are_as_they_were(browser: TestClient) -> None:
         ("GET", "/docs", 200),
         ("GET", "/sandbox/1/x", 401),
     ):
-        answer: Any = browser.request(method, path)
-        assert answer.status_code == status, path
-        assert "__AGENT_CANVAS" not in answer.text
+        response: Any = browser.request(method, path)
+        assert response.status_code == status, path
+        assert "__AGENT_CANVAS" not in response.text
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_operations_are_as_they_were(browser: TestClient) -> None:
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html"])
 def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: ApiUser, path: str, accept: str) -> None:
     for headers in ({}, user.headers):
-        answer = client.get(f"{ORIGIN}{path}", headers=headers | {"Accept": accept}, follow_redirects=False)
-        assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")
+        response = client.get(f"{ORIGIN}{path}", headers=headers | {"Accept": accept}, follow_redirects=False)
+        assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
 
 
 def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: ApiUser) -> None:
     for headers in ({"Accept": "application/json"}, user.headers, {"X-Session-API-Key": user.key}):
-        answer = client.get("/nope", headers=headers, follow_redirects=False)
-        assert (answer.status_code, answer.json()["detail"]) == (404, "Not Found")
+        response = client.get("/nope", headers=headers, follow_redirects=False)
+        assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
     for accept in ("text/html,application/xhtml+xml,*/*;q=0.8", "text/*", "*/*"):
         assert client.get("/nope", headers={"Accept": accept}, follow_redirects=False).status_code == 303
 

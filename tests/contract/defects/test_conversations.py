@@ -43,9 +43,9 @@ def start(client: TestClient, database: Database, user: ApiUser) -> Callable[...
 
 
 def search(client: TestClient, user: ApiUser, **params: Any) -> dict[str, Any]:
-    answer = client.get(f"{CONVERSATIONS}/search", params=params, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    response = client.get(f"{CONVERSATIONS}/search", params=params, headers=user.headers)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -62,10 +62,10 @@ def test_defect_01_start_is_stored_before_the_response(
 
 @pytest.mark.usefixtures("spec", "node")
 def test_defect_17_title_and_publicity_come_from_the_request(start: Callable[..., Any], database: Database) -> None:
-    answer = start(title="A title", public=True).json()
-    assert (answer["request"]["title"], answer["request"]["public"]) == ("A title", True)
+    response = start(title="A title", public=True).json()
+    assert (response["request"]["title"], response["request"]["public"]) == ("A title", True)
     with database.reading() as session:
-        request = session.get_one(StartTask, answer["id"]).request
+        request = session.get_one(StartTask, response["id"]).request
     # `tests/worker/conversations/test_start.py` covers their effect.
     assert (request["title"], request["public"]) == ("A title", True)
 

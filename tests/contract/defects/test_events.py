@@ -41,7 +41,7 @@ def test_defect_49_limits_are_as_documented(
         params = {name: [new_id() for _ in range(number)]}
         assert client.get(url, params=params, headers=user.headers).status_code == status
     for limit, status in ((0, 422), (1, 200), (100, 200), (101, 422), (1000, 422)):
-        answer = client.get(f"{url}/search", params={"limit": limit}, headers=user.headers)
-        assert answer.status_code == status
+        response = client.get(f"{url}/search", params={"limit": limit}, headers=user.headers)
+        assert response.status_code == status
         if status == 200:
-            assert len(answer.json()["items"]) <= limit
+            assert len(response.json()["items"]) <= limit

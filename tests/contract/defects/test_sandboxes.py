@@ -38,12 +38,12 @@ def test_defect_04_waiting_for_a_start_uses_no_database_connection(
     with ThreadPoolExecutor(WAITING) as threads:
         waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=60", headers=user.headers) for _ in range(WAITING)]
         eventually(lambda: _count(client, user) == WAITING)
-        assert not any(answer.done() for answer in waiting)
+        assert not any(response.done() for response in waiting)
         assert client.get(f"{SANDBOXES}/search", headers=user.headers).status_code == 200
         assert client.post("/api/v1/settings", json={}, headers=user.headers).status_code == 200
         assert client.portal is not None
         client.portal.call(context.waiter.close)
-    assert {answer.result().status_code for answer in waiting} == {200}
+    assert {response.result().status_code for response in waiting} == {200}
 
 
 def test_defect_06_page_of_sandboxes_sends_no_request_to_them(
@@ -127,8 +127,8 @@ def test_defect_23_path_determines_the_sandbox_to_delete(
     client: TestClient, database: Database, user: ApiUser, query: str
 ) -> None:
     sandbox = make_sandbox(database, user)
-    answer = client.delete(f"{SANDBOXES}/{sandbox.id}{query.format(id=sandbox.id)}", headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    response = client.delete(f"{SANDBOXES}/{sandbox.id}{query.format(id=sandbox.id)}", headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"success": True})
     assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
@@ -147,9 +147,9 @@ def test_defect_32_spec_shows_nothing_of_the_servers_environment(
     for name in ("LLM_API_KEY", "OH_AGENT_SERVER_ENV", "LMNR_PROJECT_API_KEY"):
         monkeypatch.setenv(name, '{"A": "plain"}')
     make_spec(database, env={"LANG": "C"})
-    answer = client.get("/api/v1/sandbox-specs/search", headers=user.headers)
-    assert [spec["initial_env"] for spec in answer.json()["items"]] == [{"LANG": "C"}]
-    assert "plain" not in answer.text
+    response = client.get("/api/v1/sandbox-specs/search", headers=user.headers)
+    assert [spec["initial_env"] for spec in response.json()["items"]] == [{"LANG": "C"}]
+    assert "plain" not in response.text
 
 
 def test_defect_48_server_info_does_not_sleep(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

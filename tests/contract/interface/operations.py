@@ -208,7 +208,7 @@ OF_VERSIONS = (
             Call("GET", f"{CONVERSATIONS}/search", shows={"items": LIST}),
             Call("GET", "/api/conversations", shows={"results": LIST}, headers={"Deprecation": TEXT}),
         ),
-        "tests/api/routes/v0/test_face.py::test_deprecated_operations_are_those_of_v0",
+        "tests/api/routes/v0/test_deprecation.py::test_deprecated_operations_are_those_of_v0",
     ),
     Promise(
         "9",

@@ -110,8 +110,8 @@ def test_request_is_passed_on_unchanged_and_without_the_token(door: Running, cli
     with serving(server := TrafficServer(key="k"), host=f"{door.prefix}.5") as url:
         port = urlsplit(url).port or 0
         place = door.at(f"{door.prefix}.5", port)
-        answer = client.post(f"{place}/a%2Fb//c?d=%20", content=b"body", headers={"X-Session-API-Key": "k"})
-    assert answer.status_code == 200
+        response = client.post(f"{place}/a%2Fb//c?d=%20", content=b"body", headers={"X-Session-API-Key": "k"})
+    assert response.status_code == 200
     [got] = server.got
     assert (got.method, got.target, got.body_bytes) == ("POST", "/a%2Fb//c?d=%20", 4)
     assert got.header("host") == f"{door.prefix}.5:{port}"
@@ -147,7 +147,7 @@ def test_token_is_required(door: Running, token: str) -> None:
         place = door.at(f"{door.prefix}.5", server.port)
         assert httpx.get(f"{place}/", headers={TOKEN_HEADER: WRONG_TOKENS[token]}).status_code == 403
         assert httpx.get(f"{place}/", headers=open_access(Vault(KEYS[1:])).headers).status_code == 200
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileSer
         "x/../../y/",
     ):
         assert httpx.get(f"{door.url}/{path}", headers=headers).status_code == 403, path
-    assert api.asked == []
+    assert api.requested == []
 
 
 def test_errors_of_the_door_differ_from_those_of_servers(door: Running, client: httpx.Client) -> None:
@@ -216,9 +216,11 @@ def test_webhooks_and_secrets_are_passed_without_cookies(door: Running, api: Hos
     for path in passed:
         headers = {"Cookie": "aw_session=stolen", "X-Session-API-Key": "key"}
         assert httpx.post(f"{gateway}{path}", headers=headers).json() == {"from": "api"}
-    assert [request.split(b" ")[1].decode() for request in api.asked] == passed
-    assert not [request for request in api.asked if b"aw_session" in request or b"X-Session-API-Key: key" in request]
-    assert all(b"key" in request for request in api.asked)
+    assert [request.split(b" ")[1].decode() for request in api.requested] == passed
+    assert not [
+        request for request in api.requested if b"aw_session" in request or b"X-Session-API-Key: key" in request
+    ]
+    assert all(b"key" in request for request in api.requested)
     assert httpx.get(f"{gateway}/api/v1/users/me").json() == {"from": "api"}, "from this machine itself"
 
 
@@ -235,4 +237,4 @@ def test_door_with_a_certificate(tmp_path: Path, api: HostileServer) -> None:
         assert client.get(url).status_code == 200
         with pytest.raises(DoorUnavailable):
             stranger.get(url)
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1

@@ -146,7 +146,7 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
         installation = node_registry.installation_id(session)
     with running_scripted_engine() as engine:
         bridge = make_bridge(Settings(), installation, "node")
-        engine.answers["/create"] = whole(b'{"Id":"1"}', 201)
+        engine.responses["/create"] = whole(b'{"Id":"1"}', 201)
         socket = tmp_path / "engine.sock"
         settings = {
             "AW_DATABASE_URL": url,

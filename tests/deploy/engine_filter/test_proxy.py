@@ -60,19 +60,19 @@ def send(client: EngineSocket, text: bytes) -> bytes:
 )
 def test_ambiguous_request_is_refused(client: EngineSocket, engine: ScriptedEngine, text: bytes) -> None:
     assert send(client, text).startswith((b"HTTP/1.1 403", b"HTTP/1.1 400"))
-    assert not engine.asked
+    assert not engine.requested
     assert client.send("GET", "/version").status == 200
 
 
 def test_second_request_of_a_connection_is_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
-    engine.answers["/info"] = whole(b"{}")
+    engine.responses["/info"] = whole(b"{}")
     send(client, b"GET /version HTTP/1.1\r\n\r\nGET /info HTTP/1.1\r\n\r\n")
-    assert engine.asked == {"/version": 1}
+    assert engine.requested == {"/version": 1}
 
 
 def test_other_fields_of_the_head_are_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
-    answer = send(client, b"GET /version HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-    assert answer == engine.answers["/version"].content
+    response = send(client, b"GET /version HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+    assert response == engine.responses["/version"].content
 
 
 def test_stream_passes_as_it_comes_and_ends_with_the_client(
@@ -87,7 +87,7 @@ def test_stream_passes_as_it_comes_and_ends_with_the_client(
 
     monkeypatch.setattr(proxy.EngineFilter, "connect", connect)
     event = STREAM + chunk(b'{"status":"start"}\n')
-    engine.answers["/events"] = Answer(event, holds=True)
+    engine.responses["/events"] = Answer(event, holds=True)
     with client.connect() as connection:
         connection.sendall(f"GET {EVENTS} HTTP/1.1\r\n\r\n".encode())
         received = b""
@@ -103,7 +103,7 @@ def test_engine_that_is_down_ends_the_connection(engine: ScriptedEngine) -> None
     with running_engine_filter("unix:///nowhere/docker.sock", POLICY) as host:
         assert send(EngineSocket(host), b"GET /version HTTP/1.1\r\n\r\n") == b""
         assert send(EngineSocket(host), b"GET /containers/aw-a/json HTTP/1.1\r\n\r\n") == b""
-    assert not engine.asked
+    assert not engine.requested
 
 
 def test_socket_is_its_owner_s(engine: ScriptedEngine) -> None:

@@ -97,7 +97,7 @@ def test_password_is_in_a_private_file_only(flower: RunningFlower) -> None:
     assert flower.password not in (flower.var / "log").read_text()
 
 
-def test_buttons_do_nothing(flower: RunningFlower) -> None:
+def test_actions_are_rejected(flower: RunningFlower) -> None:
     for path in ("api/worker/shutdown/worker@node", "api/task/send-task/sandboxes.delete"):
         response = http.post(f"{flower.url}/{path}", auth=("flower", flower.password), timeout=20)
         assert response.status_code == 403

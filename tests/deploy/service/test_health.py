@@ -29,7 +29,7 @@ def uptimes() -> list[float]:
 
 @pytest.fixture
 def port(uptimes: list[float]) -> Iterator[int]:
-    class Answers(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             is_info = self.path == "/server_info"
             uptime = uptimes.pop(0) if is_info and len(uptimes) > 1 else uptimes[0]
@@ -40,7 +40,7 @@ def port(uptimes: list[float]) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.server_port
@@ -48,12 +48,12 @@ def port(uptimes: list[float]) -> Iterator[int]:
         thread.join()
 
 
-def test_own_answer_is_waited_for(port: int, uptimes: list[float]) -> None:
+def test_check_waits_for_the_process_s_own_response(port: int, uptimes: list[float]) -> None:
     assert health.responds(f"http://127.0.0.1:{port}", 10.0, seconds=5)
     assert uptimes == [OWN]
 
 
-def test_answers_of_older_processes_do_not_count(port: int, uptimes: list[float]) -> None:
+def test_responses_of_older_processes_do_not_count(port: int, uptimes: list[float]) -> None:
     uptimes[:] = [OLD]
     assert not health.responds(f"http://127.0.0.1:{port}", 10.0, seconds=0.3)
 
@@ -97,7 +97,7 @@ def test_process_that_was_ready_stays_healthy_without_its_database(
 
 
 @pytest.mark.usefixtures("unready")
-def test_process_is_healthy_without_its_database_if_that_is_asked() -> None:
+def test_process_is_healthy_without_its_database_if_requested() -> None:
     assert health.main(["--without-database"])
     assert not health.main([])
 

@@ -58,12 +58,14 @@ def test_door_is_not_run_as_root_where_it_has_a_user(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("_without_user")
-def test_door_that_runs_as_root_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_door_that_runs_as_root_prints_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AW_OWN_USERS", "0")
     assert door._identity() == []
     assert "the door runs as root" in capsys.readouterr().err
 
 
-def test_process_without_root_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_root_keeps_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert programs.as_user("aw-none") == []

@@ -27,7 +27,7 @@ def uptimes() -> list[float]:
 
 @pytest.fixture
 def url(uptimes: list[float]) -> Iterator[str]:
-    class Answers(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
@@ -36,7 +36,7 @@ def url(uptimes: list[float]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/server_info"
@@ -86,12 +86,12 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "PAUSE_SECONDS", 0.01)
 
 
-def test_restart_waits_until_the_new_process_answers(url: str, uptimes: list[float]) -> None:
+def test_restart_waits_until_the_new_process_responds(url: str, uptimes: list[float]) -> None:
     restart._await_response(url, "web.1", time.monotonic())
     assert uptimes == [0.0]
 
 
-def test_process_that_does_not_answer_ends_the_restart(
+def test_process_that_does_not_respond_ends_the_restart(
     url: str, uptimes: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uptimes[:] = [LONG]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed, stores
-from tests.drills.chaos.faults.answers import ReadsFail
+from tests.drills.chaos.faults.responses import ReadsFail
 from tests.drills.chaos.nemesis import Nemesis
 from tests.drills.chaos.site import NODES
 from tests.services.valkey import Valkey

@@ -13,8 +13,8 @@ def check_once(*listings: dict[str, set[str]], ready: Collection[Collection[str]
     """Run one check, with the nodes' successive listings and the successive sets of READY nodes."""
     told = {node: iter([listing.get(node, set()) for listing in listings]) for node in BOTH}
     states: Iterator[Collection[str]] = iter(ready)
-    ask: Callable[[str], Collection[str]] = lambda node: next(told[node])  # noqa: E731 - shorter than a function
-    return dict(find_doubles(lambda: next(states), ask))
+    send: Callable[[str], Collection[str]] = lambda node: next(told[node])  # noqa: E731 - shorter than a function
+    return dict(find_doubles(lambda: next(states), send))
 
 
 DOUBLE = {"node-a": {"s"}, "node-b": {"s", "t"}}

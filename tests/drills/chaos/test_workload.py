@@ -57,7 +57,7 @@ def test_repair_pauses_what_a_quota_keeps_from_being_resumed() -> None:
     client = SimpleNamespace(pause=paused.append, resume=lambda _sandbox_id: None)
     workload: Any = object.__new__(Workload)
     workload.settings = workload.conversations = Mock()
-    workload.sandboxes = Mock(ask=lambda act, sandbox_id: act(sandbox_id))
+    workload.sandboxes = Mock(send=lambda act, sandbox_id: act(sandbox_id))
     workload.fleet = Mock(alive=dict.fromkeys("abcd"), client=lambda _user: client)
     workload.repair()
     assert paused == list("abcd")

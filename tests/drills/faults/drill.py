@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shared.clock import now
-from tests.drills.faults.asking import LONG, set_key_use
 from tests.drills.faults.crash_states import Hit, Point
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.runner import PROCESSES, Runner
+from tests.drills.faults.user_requests import LONG, set_key_use
 
 # A point may not be reached if a routine was held in the middle of its round.
 TRIES = 4

@@ -76,7 +76,7 @@ class Runner:
         self.bounds = bounds
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
         # The responses to the operation's requests; None: no response.
-        self.answers: list[httpx.Response | None] = []
+        self.responses: list[httpx.Response | None] = []
         # The point of the last death in the operation.
         self.died_at: str | None = None
         # The seconds from each kill to agreement.
@@ -255,7 +255,7 @@ class Runner:
         self.await_agreement(closely=False)
         empty_tables(self.service.database)
         self.client.history, self.faulty.failure = History(), None
-        self.answers, self.died_at = [], None
+        self.responses, self.died_at = [], None
 
     def _end_pools(self) -> None:
         """Empty the warm pools, because no user can delete a warm sandbox."""

@@ -70,12 +70,12 @@ def met_around(met: list[str], send: Send) -> tuple[list[str], list[str]]:
     """The points reached before the request is sent, and after."""
     before: list[str] = []
 
-    def answer(_request: httpx.Request) -> httpx.Response:
+    def respond(_request: httpx.Request) -> httpx.Response:
         before.extend(met)
         return httpx.Response(200, json={})
 
     async def run() -> None:
-        await send(httpx.MockTransport(answer))
+        await send(httpx.MockTransport(respond))
 
     asyncio.run(run())
     return before, met[len(before) :]

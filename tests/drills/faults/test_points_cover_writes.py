@@ -198,11 +198,11 @@ def call(name: str, met: Met) -> list[tuple[str, str]]:
     fake.add(CONVERSATION, title="t")
     seen: list[tuple[str, str]] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         seen.append((request.method, met.last()))
-        return fake.answer(request)
+        return fake.respond(request)
 
-    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+    with httpx.Client(transport=httpx.MockTransport(respond)) as client:
         method: Callable[..., Any] = getattr(AgentServer("http://agent", "key", client), name)
         kinds = {key: kind for key, kind in inspect.get_annotations(method).items() if key != "return"}
         made = method(**{key: ARGUMENTS.get(key, OF_TYPE.get(kind)) for key, kind in kinds.items()})

@@ -29,7 +29,7 @@ def test_routines_stay_held_while_they_are_not_needed(runner: Runner) -> None:
     assert held == [["sweep"], ["sweep"]]
 
 
-def test_routine_that_is_needed_is_let_go_until_it_has_done_its_work(runner: Runner) -> None:
+def test_blocked_task_that_is_needed_runs_until_its_work_is_done(runner: Runner) -> None:
     """The engine may refuse an action once, and only the sweep retries it."""
     runner.await_given(lambda: runner.points["worker"].held() == [])
     assert runner.points["worker"].held() == ["sweep"]

@@ -16,11 +16,11 @@ def _header(name: str, header: str, value: str, shown: str = "", **more: str) ->
     """An attack by a response header. The control is the same request to the hostile server itself."""
     query = urlencode({header: value, **more})
 
-    def ask(root: str, headers: dict[str, str]) -> Attempt:
+    def send(root: str, headers: dict[str, str]) -> Attempt:
         arguments = {"url": f"{root}/evil?{query}", "header": header, "value": shown or value}
         return at(HOST, "http.shows_header", headers=headers, **arguments)
 
-    return attack(name, ask(PATH, ALICE), ask(DIRECT, {}))
+    return attack(name, send(PATH, ALICE), send(DIRECT, {}))
 
 
 HEADERS = [
@@ -84,10 +84,10 @@ HEADERS = [
 
 
 def _received(name: str, header: str, value: str, needle: str) -> Attack:
-    def ask(root: str) -> Attempt:
+    def send(root: str) -> Attempt:
         return at(HOST, "http.echoes", url=f"{root}/echo", headers={**ALICE, header: value}, needle=needle)
 
-    return attack(name, ask(PATH), ask(DIRECT))
+    return attack(name, send(PATH), send(DIRECT))
 
 
 RECEIVED = [
@@ -108,11 +108,11 @@ def _framed(name: str, path: str) -> Attack:
 
 
 def _posts(name: str, headers: dict[str, str]) -> Attack:
-    def ask(more: dict[str, str]) -> Attempt:
+    def send(more: dict[str, str]) -> Attempt:
         content = {"Content-Type": "application/json", **COOKIE, **more}
         return at(HOST, "http.request", url="$api/api/keys", method="POST", headers=content, body='{"name": "x"}')
 
-    return attack(name, ask(headers), ask({"Origin": "$api", "Sec-Fetch-Site": "same-origin"}))
+    return attack(name, send(headers), send({"Origin": "$api", "Sec-Fetch-Site": "same-origin"}))
 
 
 LOGIN = [

@@ -219,8 +219,8 @@ def _lan() -> list[Attack]:
         ),
         attack(
             "asks a name server of the LAN",
-            at(INSIDE, "network.ask_name", server="$lan", name="lan.$token.example"),
-            from_plain("network.ask_name", server="$lan", name="lan.$token.example"),
+            at(INSIDE, "network.query_name", server="$lan", name="lan.$token.example"),
+            from_plain("network.query_name", server="$lan", name="lan.$token.example"),
         ),
         attack(
             "is attacked from the LAN at its agent server",

@@ -82,12 +82,12 @@ def _tunnels(place: str, how: str) -> list[Attack]:
         return attack(f"{name}{how}", at(place, function, **arguments), at(PLAIN, function, **arguments))
 
     return [
-        _to("asks its resolver for a name that contains data", "network.ask_resolvers", name="data.$token.example"),
-        _to("asks a public name server", "network.ask_name", server="$public", name="data.$token.example"),
+        _to("asks its resolver for a name that contains data", "network.query_resolvers", name="data.$token.example"),
+        _to("asks a public name server", "network.query_name", server="$public", name="data.$token.example"),
         attack(
             f"asks the node for a name{how}",
-            at(place, "network.ask_name", server="$A_gateway", name="data.$token.example"),
-            at(HOST, "network.ask_name", server="$A_gateway", name="data.$token.example"),
+            at(place, "network.query_name", server="$A_gateway", name="data.$token.example"),
+            at(HOST, "network.query_name", server="$A_gateway", name="data.$token.example"),
         ),
         _to("connects to a public address", "network.connect", host="$public", port=443),
         _to("connects to a public address at an unusual port", "network.connect", host="$public", port=8080),

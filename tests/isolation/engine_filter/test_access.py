@@ -107,7 +107,7 @@ ELSEWHERE: dict[str, tuple[str, str, Any, int]] = {
 
 
 @pytest.mark.parametrize("attack", ELSEWHERE)
-def test_rest_of_the_engine_is_out_of_reach(worker: Worker, engine: PrivateEngine, attack: str) -> None:
+def test_worker_reaches_no_other_part_of_the_engine(worker: Worker, engine: PrivateEngine, attack: str) -> None:
     method, target, body, control = ELSEWHERE[attack]
     engine.docker("tag", TINY_IMAGE, "attack:1")
     assert_refused(worker, method, target, body, control=control)

@@ -21,8 +21,8 @@ A, AAAA = 1, 28
 class NameServer(asyncio.DatagramProtocol):
     """Responds with a time to live of 0, so that a second query may get another response."""
 
-    def __init__(self, asked: Path, names: dict[str, list[list[str]]]) -> None:
-        self.asked, self.names = asked, names
+    def __init__(self, requested: Path, names: dict[str, list[list[str]]]) -> None:
+        self.requested, self.names = requested, names
         self.count: Counter[tuple[str, int]] = Counter()
 
     def connection_made(self, transport: Any) -> None:
@@ -34,7 +34,7 @@ class NameServer(asyncio.DatagramProtocol):
             labels.append(query[at + 1 : at + 1 + query[at]].decode(errors="replace").lower())
             at += 1 + query[at]
         name, (kind,) = ".".join(labels), struct.unpack("!H", query[at + 1 : at + 3])
-        with self.asked.open("a") as file:
+        with self.requested.open("a") as file:
             file.write(f"{name}\n")
         known = self.names.get(name)
         found = self._addresses(name, kind, known) if known else []
@@ -42,9 +42,9 @@ class NameServer(asyncio.DatagramProtocol):
         self.transport.sendto(head + query[12 : at + 5] + b"".join(map(_record, found)), client)
 
     def _addresses(self, name: str, kind: int, known: list[list[str]]) -> list[str]:
-        answer = known[min(self.count[name, kind], len(known) - 1)]
+        response = known[min(self.count[name, kind], len(known) - 1)]
         self.count[name, kind] += 1
-        return [address for address in answer if (AAAA if ":" in address else A) == kind]
+        return [address for address in response if (AAAA if ":" in address else A) == kind]
 
 
 def _record(address: str) -> bytes:
@@ -62,11 +62,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def main(asked: str, names: str) -> None:
+async def main(requested: str, names: str) -> None:
     """Serve until the process is killed."""
     for port in PORTS:
         await asyncio.start_server(serve, "0.0.0.0", port)
-    server = NameServer(Path(asked), json.loads(names))
+    server = NameServer(Path(requested), json.loads(names))
     await asyncio.get_running_loop().create_datagram_endpoint(lambda: server, local_addr=("0.0.0.0", DNS))
     sys.stdout.write("listening\n")
     sys.stdout.flush()

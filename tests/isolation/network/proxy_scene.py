@@ -65,7 +65,7 @@ class ProxyScene:
     other: Namespace
     firewall: LocalFirewall
     proxy: EgressProxy
-    asked: Path
+    requested: Path
     # The pid of Squid.
     pid: int
 
@@ -79,9 +79,9 @@ class ProxyScene:
         self.proxy.allow(NAMED, found)
         self.firewall.write(allowed(is_proxied=bool(found)))
 
-    def names_asked(self) -> set[str]:
+    def names_queried(self) -> set[str]:
         """The names that the name server was queried for."""
-        return set(self.asked.read_text().split())
+        return set(self.requested.read_text().split())
 
 
 def allowed(*, is_proxied: bool) -> Allowed:
@@ -157,8 +157,8 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         directory = stack.enter_context(short_directory("proxy"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
         connect_machines(node, around, named, other)
-        asked = directory / "asked"
-        command = [*around.command, sys.executable, outside.__file__, str(asked), json.dumps(NAMES)]
+        requested = directory / "asked"
+        command = [*around.command, sys.executable, outside.__file__, str(requested), json.dumps(NAMES)]
         stack.callback(processes.stop, _started(command, directory / "outside.log", "listening"))
         firewall = LocalFirewall(BRIDGE, node.command)
         proxy = EgressProxy(directory / "run" / "egress" / NODE, NODE, PORT, firewall)
@@ -173,7 +173,7 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         run = [*own_users.launcher(stage), *node.command, "env", *settings, sys.executable, "-m", "deploy.egress_proxy"]
         server, log = processes.start(run, directory / "proxy.log"), directory / "proxy.log"
         stack.callback(processes.stop, server)
-        scene = ProxyScene(node, named, other, firewall, proxy, asked, server.pid)
+        scene = ProxyScene(node, named, other, firewall, proxy, requested, server.pid)
         scene.set_egress(EGRESS)
 
         def listens() -> bool:

@@ -102,7 +102,7 @@ class Scene:
 def probe(place: Namespace, targets: dict[str, Target]) -> set[str]:
     """The names of the targets that respond."""
     found = place.probe(list(targets.values()))
-    return {name for name, answers in zip(targets, found, strict=True) if answers}
+    return {name for name, responses in zip(targets, found, strict=True) if responses}
 
 
 @dataclass(frozen=True)

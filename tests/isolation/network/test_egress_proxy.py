@@ -105,27 +105,27 @@ CONTROL = "a name"
 
 
 @pytest.fixture(scope="module")
-def answers(scene: ProxyScene) -> dict[str, str]:
+def responses(scene: ProxyScene) -> dict[str, str]:
     """The response to each request."""
-    asked = ALLOWED | REFUSED | BEHIND
-    return dict(zip(asked, scene.send(*asked.values()), strict=True))
+    requested = ALLOWED | REFUSED | BEHIND
+    return dict(zip(requested, scene.send(*requested.values()), strict=True))
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_listed_name_is_reached(answers: dict[str, str], name: str) -> None:
-    assert reached(answers[name])
+def test_listed_name_is_reached(responses: dict[str, str], name: str) -> None:
+    assert reached(responses[name])
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_nothing_else_is_reached(answers: dict[str, str], name: str) -> None:
-    assert reached(answers[CONTROL])
-    assert re.match(r"HTTP/1\.[01] 4\d\d ", answers[name]), answers[name][:200]
-    assert not reached(answers[name])
+def test_sandbox_reaches_no_other_host(responses: dict[str, str], name: str) -> None:
+    assert reached(responses[CONTROL])
+    assert re.match(r"HTTP/1\.[01] 4\d\d ", responses[name]), responses[name][:200]
+    assert not reached(responses[name])
 
 
 @pytest.mark.parametrize("name", BY_ADDRESS)
-def test_names_are_refused_by_their_addresses_before_a_connection(answers: dict[str, str], name: str) -> None:
-    assert answers[name].startswith("HTTP/1.1 403 ")
+def test_names_are_refused_by_their_addresses_before_a_connection(responses: dict[str, str], name: str) -> None:
+    assert responses[name].startswith("HTTP/1.1 403 ")
 
 
 def test_squid_and_its_programs_have_no_settings_in_their_environments(scene: ProxyScene) -> None:
@@ -143,9 +143,9 @@ def test_unknown_name_is_not_a_refusal(scene: ProxyScene) -> None:
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_second_request_of_a_connection_is_checked_separately(answers: dict[str, str], name: str) -> None:
-    assert "/two HTTP" not in answers[name]
-    assert "/one HTTP" in answers["in the same connection"], "the control"
+def test_second_request_of_a_connection_is_checked_separately(responses: dict[str, str], name: str) -> None:
+    assert "/two HTTP" not in responses[name]
+    assert "/one HTTP" in responses["in the same connection"], "the control"
 
 
 def test_second_response_of_a_name_server_is_not_used(scene: ProxyScene) -> None:
@@ -165,9 +165,9 @@ def test_refused_names_are_not_looked_up(scene: ProxyScene) -> None:
     hosts = ("carried-out.other.example", "carried-out.evil", "carried-out")
     scene.send(*(connect(f"{host}:443") for host in hosts), *(get(f"http://{host}/") for host in hosts))
     scene.send(get("http://carried.wild.example/"))
-    asked = scene.names_asked()
-    assert "carried.wild.example" in asked, "the control"
-    assert not {name for name in asked if name.startswith("carried-out")}
+    requested = scene.names_queried()
+    assert "carried.wild.example" in requested, "the control"
+    assert not {name for name in requested if name.startswith("carried-out")}
 
 
 def test_only_the_sandbox_reaches_the_proxy_and_it_reaches_nothing_else(scene: ProxyScene) -> None:

@@ -75,11 +75,11 @@ class Node:
     around: Namespace
     firewall: LocalFirewall
 
-    def ask_door(self) -> str:
+    def request_door(self) -> str:
         """Send a request to the sandbox through the door."""
         return exchange(self.machine, "127.0.0.1", SERVICE, [TO_DOOR])[0]
 
-    def ask_sandbox(self) -> str:
+    def request_sandbox(self) -> str:
         """Send a request to the sandbox's address."""
         return exchange(self.machine, NAMED, AGENT, [TO_SANDBOX])[0]
 
@@ -89,7 +89,7 @@ class Node:
 
     def is_served(self) -> bool:
         """Whether the sandbox responds through the door."""
-        return KEY in self.ask_door()
+        return KEY in self.request_door()
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def node() -> Iterator[Node]:
         around.run("ip", "address", "add", f"{NAMED}/32", "dev", "lo")
         around.count_packets_to(NETWORK)
         for name, place in (("named", named), ("around", around)):
-            log, asked = directory / f"{name}.log", directory / f"{name}.asked"
-            server = processes.start([*place.command, sys.executable, outside.__file__, str(asked), "{}"], log)
+            log, requested = directory / f"{name}.log", directory / f"{name}.asked"
+            server = processes.start([*place.command, sys.executable, outside.__file__, str(requested), "{}"], log)
             stack.callback(processes.stop, server)
             eventually(lambda log=log: "listening" in log.read_text(), deadline_seconds=30)  # type: ignore[misc]
         stack.enter_context(running_door(machine, directory, SECRET_KEY))
@@ -118,13 +118,13 @@ def test_no_packet_leaves_by_another_link(node: Node, lost: str) -> None:
     node.firewall.write(allowed(is_proxied=False))
     assert node.is_served()
     node.machine.run(*LOST[lost].split())
-    assert node.ask_door().startswith("HTTP/1.1 503")
-    assert node.ask_sandbox() == ""
+    assert node.request_door().startswith("HTTP/1.1 503")
+    assert node.request_sandbox() == ""
     assert node.container.probe([("tcp", NAMED, AGENT)]) == [False]
     assert node.heard() == 0
 
     node.firewall.remove()
-    assert KEY in node.ask_sandbox()
+    assert KEY in node.request_sandbox()
     before = node.heard()
     node.container.probe([("tcp", NAMED, AGENT)])
     assert node.heard() > before
@@ -141,7 +141,7 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
     with open_connection(node.machine) as first, open_connection(node.machine) as second:
         node.machine.run(*LOST[lost].split())
         assert first.step() == "sent"
-        assert node.ask_door().startswith("HTTP/1.1 503")  # takes so much time that the kernel repeats the packet
+        assert node.request_door().startswith("HTTP/1.1 503")  # takes so much time that the kernel repeats the packet
         assert node.heard() == 0
         node.machine.run("sh", "-c", MAKE_BRIDGE)
         assert first.read() == "HTTP/1.1 200 OK"
@@ -155,9 +155,9 @@ def test_open_connection_waits_for_the_bridge(node: Node, lost: str) -> None:
 def test_door_sends_nothing_before_there_are_rules(node: Node) -> None:
     """As after a reboot: the rules are gone, and the engine has not created the bridge yet."""
     node.machine.run(*LOST["removed"].split())
-    assert node.ask_door().startswith("HTTP/1.1 503")
+    assert node.request_door().startswith("HTTP/1.1 503")
     assert node.heard() == 0
-    assert KEY in node.ask_sandbox()
+    assert KEY in node.request_sandbox()
     node.machine.run("sh", "-c", MAKE_BRIDGE)
     eventually(node.is_served, deadline_seconds=30)
 

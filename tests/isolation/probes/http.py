@@ -21,9 +21,9 @@ def exchange(
     parts, connection = urlsplit(url), _open(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     connection.request(method, target or "/", body, headers or {})
-    answer = connection.getresponse()
-    found = {name.lower(): value for name, value in answer.getheaders()}
-    return answer.status, found, answer.read(200_000)
+    response = connection.getresponse()
+    found = {name.lower(): value for name, value in response.getheaders()}
+    return response.status, found, response.read(200_000)
 
 
 def request(
@@ -35,9 +35,9 @@ def request(
     contains: str = "",
 ) -> Outcome:
     """Send a request that gets one of these statuses, 2xx by default, and a body with this text."""
-    status, _, answer = exchange(url, method, headers, body)
-    good = status in (statuses or SUCCESS) and contains.encode() in answer
-    return good, f"{status} {answer[:80]!r}"
+    status, _, response = exchange(url, method, headers, body)
+    good = status in (statuses or SUCCESS) and contains.encode() in response
+    return good, f"{status} {response[:80]!r}"
 
 
 def opens_stream(url: str, headers: dict[str, str]) -> Outcome:
@@ -50,8 +50,8 @@ def opens_stream(url: str, headers: dict[str, str]) -> Outcome:
 
 def serves(url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None) -> Outcome:
     """Send a request that the API itself handles: neither "not found" nor "forbidden" nor a refusal by a proxy."""
-    status, _, answer = exchange(url, method, headers, body)
-    return status not in (403, 404, 405, 502, 503), f"{status} {answer[:80]!r}"
+    status, _, response = exchange(url, method, headers, body)
+    return status not in (403, 404, 405, 502, 503), f"{status} {response[:80]!r}"
 
 
 def shows_header(url: str, header: str, headers: dict[str, str] | None = None, value: str = "") -> Outcome:
@@ -68,10 +68,10 @@ def lacks_header(url: str, header: str, value: str, headers: dict[str, str] | No
 
 def echoes(url: str, headers: dict[str, str], needle: str) -> Outcome:
     """Find a text in the request as the server received it."""
-    status, _, answer = exchange(url, headers=headers)
+    status, _, response = exchange(url, headers=headers)
     return (
-        status == 200 and needle.encode() in answer,
-        f"{status}, {'with' if needle.encode() in answer else 'without'}",
+        status == 200 and needle.encode() in response,
+        f"{status}, {'with' if needle.encode() in response else 'without'}",
     )
 
 
@@ -92,14 +92,14 @@ def raw(host: str, port: int, text: str, pattern: str, seconds: float = 5.0) -> 
 
 def deep_json(url: str, headers: dict[str, str], depth: int) -> Outcome:
     """Send nested lists, or an honest empty report for a depth of 0; return whether the API accepts it or fails."""
-    status, _, answer = exchange(url, "POST", headers, "[" * depth + "]" * depth or "[]")
-    return status in SUCCESS or status >= 500, f"{status} {answer[:60]!r}"
+    status, _, response = exchange(url, "POST", headers, "[" * depth + "]" * depth or "[]")
+    return status in SUCCESS or status >= 500, f"{status} {response[:60]!r}"
 
 
 def large_body(url: str, headers: dict[str, str], megabytes: int) -> Outcome:
     """Send an empty report padded with spaces."""
-    status, _, answer = exchange(url, "POST", headers, f"[{' ' * (megabytes * 1024 * 1024)}]")
-    return status in SUCCESS, f"{status} {answer[:60]!r}"
+    status, _, response = exchange(url, "POST", headers, f"[{' ' * (megabytes * 1024 * 1024)}]")
+    return status in SUCCESS, f"{status} {response[:60]!r}"
 
 
 def flood_conversations(url: str, headers: dict[str, str], report: str, count: int) -> Outcome:
@@ -121,9 +121,9 @@ def guess(url: str, count: int, elsewhere: bool = False) -> Outcome:
     for number in range(count):
         address = {"X-Forwarded-For": f"198.51.100.{number}"} if elsewhere else {}
         connection.request("GET", urlsplit(url).path, headers={"X-Session-API-Key": f"guess-{number}", **address})
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status == TOO_MANY:
+        response = connection.getresponse()
+        response.read()
+        if response.status == TOO_MANY:
             return False, f"429 after {number}"
     return True, f"{count} guesses"
 
@@ -132,10 +132,10 @@ def _send(url: str, headers: dict[str, str], bodies: list[str]) -> Outcome:
     connection, statuses = _open(url), dict[int, int]()
     for body in bodies:
         connection.request("POST", urlsplit(url).path, body, {"Content-Type": "application/json", **headers})
-        answer = connection.getresponse()
-        answer.read()
-        statuses[answer.status] = statuses.get(answer.status, 0) + 1
-        if answer.status == TOO_MANY:
+        response = connection.getresponse()
+        response.read()
+        statuses[response.status] = statuses.get(response.status, 0) + 1
+        if response.status == TOO_MANY:
             break
     return TOO_MANY not in statuses and any(code in SUCCESS for code in statuses), str(statuses)
 

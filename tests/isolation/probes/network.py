@@ -92,26 +92,26 @@ def ping(host: str) -> Outcome:
         return sender.recv(100)[0] == 0, "echo reply"
 
 
-def ask_name(server: str, name: str) -> Outcome:
+def query_name(server: str, name: str) -> Outcome:
     """Send a DNS query for a name that contains data. Any response except a refusal is a leak."""
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     query = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", 16, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.settimeout(SECONDS)
         sender.sendto(query, (server, 53))
-        answer = sender.recv(2000)
-    code = answer[3] & 15
+        response = sender.recv(2000)
+    code = response[3] & 15
     return code not in (2, 5), f"rcode {code}"
 
 
-def ask_resolvers(name: str) -> Outcome:
-    """Send the query of `ask_name` to each resolver of the container."""
+def query_resolvers(name: str) -> Outcome:
+    """Send the query of `query_name` to each resolver of the container."""
     with open("/etc/resolv.conf") as file:
         servers = [line.split()[1] for line in file if line.startswith("nameserver")]
     found = []
     for server in servers:
         try:
-            found.append((server, *ask_name(server, name)))
+            found.append((server, *query_name(server, name)))
         except OSError as error:
             found.append((server, False, type(error).__name__))
     return any(one[1] for one in found), str(found)

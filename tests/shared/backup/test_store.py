@@ -199,7 +199,7 @@ def test_restore_refuses_a_database_that_is_not_empty(settings: Settings, tmp_pa
         store.restore(settings, tmp_path / "backup", None)
 
 
-def test_interrupted_restore_goes_on(
+def test_interrupted_restore_continues(
     settings: Settings, clean: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.back_up(settings, tmp_path / "backup", PASSPHRASE)

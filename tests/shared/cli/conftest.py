@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.cli.app import main
-from tests.shared.cli.answers import Answer, Cli
+from tests.shared.cli.results import Cli, Result
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def cli(
     monkeypatch.setenv("AW_VAR_DIR", str(var))
     monkeypatch.setattr("shared.observability.logs.configure_logs", lambda *_: None)  # they would outlive the test
 
-    def run(*arguments: str) -> Answer:
+    def run(*arguments: str) -> Result:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         status, (out, err) = ended.value.code, capsys.readouterr()
-        return Answer(1, out, err + status + "\n") if isinstance(status, str) else Answer(status or 0, out, err)
+        return Result(1, out, err + status + "\n") if isinstance(status, str) else Result(status or 0, out, err)
 
     return run
 

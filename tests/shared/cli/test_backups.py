@@ -9,7 +9,7 @@ from shared.backup import keys, manifest
 from shared.crypto import new_secret_key
 from shared.db.database import Database
 from shared.errors import Invalid, NotFound
-from tests.shared.cli.answers import Cli, assert_complains, owner
+from tests.shared.cli.results import Cli, assert_complains, owner
 from worker.backup import __main__ as node_files
 
 PASSPHRASE = "correct horse battery"

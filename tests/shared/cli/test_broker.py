@@ -11,7 +11,7 @@ import redis
 from shared.crypto import new_secret_key
 from tests.services import processes
 from tests.services.directories import short_directory
-from tests.shared.cli.answers import COMMAND, Answer, Cli, assert_complains, mode
+from tests.shared.cli.results import COMMAND, Cli, Result, assert_complains, mode
 from tests.waiting import eventually
 
 
@@ -31,7 +31,7 @@ def start_broker(short_var: Path) -> Iterator[Callable[[], subprocess.Popen[byte
 
     def start() -> subprocess.Popen[bytes]:
         started.append(processes.start([COMMAND, "broker"], short_var.parent / "log"))
-        eventually(lambda: _answers(short_var, started[-1]))
+        eventually(lambda: _responds(short_var, started[-1]))
         return started[-1]
 
     yield start
@@ -71,16 +71,16 @@ def test_broker_has_its_data_after_a_kill(start_broker: StartBroker, short_var: 
 def test_broker_is_one_to_a_var_directory(start_broker: StartBroker, short_var: Path) -> None:
     start_broker()
     second = subprocess.run([COMMAND, "broker"], capture_output=True, text=True, check=False, timeout=60)
-    assert_complains(Answer(second.returncode, second.stdout, second.stderr), str(short_var))
+    assert_complains(Result(second.returncode, second.stdout, second.stderr), str(short_var))
     with _client(short_var) as client:
         assert client.ping()
 
 
 def test_broker_is_not_started_beside_an_external_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush@broker.test:1/0")
-    answer = cli("broker")
-    assert_complains(answer, "an external broker is configured")
-    assert "hush" not in answer.err
+    response = cli("broker")
+    assert_complains(response, "an external broker is configured")
+    assert "hush" not in response.err
 
 
 def test_broker_names_a_path_too_long_for_its_socket(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def _client(var: Path) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(var / "run" / "broker.sock"))
 
 
-def _answers(var: Path, process: subprocess.Popen[bytes]) -> bool:
+def _responds(var: Path, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, (var.parent / "log").read_text()
     with _client(var) as client:
         try:

@@ -19,7 +19,7 @@ from shared.db.database import Database
 from shared.reasons import explanations
 from shared.states import NodeStatus, Reason, Status
 from tests.factories import make_node, make_sandbox, make_user
-from tests.shared.cli.answers import Answer, Cli
+from tests.shared.cli.results import Cli, Result
 
 
 def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: Database) -> None:
@@ -34,9 +34,9 @@ def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: 
     assert (shown["nodes"][0]["used"], shown["schema"]["found"]) == (3, shown["schema"]["needed"])
     assert shown["waiting"]["sandboxes"]["due"] == 1
     assert 90 <= shown["waiting"]["sandboxes"]["oldest_due_seconds"] < 200
-    answer = migrated("status")
-    assert "a: READY, 3 of 100 slots" in answer.out
-    assert "1 overdue" in answer.out
+    response = migrated("status")
+    assert "a: READY, 3 of 100 slots" in response.out
+    assert "1 overdue" in response.out
 
 
 def test_status_shows_forgotten_nodes_while_they_have_sandboxes(migrated: Cli, database: Database) -> None:
@@ -45,17 +45,17 @@ def test_status_shows_forgotten_nodes_while_they_have_sandboxes(migrated: Cli, d
     make_sandbox(database, make_user(database, "bob"), status=Status.PAUSED, node_id="a")
     nodes = json.loads(migrated("status", "--json").out)["nodes"]
     assert [(node["id"], node["status"], node["used"]) for node in nodes] == [("a", "FORGOTTEN", 1)]
-    answer = migrated("status")
-    assert "a: FORGOTTEN, 1 of 100 slots" in answer.out
-    assert "b: " not in answer.out
+    response = migrated("status")
+    assert "a: FORGOTTEN, 1 of 100 slots" in response.out
+    assert "b: " not in response.out
 
 
 def test_database_of_another_version_is_found(migrated: Cli, database: Database) -> None:
     assert migrated("db", "check").status == 0
     with database.transaction() as session:
         session.connection().execute(text("UPDATE alembic_version SET version_num = '0001'"))
-    answer = migrated("db", "check")
-    assert (answer.status, "db migrate" in answer.err) == (1, True)
+    response = migrated("db", "check")
+    assert (response.status, "db migrate" in response.err) == (1, True)
     [schema] = [row for row in json.loads(examine(migrated).out) if row["check"] == "schema"]
     assert (schema["result"], "db migrate" in schema["fix"]) == ("wrong", True)
 
@@ -64,8 +64,8 @@ def test_database_of_a_newer_version_is_not_wrong_after_a_rollback(migrated: Cli
     """No migration reverts the newer schema, and this version works with it."""
     with database.transaction() as session:
         session.connection().execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    answer = migrated("db", "check")
-    assert (answer.status, "db migrate" in answer.err, "newer version" in answer.err) == (0, False, True)
+    response = migrated("db", "check")
+    assert (response.status, "db migrate" in response.err, "newer version" in response.err) == (0, False, True)
     found = {row["check"]: row for row in json.loads(examine(migrated).out)}
     assert (found["schema"]["result"], found["schema"]["found"]) == ("ok", "9999, of a newer version")
     assert "nodes" in found
@@ -79,9 +79,9 @@ def test_doctor_reports_each_problem_and_its_fix(
     (var / "secret.key").chmod(0o644)
     monkeypatch.setenv("AW_PORT", str(taken_port))
     monkeypatch.setenv("AW_CLIENT_PORT", "0")
-    answer = examine(migrated)
-    assert answer.status == 1
-    found = {row["check"]: row for row in json.loads(answer.out)}
+    response = examine(migrated)
+    assert response.status == 1
+    found = {row["check"]: row for row in json.loads(response.out)}
     wrong = {name for name, row in found.items() if row["result"] == "wrong"}
     assert wrong == {"secret key", "broker", "port of the API", "node a"}
     assert all(found[name]["fix"] for name in wrong)
@@ -125,9 +125,9 @@ def test_doctor_tells_the_service_from_other_programs(
 
 def test_doctor_needs_no_database_to_say_that_there_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
-    answer = examine(cli)
-    assert (answer.status, "hush" in answer.out + answer.err) == (1, False)
-    assert "AW_DATABASE_URL" in answer.out
+    response = examine(cli)
+    assert (response.status, "hush" in response.out + response.err) == (1, False)
+    assert "AW_DATABASE_URL" in response.out
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def respond(server: socket.socket, response: bytes) -> None:
             pass
 
 
-def examine(cli: Cli) -> Answer:
+def examine(cli: Cli) -> Result:
     return cli("doctor", "--only", "installation", "--json")

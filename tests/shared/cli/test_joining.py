@@ -12,7 +12,7 @@ from shared.cli.service.joining import check_connections, read_invitation, write
 from shared.crypto import new_secret_key
 from shared.errors import Invalid, Unavailable
 from shared.settings import Settings
-from tests.shared.cli.answers import Cli, assert_complains
+from tests.shared.cli.results import Cli, assert_complains
 
 KEY = new_secret_key()
 REACHABLE = {
@@ -81,7 +81,7 @@ def test_invalid_invitation_is_refused(text: str) -> None:
         read_invitation(text)
 
 
-def test_invitation_sets_nothing_else() -> None:
+def test_invitation_sets_no_other_variable() -> None:
     with pytest.raises(Invalid, match="LD_PRELOAD"):
         read_invitation(write_invitation(settings()) + "LD_PRELOAD=/tmp/x.so\n")
 
@@ -112,7 +112,7 @@ def test_address_that_others_do_not_reach_is_refused(
     assert joined == []
 
 
-def test_database_that_does_not_answer_is_named_without_its_password() -> None:
+def test_database_that_does_not_respond_is_named_without_its_password() -> None:
     url = "postgresql://workspace:secret@127.0.0.1:1/workspace"
     with pytest.raises(Unavailable, match=r"database at 127\.0\.0\.1:1 cannot be used") as raised:
         check_connections({"AW_DATABASE_URL": url, "AW_REDIS_URL": "redis://127.0.0.1:1/0"})

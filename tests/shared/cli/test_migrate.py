@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
 from shared.sandboxes import specs
-from tests.shared.cli.answers import COMMAND, Cli, assert_complains, mode, owner, vault_of
+from tests.shared.cli.results import COMMAND, Cli, assert_complains, mode, owner, vault_of
 
 
 @pytest.mark.usefixtures("migrated")
@@ -33,9 +33,9 @@ def test_migrate_creates_a_missing_metrics_key(migrated: Cli, var: Path) -> None
     assert migrated("migrate").status == 0
     assert file.read_text() == key
     file.unlink()  # as in an installation that is older than this file
-    answer = migrated("migrate")
-    assert answer.status == 0
-    assert file.read_text() not in (key, "", answer.out, answer.err)
+    response = migrated("migrate")
+    assert response.status == 0
+    assert file.read_text() not in (key, "", response.out, response.err)
 
 
 @pytest.mark.parametrize(("folder", "expected"), [((0, 0o750), 0o640), ((0, 0o700), 0o600), ((7, 0o770), 0o600)])
@@ -96,9 +96,9 @@ def test_migrate_creates_no_key_if_one_is_configured(cli: Cli, var: Path, monkey
 
 def test_migrate_rejects_a_malformed_key_without_showing_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_SECRET_KEYS", "hush-hush")
-    answer = cli("migrate")
-    assert_complains(answer, "AW_SECRET_KEYS")
-    assert "hush" not in answer.err
+    response = cli("migrate")
+    assert_complains(response, "AW_SECRET_KEYS")
+    assert "hush" not in response.err
 
 
 def test_migrate_creates_no_new_key_while_the_old_one_is_needed(migrated: Cli, var: Path) -> None:
@@ -131,14 +131,14 @@ def unreachable(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_migrate_of_a_database_that_is_not_there_ends_at_once(unreachable: Cli) -> None:
-    answer = unreachable("migrate")
-    assert_complains(answer, "postgresql://127.0.0.1:1/workspace is not ready: ", "refused", "explain")
-    assert "hush" not in answer.err
+    response = unreachable("migrate")
+    assert_complains(response, "postgresql://127.0.0.1:1/workspace is not ready: ", "refused", "explain")
+    assert "hush" not in response.err
 
 
-def test_migrate_waits_for_a_database_if_it_is_asked_to(unreachable: Cli) -> None:
+def test_migrate_waits_for_a_database_if_requested(unreachable: Cli) -> None:
     with capture_logs() as logs:
-        answer = unreachable("migrate", "--wait", "0.1")
-    assert (answer.status, [line["event"] for line in logs]) == (1, ["waiting_for_database"])
-    assert "is not ready after 0.1 s: " in answer.err
-    assert "hush" not in f"{logs}{answer}"
+        response = unreachable("migrate", "--wait", "0.1")
+    assert (response.status, [line["event"] for line in logs]) == (1, ["waiting_for_database"])
+    assert "is not ready after 0.1 s: " in response.err
+    assert "hush" not in f"{logs}{response}"

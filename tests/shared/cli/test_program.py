@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from shared.cli.app import app
 from shared.db.database import Database
 from tests.factories import make_node
-from tests.shared.cli.answers import Cli
+from tests.shared.cli.results import Cli
 
 SLOW = ("sqlalchemy", "pydantic", "httpx", "rich", "celery", "structlog")
 # The columns of `specs list` that fit on a terminal.
@@ -51,7 +51,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize(("yes", "status", "becomes"), [(True, 0, "CORDONED"), (False, 1, "READY")])
-def test_change_is_asked_for_on_a_terminal(
+def test_change_needs_a_confirmation_on_a_terminal(
     migrated: Cli, database: Database, on_terminal: Callable[..., None], yes: bool, status: int, becomes: str
 ) -> None:
     make_node(database, "a")
@@ -60,7 +60,7 @@ def test_change_is_asked_for_on_a_terminal(
     assert becomes in migrated("nodes", "list").out
 
 
-def test_interrupt_at_a_prompt_is_one_elsewhere_too(
+def test_interrupt_at_a_prompt_ends_the_command_as_interrupted(
     migrated: Cli, database: Database, on_terminal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def press_ctrl_c(*_: object, **__: object) -> bool:

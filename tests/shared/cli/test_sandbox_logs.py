@@ -9,7 +9,7 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxLog
 from shared.states import Desired, Status
 from tests.factories import ApiUser, make_sandbox
-from tests.shared.cli.answers import Cli, assert_complains
+from tests.shared.cli.results import Cli, assert_complains
 
 
 def keep(database: Database, sandbox: Sandbox) -> None:
@@ -23,9 +23,9 @@ def keep(database: Database, sandbox: Sandbox) -> None:
 def test_kept_log_is_printed(migrated: Cli, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED, desired=Desired.DELETED)
     keep(database, sandbox)
-    answer = migrated("sandboxes", "logs", sandbox.id, "--local")
-    assert (answer.status, answer.out) == (0, "one\ntwo \ufffd[31m\n")
-    container, note = answer.err.splitlines()
+    response = migrated("sandboxes", "logs", sandbox.id, "--local")
+    assert (response.status, response.out) == (0, "one\ntwo \ufffd[31m\n")
+    container, note = response.err.splitlines()
     assert container == "--- container cccccccccccc, removed"
     assert note.startswith("--- the sandbox is deleted: this is its log as it was kept at 20")
     tail = migrated("sandboxes", "logs", sandbox.id, "--local", "--tail", "1", "-t")
@@ -43,9 +43,9 @@ def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: ApiU
 
 
 def test_sandbox_without_a_log(migrated: Cli, database: Database, user: ApiUser) -> None:
-    answer = migrated("sandboxes", "logs", make_sandbox(database, user).id, "--local")
-    assert (answer.status, answer.out) == (0, "")
-    assert answer.err == "--- the log is not live: no log of it is kept\n"
+    response = migrated("sandboxes", "logs", make_sandbox(database, user).id, "--local")
+    assert (response.status, response.out) == (0, "")
+    assert response.err == "--- the log is not live: no log of it is kept\n"
 
 
 def test_wrong_uses(migrated: Cli) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from shared.cli.exits import error_text
 from shared.db.database import Database
-from tests.shared.cli.answers import Cli, assert_complains, rows
+from tests.shared.cli.results import Cli, assert_complains, rows
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_configuration_is_shown_without_its_secrets(
     monkeypatch.setenv("AW_SECRET_KEYS", "hush-1")
     monkeypatch.setenv("AW_REDIS_URL", f"redis://{broker}")
     monkeypatch.setenv("AW_DATABASE_URL", f"postgres://{store}")
-    answer = cli("settings", "show")
-    shown = {row[0]: row[1] for row in rows(answer)}
-    assert "hush" not in answer.out
+    response = cli("settings", "show")
+    shown = {row[0]: row[1] for row in rows(response)}
+    assert "hush" not in response.out
     assert shown["AW_PORT"] == "3000"
     assert "store.test" in shown["database"]
     assert "broker.test" in shown["broker"]
@@ -35,9 +35,9 @@ def test_configuration_is_shown_without_its_secrets(
 
 def test_malformed_variable_is_named_without_its_value(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_PORT", "hush")
-    answer = cli("users", "list")
-    assert_complains(answer, "AW_PORT")
-    assert "hush" not in answer.err
+    response = cli("users", "list")
+    assert_complains(response, "AW_PORT")
+    assert "hush" not in response.err
 
 
 @pytest.mark.parametrize("command", [("users", "list"), ("settings", "show"), ("doctor", "--only", "installation")])
@@ -55,9 +55,9 @@ def test_unusable_url_is_named_without_its_password(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], variable: str, url: str
 ) -> None:
     monkeypatch.setenv(variable, url)
-    answer = cli(*command)
-    assert "hush" not in answer.out + answer.err
-    assert_complains(answer, variable)
+    response = cli(*command)
+    assert "hush" not in response.out + response.err
+    assert_complains(response, variable)
 
 
 def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyt
     assert_complains(cli("users", "list"), "agent-workspace db migrate")
     assert not (tmp_path / "none.db").exists()
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
-    answer = cli("users", "list")
-    assert_complains(answer)
-    assert "hush" not in answer.err
+    response = cli("users", "list")
+    assert_complains(response)
+    assert "hush" not in response.err
 
 
 def test_database_without_tables_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +98,6 @@ def test_another_log_level_is_named_with_its_variable(cli: Cli, monkeypatch: pyt
 
 def test_every_command_has_help(cli: Cli) -> None:
     for group in ((), ("users",), ("keys",), ("specs",), ("nodes",), ("settings",)):
-        answer = cli(*group, "--help")
-        assert answer.status == 0
-        assert "Usage" in answer.out
+        response = cli(*group, "--help")
+        assert response.status == 0
+        assert "Usage" in response.out

@@ -56,8 +56,8 @@ def test_starts_of_children_are_found_without_their_requests(
     database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     texts: list[str] = []
-    asked = {"parent_conversation_id": conversation.id, "initial_message": {"content": [{"text": "NUL: \0"}]}}
-    shown = StartRequest.model_validate(asked).shown()
+    requested = {"parent_conversation_id": conversation.id, "initial_message": {"content": [{"text": "NUL: \0"}]}}
+    shown = StartRequest.model_validate(requested).shown()
     quoted = f'"parent_conversation_id":"{conversation.id}"'
     renamed = {start_tasks.SENT_TITLE: quoted} | shown | {"title": quoted}
     unrelated = [{}, shown | {"parent_conversation_id": new_id()}, shown | {"parent_conversation_id": None}]

@@ -17,7 +17,7 @@ from tests.services.authority import Authority
 from tests.services.directories import short_directory
 from tests.services.ports import Port
 from tests.services.postgres import USER, running_postgres
-from tests.shared.cli.answers import COMMAND, Answer, assert_complains
+from tests.shared.cli.results import COMMAND, Result, assert_complains
 
 PASSWORD = "hush-of-the-database"
 
@@ -74,5 +74,5 @@ def test_server_of_another_authority_or_address_is_refused(
         done = subprocess.run(
             [COMMAND, "migrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
         )
-        assert_complains(Answer(done.returncode, done.stdout, done.stderr), words)
+        assert_complains(Result(done.returncode, done.stdout, done.stderr), words)
         assert PASSWORD not in done.stderr

@@ -67,7 +67,7 @@ def test_each_cause_is_logged_once_without_secrets() -> None:
     assert logs == [event | {"cause": "refused Is it running?"}, event | {"cause": "starting up"}]
 
 
-def test_nothing_is_logged_of_a_database_that_answers(pauses: list[float]) -> None:
+def test_database_that_responds_is_not_logged(pauses: list[float]) -> None:
     with capture_logs() as logs:
         assert await_database(Attempts(), URL, 60) == "found"
     assert (logs, pauses) == ([], [])
@@ -138,11 +138,11 @@ def test_address_of_a_node_waits_for_the_name_of_the_database(
 ) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", URL)
     monkeypatch.setenv("AW_DATABASE_WAIT_SECONDS", "60")
-    answers = iter([socket.gaierror(-3, "Temporary failure in name resolution")])
+    responses = iter([socket.gaierror(-3, "Temporary failure in name resolution")])
 
     def find(url: str) -> str:
         assert url == URL
-        for error in answers:
+        for error in responses:
             raise error
         return "10.0.0.1"
 

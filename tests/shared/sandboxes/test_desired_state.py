@@ -190,7 +190,7 @@ def test_new_generation_sets_updated_at(
 
 
 @pytest.mark.parametrize("column", ["fence", "generation"])
-def test_disown_of_a_row_that_has_changed_writes_nothing(database: Database, user: ApiUser, column: str) -> None:
+def test_deletion_of_a_changed_sandbox_row_writes_nothing(database: Database, user: ApiUser, column: str) -> None:
     sandbox = make_sandbox(database, user, fence=7)
     stored = as_stored(database, sandbox)
     setattr(sandbox, column, getattr(sandbox, column) - 1)

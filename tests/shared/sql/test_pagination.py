@@ -86,7 +86,7 @@ def test_equal_timestamps_of_events_keep_their_order_of_arrival(
     assert [event.id for event in read_all(database, BY_ARRIVAL)] == sent
 
 
-def test_rows_that_come_between_pages_move_nothing(database: Database, add: Callable[..., str]) -> None:
+def test_rows_inserted_between_pages_shift_no_row(database: Database, add: Callable[..., str]) -> None:
     old = [add(NOON - timedelta(hours=hours)) for hours in range(5)]
     first = read(database, NEWEST_FIRST)
     add(NOON + timedelta(hours=1))

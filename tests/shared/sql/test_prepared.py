@@ -85,8 +85,8 @@ def test_statement_outside_a_transaction_is_committed(database: Database) -> Non
 def test_statement_takes_any_number_of_ids(database: Database, user: ApiUser, number: int) -> None:
     ids = [make_sandbox(database, user).id for _ in range(number)]
     make_sandbox(database, user)
-    asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(bind_list("id", rounded(number))))
-    assert {row[0] for row in database.fetch(asked, bind_list_values("id", ids))} == set(ids)
+    requested = select(col(Sandbox.id)).where(col(Sandbox.id).in_(bind_list("id", rounded(number))))
+    assert {row[0] for row in database.fetch(requested, bind_list_values("id", ids))} == set(ids)
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])

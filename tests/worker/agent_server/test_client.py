@@ -39,14 +39,14 @@ def locked(request: httpx.Request) -> httpx.Response:
 
 
 def test_server_that_accepts_only_its_key_is_ready() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
+        requested.append(str(request.url))
         return locked(request)
 
     assert server_that(handler).is_ready() is True
-    assert set(asked) == {"http://10.0.0.9:1234/api/conversations/count"}
+    assert set(requested) == {"http://10.0.0.9:1234/api/conversations/count"}
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError])
@@ -227,9 +227,9 @@ def test_running_conversations_are_listed() -> None:
 
 def test_newest_messages_of_users_are_listed() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
-        asked = dict(request.url.params)
-        event, following = pages[asked.pop("page_id", None)]
-        assert asked == {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": "1"}
+        requested = dict(request.url.params)
+        event, following = pages[requested.pop("page_id", None)]
+        assert requested == {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": "1"}
         content = [{"type": "text", "text": event}]
         item = {"id": event, "kind": "MessageEvent", "llm_message": {"role": "user", "content": content}}
         return httpx.Response(200, json={"items": [item], "next_page_id": following})
@@ -240,7 +240,7 @@ def test_newest_messages_of_users_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "ask"),
+    ("response", "send"),
     [
         ({"exit_code": "0", "stdout": None, "stderr": None}, lambda server: server.run_command("true")),
         ({"exit_code": 0, "stdout": [], "stderr": None}, lambda server: server.run_command("true")),
@@ -253,9 +253,9 @@ def test_newest_messages_of_users_are_listed() -> None:
         ({"items": [], "next_page_id": {}}, lambda server: list(server.list_messages(ID))),
     ],
 )
-def test_response_of_another_shape_is_rejected(answer: Any, ask: Callable[[AgentServer], Any]) -> None:
+def test_response_of_another_shape_is_rejected(response: Any, send: Callable[[AgentServer], Any]) -> None:
     with pytest.raises(WrongServer):
-        ask(server_that(answering(200, json=answer)))
+        send(server_that(answering(200, json=response)))
 
 
 def test_texts_that_not_every_database_can_store_are_changed() -> None:

@@ -172,9 +172,9 @@ class TestConversation:
         assert not server.rename_conversation(UNKNOWN, "A title")
         assert not server.interrupt(UNKNOWN)
         assert not server.delete_conversation(UNKNOWN)
-        for ask in (lambda unknown: list(server.list_messages(unknown)), server.run):
+        for send in (lambda unknown: list(server.list_messages(unknown)), server.run):
             with pytest.raises(AgentServerRefused) as failure:
-                ask(UNKNOWN)
+                send(UNKNOWN)
             assert failure.value.status == 404
 
     @pytest.mark.parametrize("change", [{"tags": {"Not A Tag": "x"}}, {"model": ""}], ids=["tag", "model"])

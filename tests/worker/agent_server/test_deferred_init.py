@@ -27,7 +27,7 @@ def server_before_init(request: pytest.FixtureRequest) -> Iterator[Place]:
     """A server that awaits deferred init, as in a warm sandbox."""
     if request.param == "fake":
         fake = FakeAgentServer(boot_key=INIT_KEY)
-        with httpx.Client(transport=httpx.MockTransport(fake.answer)) as client:
+        with httpx.Client(transport=httpx.MockTransport(fake.respond)) as client:
             yield Place("fake", "http://agent-server:8000", client)
     else:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]

@@ -48,12 +48,12 @@ def http() -> Iterator[httpx.Client]:
 
 def test_door_that_is_down_is_no_failure_of_the_server(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}/{PLACE}", "key", http)
-    for ask in (server.accepts_key, server.is_ready, server.is_open, server.is_dormant, server.find_running):
+    for send in (server.accepts_key, server.is_ready, server.is_open, server.is_dormant, server.find_running):
         with pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectError"):
-            ask()
+            send()
 
 
-def test_server_without_a_door_that_is_down_does_not_answer(http: httpx.Client, unused_port: int) -> None:
+def test_server_that_is_down_is_unreachable_without_a_door(http: httpx.Client, unused_port: int) -> None:
     server = AgentServer(f"http://127.0.0.1:{unused_port}", "key", http)
     assert server.accepts_key() is False
     assert server.is_dormant() is None
@@ -84,32 +84,35 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def before(door: HostileServer, server: Mode) -> Mode:
     """The mode of a door in front of an agent server that is in mode `server`."""
 
-    def answer(ended: Event) -> Iterator[bytes]:
-        return (REFUSAL if door.asked[-1].startswith(b"GET / ") else server)(ended)
+    def respond(ended: Event) -> Iterator[bytes]:
+        return (REFUSAL if door.requested[-1].startswith(b"GET / ") else server)(ended)
 
-    return answer
+    return respond
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("ask", PROBES)
-def test_door_that_hangs_says_nothing_of_the_server(http: httpx.Client, ask: Request) -> None:
+@pytest.mark.parametrize("send", PROBES)
+def test_door_that_hangs_leaves_the_server_s_state_unknown(http: httpx.Client, send: Request) -> None:
     with (
         hostile(never_answering) as door,
         pytest.raises(DoorUnavailable, match="the node's door does not respond: ReadTimeout"),
     ):
-        ask(AgentServer(f"{door.url}/{PLACE}", "key", http))
+        send(AgentServer(f"{door.url}/{PLACE}", "key", http))
 
 
 @pytest.mark.usefixtures("quick")
-def test_server_that_hangs_behind_its_door_does_not_answer(http: httpx.Client) -> None:
+def test_server_that_hangs_behind_its_door_is_unreachable(http: httpx.Client) -> None:
     with hostile(REFUSAL) as door:
         door.mode = before(door, never_answering)
         assert AgentServer(f"{door.url}/{PLACE}", "key", http).accepts_key() is False
-        assert [asked.split()[1] for asked in door.asked] == [b"/10.0.0.5/8000/api/conversations/count", b"/"]
+        assert [one.split()[1] for one in door.requested] == [
+            b"/10.0.0.5/8000/api/conversations/count",
+            b"/",
+        ]
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "send",
     [
         *PROBES,
         AgentServer.find_running,
@@ -117,12 +120,14 @@ def test_server_that_hangs_behind_its_door_does_not_answer(http: httpx.Client) -
         lambda server: server.create_conversation({}),
     ],
 )
-def test_another_server_in_the_door_s_place_says_nothing_of_the_server(http: httpx.Client, ask: Request) -> None:
+def test_another_server_in_the_door_s_place_leaves_the_server_s_state_unknown(
+    http: httpx.Client, send: Request
+) -> None:
     with (
         hostile(answering({"detail": "Not Found"}, 404)) as other,
         pytest.raises(DoorUnavailable, match="another server than the node's door"),
     ):
-        ask(AgentServer(f"{other.url}/{PLACE}", "key", http))
+        send(AgentServer(f"{other.url}/{PLACE}", "key", http))
 
 
 def test_another_server_that_accepts_everything_is_no_agent_server_without_keys(http: httpx.Client) -> None:
@@ -135,7 +140,7 @@ def test_refusal_of_a_server_behind_its_door_counts(http: httpx.Client) -> None:
         door.mode = before(door, answering({"detail": "Not Found"}, 404))
         server = AgentServer(f"{door.url}/{PLACE}", "key", http)
         assert [server.delete_conversation("1" * 32) for _ in range(3)] == [False] * 3
-        assert len(door.asked) == 4, "the door is asked once a second"
+        assert len(door.requested) == 4, "the door is asked once a second"
 
 
 def test_request_without_time_is_no_trouble_of_the_door(http: httpx.Client) -> None:

@@ -31,14 +31,14 @@ class Resolver:
     """This process's resolver, which finds the door's addresses with a function."""
 
     def __init__(self, find: Addresses) -> None:
-        self.asked = 0
+        self.requested = 0
         self._find = find
         self._real = socket.getaddrinfo
 
     def look_up(self, host: str, *arguments: Any, **options: Any) -> list[Any]:
         if host != NAME:
             return self._real(host, *arguments, **options)
-        self.asked += 1
+        self.requested += 1
         return [found for each in self._find() for found in self._real(each, *arguments, **options)]
 
 
@@ -62,7 +62,7 @@ def test_silent_resolver_delays_no_request_beyond_its_timeout(
     for _ in range(2):
         with timeout(0.2), pytest.raises(DoorUnavailable, match="the node's door does not respond: ConnectTimeout"):
             server.find_running()
-    assert resolver.asked == 1, "the requests wait for the same look-up"
+    assert resolver.requested == 1, "the requests wait for the same look-up"
     released.set()
     eventually(lambda: "ConnectError" in str(find_door_problem(http, URL)))
 
@@ -84,7 +84,7 @@ def test_door_is_reached_at_any_of_its_addresses(
         assert find_door_problem(http, url.replace("127.0.0.1", NAME)) is None
 
 
-def test_door_that_is_down_at_all_addresses_is_trouble(
+def test_door_that_is_down_at_all_addresses_is_unavailable(
     http: httpx.Client, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
     resolve(monkeypatch, lambda: ["127.0.0.2", "127.0.0.1"])

@@ -25,22 +25,22 @@ MOVED = [name for name in RESPONSES if name.startswith("moved")]
 @pytest.mark.parametrize("response", RESPONSES)
 def test_request_ends_with_an_error_of_the_client(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
-        asked = AgentServer(server.url, "key", client)
+        requested = AgentServer(server.url, "key", client)
         with pytest.raises(AgentServerError):
-            asked.find_running()
+            requested.find_running()
         with pytest.raises(AgentServerError):
-            asked.get_conversation(TALK)
+            requested.get_conversation(TALK)
 
 
 @pytest.mark.parametrize("response", RESPONSES)
 def test_probe_ends_with_a_result(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
-        asked = AgentServer(server.url, "key", client)
+        requested = AgentServer(server.url, "key", client)
         with suppress(WrongServer):
-            assert asked.accepts_key() in (True, False)
-        assert asked.is_dormant() in (None, False)
-        assert asked.is_open() in (None, False, True)
-        asked.warm_up()
+            assert requested.accepts_key() in (True, False)
+        assert requested.is_dormant() in (None, False)
+        assert requested.is_open() in (None, False, True)
+        requested.warm_up()
 
 
 @pytest.mark.parametrize("response", MOVED)

@@ -92,7 +92,7 @@ def test_sandbox_reaches_its_desired_state(
         began = time.monotonic()
         reconcile(asking, sandbox_id)
         assert time.monotonic() - began < MAX_SECONDS
-        assert server.asked
+        assert server.requested
     found = row(asking, Sandbox, sandbox_id)
     status, state = REACHED[desired]
     container = engine.containers.get(container_name(sandbox_id))
@@ -115,14 +115,14 @@ def test_unreadable_key_does_not_stop_the_desired_state(
 @pytest.mark.parametrize("mode", [flooding, inflating])
 def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
     with hostile(mode) as server, open_client(DOOR) as client:
-        asked = AgentServer(server.url, "key", client)
+        requested = AgentServer(server.url, "key", client)
         tracemalloc.start()
         try:
-            asked.accepts_key()
+            requested.accepts_key()
             with pytest.raises(WrongServer, match=r"encoded|larger"):
-                asked.find_running()
+                requested.find_running()
             with pytest.raises(WrongServer, match=r"encoded|larger"):
-                list(asked.list_messages(TALK))
+                list(requested.list_messages(TALK))
             assert tracemalloc.get_traced_memory()[1] < MAX_GROWTH
         finally:
             tracemalloc.stop()
@@ -145,16 +145,16 @@ def test_probe_reads_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "UPLOAD_SECONDS", 0.5)
     with hostile(dripping) as server, open_client(DOOR) as client, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
-        assert isinstance(asked.exception(20), AgentServerUnreachable)
+        requested = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
+        assert isinstance(requested.exception(20), AgentServerUnreachable)
 
 
 def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long timeout is for the server's work before the header; the content must follow the header without delay."""
     monkeypatch.setattr(transport, "CONTENT_SECONDS", 0.5)
     with hostile(dripping) as server, open_client(DOOR) as client, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
-        assert isinstance(asked.exception(10), AgentServerUnreachable)
+        requested = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
+        assert isinstance(requested.exception(10), AgentServerUnreachable)
 
 
 def test_pages_have_a_max(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,16 +173,16 @@ def test_cookies_of_one_server_are_not_sent_to_another() -> None:
     ):
         AgentServer(server.url, "key", client).accepts_key()
         AgentServer(other.url, "key", client).accepts_key()
-    assert b"cookie" not in other.asked[0].lower()
+    assert b"cookie" not in other.requested[0].lower()
 
 
 def accepting_key(server: HostileServer) -> Mode:
     """Respond to requests with a key, as a healthy server does."""
 
-    def answer(ended: threading.Event) -> Iterator[bytes]:
-        return answering({}, 200 if b"X-Session-API-Key" in server.asked[-1] else 401)(ended)
+    def respond(ended: threading.Event) -> Iterator[bytes]:
+        return answering({}, 200 if b"X-Session-API-Key" in server.requested[-1] else 401)(ended)
 
-    return answer
+    return respond
 
 
 @pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
@@ -212,7 +212,7 @@ def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
         take_over(asking, user, sandbox_id, server)
         server.mode = accepting_key(server)
         report_unresponsive(asking, sandbox_id, asking.settings.health_timeout)
-        assert server.asked
+        assert server.requested
     found = row(asking, Sandbox, sandbox_id)
     assert (found.status, found.reason, len(late)) == (Status.RUNNING, None, 1)
 

@@ -53,12 +53,12 @@ class TestFile:
         assert (int(size), bytes.fromhex(hexadecimal)) == (len(content), content)
 
 
-class TestAnswer:
+class TestResponse:
     @pytest.mark.parametrize("command", ["true", ":"])
     def test_silent_command_has_no_streams(self, place: Place, command: str) -> None:
         body = {"command": command, "cwd": None, "timeout": 5}
-        answer = place.request("POST", "/bash/execute_bash_command", json=body).json()
-        assert answer.items() >= {"exit_code": 0, "stdout": None, "stderr": None}.items()
+        response = place.request("POST", "/bash/execute_bash_command", json=body).json()
+        assert response.items() >= {"exit_code": 0, "stdout": None, "stderr": None}.items()
 
     def test_file_without_a_folder_is_refused(self, place: Place) -> None:
         with pytest.raises(AgentServerRefused, match="400"):

@@ -111,7 +111,7 @@ class TestRunningSandbox:
         assert_at_rest(found)
         assert not found.awaits_sandbox
 
-    def test_server_that_does_not_answer_gets_a_retry(
+    def test_server_that_does_not_respond_gets_a_retry(
         self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.refuse = {"delete_conversation": httpx.Response(503)}

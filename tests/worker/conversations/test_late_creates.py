@@ -37,7 +37,7 @@ def assert_gone(context: WorkerContext, conversation: Conversation) -> None:
         assert session.get(Conversation, conversation.id) is None
 
 
-def test_late_create_is_awaited_after_another_server_has_answered(
+def test_late_create_is_awaited_after_another_server_has_responded(
     context: WorkerContext, conversation: Conversation, server: FakeAgentServer
 ) -> None:
     context = with_timeout(context, 0.01)

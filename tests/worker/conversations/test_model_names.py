@@ -6,7 +6,7 @@ from shared.models import Conversation
 from shared.states import Stage
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenarios import ask, configure, row, store_settings, task_of
+from tests.worker.scenarios import configure, request_start, row, store_settings, task_of
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 
@@ -19,10 +19,10 @@ def test_conversation_stores_the_beginning_of_a_long_name(
 ) -> None:
     configure(context, user)
     if is_requested:
-        task_id = ask(context, user, sandbox_id, llm_model=NAME)
+        task_id = request_start(context, user, sandbox_id, llm_model=NAME)
     else:
         store_settings(context, user, llm_model=NAME)
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
     start_conversation(context, task_id)
     task = task_of(context, task_id)
     assert task.stage == Stage.READY

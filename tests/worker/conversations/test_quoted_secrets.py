@@ -25,11 +25,11 @@ from tests.worker.scenarios import (
     ASKED,
     MCP,
     SECRETS,
-    ask,
     change,
     claim,
     configure,
     conversation_of,
+    request_start,
     row,
     server_of,
     store_settings,
@@ -73,7 +73,7 @@ def _configured(context: WorkerContext, user: ApiUser, caplog: pytest.LogCapture
 def conversation(context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer) -> Conversation:
     """A conversation whose start request brought a secret."""
     assert server.conversations == {}
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     start_conversation(context, task_id)
     assert task_of(context, task_id).stage == Stage.READY
     found = conversation_of(context, task_id)
@@ -145,7 +145,7 @@ def test_start_hides_them(
     status: int,
 ) -> None:
     server.refuse = {method: quoting(status)}
-    task_id = ask(context, user, sandbox_id, title="Mine")
+    task_id = request_start(context, user, sandbox_id, title="Mine")
     for _ in range(context.settings.max_attempts):
         start_conversation(context, task_id)
     assert "no good: ******" in (task_of(context, task_id).detail or "")
@@ -165,7 +165,7 @@ def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
     """The other conversation's request has brought `ASKED`, and a script can read the sandbox's session key."""
     key = context.vault.decrypt(row(context, Sandbox, sandbox_id).session_key)
     server.replies = {script: Reply(2, None, f"no good: {' '.join((*QUOTED, key))}")}
-    task_id = ask(context, user, sandbox_id, secrets={}, selected_repository="acme/app")
+    task_id = request_start(context, user, sandbox_id, secrets={}, selected_repository="acme/app")
     start_conversation(context, task_id)
     assert "no good: ******" in (task_of(context, task_id).detail or "")
     assert_hidden(context, caplog, key)

@@ -138,7 +138,7 @@ class TestTitle:
     ) -> None:
         assert_at_rest(refreshed(context, conversation))
 
-    def test_title_waits_for_a_server_that_does_not_answer(
+    def test_title_waits_for_a_server_that_does_not_respond(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         def refuse(_method: str) -> None:

@@ -9,7 +9,7 @@ from shared.states import Reason, Stage
 from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import ask, assert_failed, change, configure, row, running, server_of
+from tests.worker.scenarios import assert_failed, change, configure, request_start, row, running, server_of
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 
@@ -38,7 +38,7 @@ def started(context: WorkerContext, task_id: str) -> Conversation:
 def test_branch_of_the_request_is_checked_out(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
+    found = started(context, request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
     assert found.selected_branch == "dev"
     assert any("git checkout" in command.text and "branch=dev" in command.text for command in server.commands)
 
@@ -47,7 +47,7 @@ def test_branch_that_does_not_exist_ends_the_start(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.replies["git checkout"] = Reply(1, None, "couldn't find remote ref refs/heads/nope")
-    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="nope")
+    task_id = request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="nope")
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.CLONE_FAILED)
     assert "refs/heads/nope" in str(row(context, StartTask, task_id).detail)
@@ -59,13 +59,13 @@ def test_child_conversation_shows_the_branch_of_the_clone(
 ) -> None:
     sandbox = row(context, Sandbox, sandbox_id)
     parent = make_conversation(context.database, user, sandbox, **REPOSITORY, selected_branch="dev")
-    found = started(context, ask(context, user, sandbox_id, parent_conversation_id=parent.id))
+    found = started(context, request_start(context, user, sandbox_id, parent_conversation_id=parent.id))
     assert (found.selected_repository, found.selected_branch) == ("acme/app", "feature/made")
 
 
 def first(context: WorkerContext, user: ApiUser, sandbox_id: str, **columns: Any) -> Conversation:
     """A conversation in the clone, on the branch that its agent has created."""
-    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    found = started(context, request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
     change(context, Conversation, found.id, **columns)
     return found
 
@@ -82,7 +82,7 @@ def test_conversation_at_work_keeps_its_branch(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
 ) -> None:
     at_work = first(context, user, sandbox_id, **columns)
-    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    task_id = request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.CLONE_FAILED, f"{at_work.id} is using the clone, on feature/made")
     assert switches(server) == []
@@ -94,7 +94,7 @@ def test_branch_of_a_conversation_at_work_is_free_to_others(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     first(context, user, sandbox_id, execution_status="running")
-    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    found = started(context, request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
     assert found.listed
 
 
@@ -104,7 +104,7 @@ def test_idle_conversation_shows_the_branch_that_its_clone_is_on(
 ) -> None:
     idle = first(context, user, sandbox_id, execution_status="finished")
     elsewhere = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), working_dir="/other")
-    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
+    found = started(context, request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
     assert (found.selected_branch, row(context, Conversation, idle.id).selected_branch) == ("dev", "dev")
     assert row(context, Conversation, elsewhere.id).selected_branch is None
 
@@ -115,7 +115,7 @@ def test_child_of_a_conversation_on_a_former_branch_changes_no_other_s_branch(
 ) -> None:
     parent, other = (first(context, user, sandbox_id, execution_status="finished") for _ in range(2))
     change(context, Conversation, parent.id, selected_branch="dev")
-    found = started(context, ask(context, user, sandbox_id, parent_conversation_id=parent.id))
+    found = started(context, request_start(context, user, sandbox_id, parent_conversation_id=parent.id))
     assert (found.selected_branch, row(context, Conversation, other.id).selected_branch) == ("feature/made",) * 2
 
 
@@ -124,7 +124,7 @@ def test_start_that_has_its_branch_keeps_it(
 ) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
     other = make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
-    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    task_id = request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.CLONE_FAILED, f"{other.conversation_id} is using")
     assert switches(server) == []
@@ -134,10 +134,10 @@ def test_start_that_has_its_branch_keeps_it(
 def test_start_with_another_repository_blocks_no_start(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
     make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
-    assert started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed
+    assert started(context, request_start(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed
 
 
 @pytest.mark.usefixtures("server")
 def test_provider_that_has_the_repository_is_shown(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
-    found = started(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
+    found = started(context, request_start(context, user, sandbox_id, selected_repository="acme/app"))
     assert found.git_provider == "github"

@@ -18,13 +18,13 @@ from tests.worker.scenarios import (
     STORED,
     TOKEN,
     another,
-    ask,
     assert_at_rest,
     assert_failed,
     change,
     configure,
     conversation_of,
     deliver,
+    request_start,
     row,
     server_of,
     set_desired,
@@ -47,7 +47,7 @@ class TestReady:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         stages: list[str] = []
-        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        task_id = request_start(context, user, sandbox_id, selected_repository="acme/app")
         server.before = lambda _method: stages.append(task_of(context, task_id).stage)
         assert task_of(context, task_id).stage == Stage.WORKING
         start_conversation(context, task_id)
@@ -66,7 +66,7 @@ class TestReady:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
     ) -> None:
         store_settings(context, user, git_full_clone=full)
-        start_conversation(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
+        start_conversation(context, request_start(context, user, sandbox_id, selected_repository="acme/app"))
         [clone] = [command.text for command in server.commands if "clone --quiet" in command.text]
         assert f"depth={depth}\n" in clone
 
@@ -74,7 +74,7 @@ class TestReady:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         store_settings(context, user, disabled_skills=["docker"])
-        start_conversation(context, ask(context, user, sandbox_id))
+        start_conversation(context, request_start(context, user, sandbox_id))
         [talk] = server.conversations.values()
         assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
 
@@ -83,7 +83,7 @@ class TestReady:
     ) -> None:
         server.brings = []
         stages: list[str] = []
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         server.before = lambda _method: stages.append(task_of(context, task_id).stage)
         start_conversation(context, task_id)
         assert list(dict.fromkeys(stages)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
@@ -94,13 +94,13 @@ class TestReady:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = ["setup.sh"]
-        start_conversation(context, ask(context, user, sandbox_id))
+        start_conversation(context, request_start(context, user, sandbox_id))
         assert server.calls.count("run_command") == 4
 
     def test_start_with_a_new_sandbox(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         start_conversation(context, task_id)
         waiting = task_of(context, task_id)
         assert waiting.stage == Stage.WAITING_FOR_SANDBOX
@@ -120,7 +120,7 @@ class TestReady:
         server: FakeAgentServer,
         publisher: RecordingPublisher,
     ) -> None:
-        ask(context, user, sandbox_id)
+        request_start(context, user, sandbox_id)
         publisher.jobs.clear()
         before = all_rows(context.database)
         start_conversation(context, "0" * 32)
@@ -131,7 +131,7 @@ class TestReady:
     def test_late_message_changes_nothing(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         change(context, StartTask, task_id, stage=stage, due_at=now())
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == stage
@@ -140,7 +140,7 @@ class TestReady:
     def test_duplicate_message_at_every_request_changes_nothing(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         other = another(context)
         server.before = lambda _method: start_conversation(other, task_id)
         start_conversation(context, task_id)
@@ -151,7 +151,7 @@ class TestReady:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         listed: list[bool] = []
-        task_id = ask(
+        task_id = request_start(
             context,
             user,
             sandbox_id,
@@ -184,10 +184,10 @@ class TestReady:
     def test_child_is_linked_to_its_parent_and_works_in_its_sandbox(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        parent_task = ask(context, user, sandbox_id, llm_model="openai/another")
+        parent_task = request_start(context, user, sandbox_id, llm_model="openai/another")
         start_conversation(context, parent_task)
         parent_id = task_of(context, parent_task).conversation_id
-        child_task = ask(context, user, None, parent_conversation_id=parent_id)
+        child_task = request_start(context, user, None, parent_conversation_id=parent_id)
         start_conversation(context, child_task)
         child = conversation_of(context, child_task)
         assert child
@@ -197,7 +197,7 @@ class TestReady:
     def test_defect_17_title_of_the_request_is_set_and_kept(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id, title="My title")
+        task_id = request_start(context, user, sandbox_id, title="My title")
         start_conversation(context, task_id)
         talk = server.get(task_of(context, task_id).conversation_id)
         found = conversation_of(context, task_id)
@@ -208,7 +208,7 @@ class TestReady:
     def test_body_carries_settings_and_secrets(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         body = server.get(task_of(context, task_id).conversation_id).body
         assert body["agent_settings"]["llm"]["api_key"] == LLM_KEY
@@ -224,7 +224,7 @@ class TestWaiting:
     def test_desired_state_that_is_not_reached_yet_ends_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         set_desired(context, sandbox_id, desired)
         start_conversation(context, task_id)
         reason = Reason.SANDBOX_DELETED if desired == Desired.DELETED else Reason.SANDBOX_PAUSED
@@ -234,7 +234,7 @@ class TestWaiting:
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
         engine.at_boot = 3
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         reconcile(context, sandbox_id)
@@ -245,7 +245,7 @@ class TestWaiting:
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
     def test_sandbox_that_is_deleted(self, context: WorkerContext, user: ApiUser) -> None:
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         set_desired(context, sandbox_id, Desired.DELETED)
@@ -254,7 +254,7 @@ class TestWaiting:
         assert_failed(context, task_id, Reason.SANDBOX_DELETED)
 
     def test_sandbox_that_is_paused(self, context: WorkerContext, user: ApiUser) -> None:
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         set_desired(context, sandbox_id, Desired.PAUSED)
@@ -265,7 +265,7 @@ class TestWaiting:
     def test_paused_sandbox_is_resumed_first(self, context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
         set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.WAITING_FOR_SANDBOX
         reconcile(context, sandbox_id)
@@ -283,7 +283,7 @@ class TestWaiting:
         # The sandbox is PAUSED before and after: no transition enqueues the task.
         set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         unpause = engine.unpause
 

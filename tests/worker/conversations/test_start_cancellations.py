@@ -14,7 +14,6 @@ from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
 from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import (
-    ask,
     assert_at_rest,
     assert_failed,
     change,
@@ -22,6 +21,7 @@ from tests.worker.scenarios import (
     conversation_of,
     deliver,
     punctuated,
+    request_start,
     row,
     set_desired,
     task_of,
@@ -96,7 +96,7 @@ def test_start_that_is_cancelled_stops_at_the_next_point(
     """A cancellation at each point: the start is READY with its conversation, or in ERROR without one."""
     cancelled = 0
     for at in range(MAX_POINTS):
-        task_id = ask(context, user, sandbox_id, title="A title")
+        task_id = request_start(context, user, sandbox_id, title="A title")
         working, database = punctuated(context, at, partial(cancel_unless_ready, context, user, task_id))
         server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
         start_conversation(working, task_id)
@@ -124,7 +124,7 @@ def cancel_unless_ready(context: WorkerContext, user: ApiUser, task_id: str) -> 
 
 
 def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContext, user: ApiUser) -> None:
-    task_id = ask(context, user)
+    task_id = request_start(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     start_conversation(context, task_id)
     assert task_of(context, task_id).stage == Stage.WAITING_FOR_SANDBOX
@@ -137,7 +137,7 @@ def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContex
 
 
 def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerContext, user: ApiUser) -> None:
-    task_id = ask(context, user)
+    task_id = request_start(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     change(context, Node, context.settings.node, capacity=0)
     change(context, Sandbox, sandbox_id, node_id=None)
@@ -149,9 +149,9 @@ def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerC
 
 
 def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
-    first = ask(context, user, sandbox_id)
+    first = request_start(context, user, sandbox_id)
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
-    second = ask(context, user, sandbox_id)
+    second = request_start(context, user, sandbox_id)
     cancel(context, user, first)
     start_conversation(context, first)
     assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
@@ -164,7 +164,7 @@ def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_b
 ) -> None:
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     first = make_conversation(context.database, user, row(context, Sandbox, sandbox_id))
-    second = ask(context, user, sandbox_id)
+    second = request_start(context, user, sandbox_id)
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(session, first.id, user.id, due_at=now())
     assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
@@ -177,7 +177,7 @@ def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_b
 def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     server.refuse = {"create_conversation": httpx.Response(503)}
     start_conversation(context, task_id)
     server.refuse = {}

@@ -9,7 +9,7 @@ from shared.models import StartTask
 from shared.states import Stage
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenarios import ask, change, configure, deliver, row
+from tests.worker.scenarios import change, configure, deliver, request_start, row
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 
@@ -27,7 +27,7 @@ def counted(context: WorkerContext, user: ApiUser) -> int:
 def test_start_counts_one_time_however_often_it_is_retried(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     server.refuse = {"create_conversation": httpx.Response(503)}
     start_conversation(context, task_id)
     assert counted(context, user) == 1
@@ -42,7 +42,7 @@ def test_failed_start_counts_no_more(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.refuse = {"create_conversation": httpx.Response(400)}
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     start_conversation(context, task_id)
     deliver(context)
     assert row(context, StartTask, task_id).stage == Stage.ERROR

@@ -9,12 +9,12 @@ from tests.doubles import RecordingPublisher
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import (
-    ask,
     assert_at_rest,
     assert_failed,
     change,
     configure,
     deliver,
+    request_start,
     row,
     task_of,
 )
@@ -33,7 +33,7 @@ def _settings(context: WorkerContext, user: ApiUser) -> None:
 def test_defect_02_start_whose_job_is_lost_is_found(
     context: WorkerContext, user: ApiUser, sandbox_id: str, publisher: RecordingPublisher
 ) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     publisher.jobs.clear()
     change(context, StartTask, task_id, due_at=now())
     sweep(context)
@@ -46,7 +46,7 @@ def test_defect_04_start_holds_no_connection_during_requests(
 ) -> None:
     held: list[int] = []
     server.before = lambda _method: held.append(context.database.engine.pool.checkedout())  # type: ignore[attr-defined]
-    start_conversation(context, ask(context, user, sandbox_id))
+    start_conversation(context, request_start(context, user, sandbox_id))
     assert len(held) > 2
     assert set(held) == {0}
 
@@ -55,7 +55,7 @@ def test_defect_22_sandbox_without_an_address_is_no_assertion(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, exposed_urls=None)
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     for _ in range(context.settings.max_attempts):
         start_conversation(context, task_id)
         if task_of(context, task_id).stage not in FINAL_STAGES:
@@ -69,7 +69,7 @@ def test_defect_22_sandbox_without_an_address_is_no_assertion(
 def test_defect_36_start_loads_no_skills_itself(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    start_conversation(context, ask(context, user, sandbox_id))
+    start_conversation(context, request_start(context, user, sandbox_id))
     assert server.calls.count("create_conversation") == 1
     assert not [call for call in server.calls if "skill" in call]
 

@@ -19,9 +19,9 @@ from tests.worker.scenarios import (
     SECRETS,
     STORED,
     TOKEN,
-    ask,
     change,
     configure,
+    request_start,
     store_settings,
     task_of,
 )
@@ -36,7 +36,7 @@ def sandbox(context: WorkerContext, user: ApiUser) -> Sandbox:
 
 
 def loaded(context: WorkerContext, user: ApiUser, sandbox: Sandbox, **request: Any) -> StartInputs:
-    task_id = ask(context, user, sandbox.id, **request)
+    task_id = request_start(context, user, sandbox.id, **request)
     return load_inputs(context, task_of(context, task_id), sandbox)
 
 
@@ -90,7 +90,7 @@ def test_request_becomes_inputs(context: WorkerContext, user: ApiUser, sandbox: 
 def test_inputs_of_another_user_are_not_read(
     context: WorkerContext, other_user: ApiUser, sandbox: Sandbox, user: ApiUser
 ) -> None:
-    task = task_of(context, ask(context, user, sandbox.id))
+    task = task_of(context, request_start(context, user, sandbox.id))
     task.owner_id = other_user.id
     found = load_inputs(context, task, sandbox)
     assert (found.agent.settings.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
@@ -107,9 +107,9 @@ def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, us
 def test_grouped_conversations_have_folders_of_their_own(
     context: WorkerContext, user: ApiUser, sandbox: Sandbox
 ) -> None:
-    alone = task_of(context, ask(context, user, sandbox.id))
+    alone = task_of(context, request_start(context, user, sandbox.id))
     store_settings(context, user, sandbox_grouping_strategy="ADD_TO_ANY")
-    grouped = task_of(context, ask(context, user, sandbox.id, selected_repository="acme/app"))
+    grouped = task_of(context, request_start(context, user, sandbox.id, selected_repository="acme/app"))
     store_settings(context, user, sandbox_grouping_strategy="NO_GROUPING")
     # The folder is chosen at the time of the request: if it changed during a start, the start would not find its clone.
     assert load_inputs(context, alone, sandbox).project.folder == "/workspace/project"
@@ -132,8 +132,8 @@ class TestRepository:
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
-        asked = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
-        found = loaded(context, user, sandbox, **asked).project.repository
+        requested = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
+        found = loaded(context, user, sandbox, **requested).project.repository
         assert found
         assert (found.provider, found.token, found.host, found.branch) == (
             "gitlab",
@@ -173,7 +173,7 @@ class TestRepository:
     def test_repository_of_a_provider_without_a_token(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox
     ) -> None:
-        asked = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
-        found = loaded(context, user, sandbox, **asked).project.repository
+        requested = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
+        found = loaded(context, user, sandbox, **requested).project.repository
         assert found
         assert (found.provider, found.token, found.host) == ("bitbucket", None, None)

@@ -22,7 +22,6 @@ from tests.worker.scenarios import (
     MESSAGE,
     PunctuatedDatabase,
     another,
-    ask,
     assert_at_rest,
     assert_failed,
     change,
@@ -31,6 +30,7 @@ from tests.worker.scenarios import (
     delete,
     deliver,
     punctuated,
+    request_start,
     row,
     server_of,
     task_of,
@@ -94,7 +94,7 @@ def test_worker_that_dies_is_replaced(
     died = walks = 0
     for walk in starts(context, server, die):
         walks += 1
-        task_id = ask(context, user, sandbox_id, title="A title")
+        task_id = request_start(context, user, sandbox_id, title="A title")
         try:
             walk(task_id)
         except SystemExit:
@@ -108,7 +108,7 @@ def test_worker_that_dies_is_replaced(
 def test_worker_whose_lease_is_not_over_is_not_replaced(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, sandbox_id, title="A title")
+    task_id = request_start(context, user, sandbox_id, title="A title")
     server.before = lambda _method: die()
     with pytest.raises(SystemExit):
         start_conversation(context, task_id)
@@ -159,7 +159,7 @@ def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
 
 def begin_without_message(context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer) -> str:
     """Begin a start whose create is interrupted as soon as the conversation exists, and return its task's id."""
-    task_id = ask(context, user, sandbox_id, title="A title")
+    task_id = request_start(context, user, sandbox_id, title="A title")
     server.loses_messages = True
 
     def break_off(method: str) -> None:
@@ -176,7 +176,7 @@ def begin_without_message(context: WorkerContext, user: ApiUser, sandbox_id: str
 def test_conversation_that_begins_without_a_message_gets_none(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, sandbox_id, initial_message=None)
+    task_id = request_start(context, user, sandbox_id, initial_message=None)
     server.after = lambda method: die() if method == "create_conversation" else None
     with pytest.raises(SystemExit):
         start_conversation(context, task_id)
@@ -189,7 +189,7 @@ def test_conversation_that_begins_without_a_message_gets_none(
 
 def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, user: ApiUser) -> None:
     for at in range(MAX_POINTS):
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         working, database = punctuated(context, at, partial(reconcile, context, sandbox_id))
         start_conversation(working, task_id)
@@ -205,7 +205,7 @@ def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, us
 def test_sandbox_deleted_at_any_point_of_a_start(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     ends: list[str] = []
     for at in range(MAX_POINTS):
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         reconcile(context, sandbox_id)
         server = server_of(engine, sandbox_id)
@@ -241,7 +241,7 @@ def refuse_without(database: PunctuatedDatabase, engine: FakeEngine) -> Callable
 def test_sandbox_whose_delete_is_requested_is_not_kept_by_a_start(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     delete(context, sandbox_id)
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.SANDBOX_DELETED)

@@ -6,7 +6,7 @@ from shared.conversations import start_tasks
 from shared.states import Stage
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenarios import ask, configure, conversation_of, running, task_of
+from tests.worker.scenarios import configure, conversation_of, request_start, running, task_of
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 
@@ -27,7 +27,7 @@ def rename(context: WorkerContext, user: ApiUser, task_id: str) -> None:
 def test_title_set_during_a_start_is_the_conversations(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage, title: str | None
 ) -> None:
-    task_id = ask(context, user, sandbox_id, title=title)
+    task_id = request_start(context, user, sandbox_id, title=title)
 
     def rename_at(_method: str) -> None:
         if task_of(context, task_id).stage == stage and task_of(context, task_id).request["title"] != "New":
@@ -46,7 +46,7 @@ def test_title_set_during_a_start_is_the_conversations(
 def test_title_of_a_started_conversation_is_not_its_tasks_any_more(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     start_conversation(context, task_id)
     with context.database.transaction() as session:
         assert not start_tasks.rename(session, task_of(context, task_id).conversation_id, user.id, "New")

@@ -10,7 +10,7 @@ from shared.states import Stage
 from shared.users import llm_profile_store
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.scenarios import ask, configure, running, store_settings, task_of
+from tests.worker.scenarios import configure, request_start, running, store_settings, task_of
 from worker.context import WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE
 from worker.conversations.start import start_conversation
@@ -33,7 +33,7 @@ def started(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, **request: Any
 ) -> Mapping[str, Any]:
     """The request body of a conversation that was started in the sandbox."""
-    task_id = ask(context, user, sandbox_id, **request)
+    task_id = request_start(context, user, sandbox_id, **request)
     start_conversation(context, task_id)
     task = task_of(context, task_id)
     assert (task.stage, task.detail) == (Stage.READY, None)

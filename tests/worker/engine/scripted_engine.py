@@ -27,8 +27,8 @@ class ScriptedEngine:
     """Engine with responses by suffix of a request's path. Other paths are not found."""
 
     path: Path
-    answers: dict[str, Answer] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
+    responses: dict[str, Answer] = field(default_factory=dict)
+    requested: Counter[str] = field(default_factory=Counter)
     closed: threading.Event = field(default_factory=threading.Event)
     # Responses to changes wait for this event. It is set unless a test clears it.
     go_on: threading.Event = field(default_factory=threading.Event)
@@ -38,10 +38,10 @@ class ScriptedEngine:
         return f"unix://{self.path}"
 
     def find(self, path: str) -> Answer:
-        for end, answer in self.answers.items():
+        for end, response in self.responses.items():
             if path.partition("?")[0].endswith(end):
-                self.asked[end] += 1
-                return answer
+                self.requested[end] += 1
+                return response
         return error(404, "no such thing")
 
 
@@ -92,11 +92,11 @@ def _handler(engine: ScriptedEngine) -> type[StreamRequestHandler]:
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             self.rfile.read(length)
-            answer = engine.find(path)
+            response = engine.find(path)
             if method == "POST":
                 engine.go_on.wait(HOLD_SECONDS)
-            self.wfile.write(answer.content)
-            if answer.holds:
+            self.wfile.write(response.content)
+            if response.holds:
                 engine.closed.wait(HOLD_SECONDS)
 
     return Handler

@@ -69,7 +69,7 @@ def test_disk_ends_where_its_limit_is(disks: DiskEngine, disk_request: Container
     assert disks.list_volumes(installation) == []
 
 
-def test_engine_that_fails_once_is_asked_again(installation: str) -> None:
+def test_engine_that_fails_once_gets_a_second_request(installation: str) -> None:
     with (
         docker_engine(installation) as engine,
         running_faulty_engine(MachineEngine(ENGINE, "", "", engine)) as faulty,

@@ -151,7 +151,7 @@ def test_programs_that_need_too_much_memory_are_no_changes(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_engine_that_does_not_answer() -> None:
+def test_engine_that_does_not_respond() -> None:
     with pytest.raises(EngineUnavailable):
         DockerEngine("unix:///nowhere/docker.sock").read_id()
     gc.collect()  # Docker's client does not close the socket after a failed connect

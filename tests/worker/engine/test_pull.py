@@ -29,7 +29,7 @@ def engine() -> Iterator[DockerEngine]:
     ("name", "words"),
     [("tiny:missing", "no such thing"), ("broken:1", "denied")],
 )
-def test_pull_that_fails_says_why(engine: DockerEngine, registry: Registry, name: str, words: str) -> None:
+def test_failed_pull_has_its_reason(engine: DockerEngine, registry: Registry, name: str, words: str) -> None:
     """The first pull is refused immediately, the second during its progress."""
     with pytest.raises(ImageMissing, match=words):
         engine.pull(f"{registry.address}/{name}")

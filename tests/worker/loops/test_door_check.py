@@ -54,10 +54,10 @@ def test_heartbeat_looks_no_name_up(context: WorkerContext, monkeypatch: pytest.
 
 
 def test_heartbeat_is_stored_while_the_door_is_checked(context: WorkerContext, monitor: LivenessMonitor) -> None:
-    asked, released = Event(), Event()
+    requested, released = Event(), Event()
 
     def hang(_: httpx.Request) -> NoReturn:
-        asked.set()
+        requested.set()
         released.wait(60)
         raise httpx.ReadTimeout("timed out")
 
@@ -66,7 +66,7 @@ def test_heartbeat_is_stored_while_the_door_is_checked(context: WorkerContext, m
         working = replace(context, impairment_checks=[door.find_problem])
         tasks = {task._thread.name: task for task in make_periodic_tasks(working, monitor, door)}
         tasks["door"].start()
-        assert asked.wait(60)
+        assert requested.wait(60)
         before = row(context, Node, NODE_ID).heartbeat_at
         tasks["heartbeat"]._function()
         assert row(context, Node, NODE_ID).heartbeat_at > before

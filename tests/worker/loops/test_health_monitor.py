@@ -139,14 +139,14 @@ def test_sandboxes_that_do_not_run_are_not_probed(
     context: WorkerContext, user: ApiUser, monitor: LivenessMonitor, engine: FakeEngine, columns: dict[str, object]
 ) -> None:
     make_node(context.database, "node-b")
-    asked: list[str] = []
+    requested: list[str] = []
     sandbox_id = running(context, user)
-    engine.asked = asked.append
+    engine.requested = requested.append
     probe(monitor)
-    assert len(asked) == 1
+    assert len(requested) == 1
     change(context, Sandbox, sandbox_id, **columns)
     probe(monitor, PROBES)
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_wrong_server_at_the_address_is_reported_immediately(
@@ -171,21 +171,21 @@ def test_row_that_can_not_be_probed_affects_no_other(
 
 def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """A server gets no second probe while the first is pending, and no probe waits for another one."""
-    held, asked = threading.Event(), Counter[str]()
+    held, requested = threading.Event(), Counter[str]()
     healthy, *stuck = (container_name(running(context, user)) for _ in range(1 + STUCK))
 
     def hold(name: str) -> None:
-        asked[name] += 1
+        requested[name] += 1
         if name in stuck:
             held.wait(30)
 
-    engine.asked = hold
+    engine.requested = hold
     monitor = open_monitor(context)
     try:
         for intervals in range(1, 4):
             probe(monitor)
-            eventually(lambda: asked[healthy] >= intervals)  # noqa: B023 - called immediately
-        assert [asked[name] for name in stuck] == [1] * STUCK
+            eventually(lambda: requested[healthy] >= intervals)  # noqa: B023 - called immediately
+        assert [requested[name] for name in stuck] == [1] * STUCK
     finally:
         held.set()
         monitor.close()
@@ -193,7 +193,7 @@ def test_slow_servers_delay_no_other_probe(context: WorkerContext, user: ApiUser
 
 def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     """The check of an unresponsive server needs the engine: it runs in another thread, one per sandbox."""
-    held, observed, asked = threading.Event(), Counter[str](), Counter[str]()
+    held, observed, requested = threading.Event(), Counter[str](), Counter[str]()
     silent, healthy = (container_name(running(context, user)) for _ in range(2))
 
     def hold(name: str) -> None:
@@ -201,14 +201,14 @@ def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, e
         held.wait(30)
 
     def count(name: str) -> None:
-        asked[name] += 1
+        requested[name] += 1
 
-    engine.silent, engine.asked, engine.before["observe"] = {silent}, count, hold
+    engine.silent, engine.requested, engine.before["observe"] = {silent}, count, hold
     monitor = open_monitor(context)
     try:
         for intervals in range(1, PROBES + 3):
             probe(monitor)
-            eventually(lambda: asked[healthy] >= intervals)  # noqa: B023 - called immediately
+            eventually(lambda: requested[healthy] >= intervals)  # noqa: B023 - called immediately
         eventually(lambda: observed[silent])
         assert observed == {silent: 1}
     finally:
@@ -219,23 +219,23 @@ def test_stalled_engine_delays_no_probe(context: WorkerContext, user: ApiUser, e
 def test_probes_that_wait_for_a_thread_end_with_the_monitor(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
-    held, asked = threading.Event(), Counter[str]()
+    held, requested = threading.Event(), Counter[str]()
     names = [container_name(running(context, user)) for _ in range(2)]
 
     def hold(name: str) -> None:
-        asked[name] += 1
+        requested[name] += 1
         held.wait(30)
 
-    engine.asked = hold
+    engine.requested = hold
     probes, checks = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     monitor = LivenessMonitor(context, probes=probes, checks=checks)
     try:
         probe(monitor)
-        eventually(lambda: asked)
+        eventually(lambda: requested)
     finally:
         monitor.close()
         held.set()
     probes.shutdown()
-    assert asked.total() == 1 < len(names)
+    assert requested.total() == 1 < len(names)
     with pytest.raises(RuntimeError, match="shutdown"):
         checks.submit(monitor.close)

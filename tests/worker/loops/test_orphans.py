@@ -14,7 +14,17 @@ from tests.factories import NODE_ID, ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap
-from tests.worker.scenarios import ask, assert_failed, change, configure, deliver, row, running, server_of, task_of
+from tests.worker.scenarios import (
+    assert_failed,
+    change,
+    configure,
+    deliver,
+    request_start,
+    row,
+    running,
+    server_of,
+    task_of,
+)
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
@@ -41,7 +51,7 @@ def server(engine: FakeEngine, elsewhere: str) -> FakeAgentServer:
 def test_start_that_the_deletion_missed_is_cancelled(
     context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str, server: FakeAgentServer
 ) -> None:
-    task_id = ask(context, user, elsewhere, parent_conversation_id=parent.id)
+    task_id = request_start(context, user, elsewhere, parent_conversation_id=parent.id)
     change(context, Conversation, parent.id, listed=False, deleted_at=now())
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.CANCELLED)

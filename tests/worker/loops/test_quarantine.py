@@ -176,7 +176,7 @@ def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: Api
     assert engine.volumes == {}
 
 
-def test_each_node_has_its_own(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_each_node_has_its_own_quarantine(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     with context.database.transaction() as session:
         quarantine.keep(session, "node-b", ["aw-theirs"])
     name = put(engine, stray(user))

@@ -133,12 +133,16 @@ class TestPlacement:
         assert row(context, Sandbox, sandbox_id).node_id == NODE_ID
 
     @pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
-    def test_waits_for_a_node_that_takes_it(self, context: WorkerContext, sandbox_id: str, status: NodeStatus) -> None:
+    def test_sandbox_waits_for_a_node_with_room(
+        self, context: WorkerContext, sandbox_id: str, status: NodeStatus
+    ) -> None:
         change(context, Node, NODE_ID, capacity=1, status=status)
         assert swept(context) == []
         assert row(context, Sandbox, sandbox_id).node_id is None
 
-    def test_start_that_waits_for_it_is_enqueued(self, context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
+    def test_start_that_waits_for_a_sandbox_is_enqueued(
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str
+    ) -> None:
         task = make_start_task(context.database, user, row(context, Sandbox, sandbox_id))
         assert swept(context) == [StartConversation(task.id, NODE_ID)]
 
@@ -158,7 +162,9 @@ class TestPlacementOfDeletes:
         columns: dict[str, Any] = {"node_id": None, "desired": Desired.DELETED, "due_at": now()}
         return make_sandbox(context.database, user, status=Status.STARTING, **columns).id
 
-    def test_another_node_takes_it(self, context: WorkerContext, other: WorkerContext, sandbox_id: str) -> None:
+    def test_another_node_executes_the_delete(
+        self, context: WorkerContext, other: WorkerContext, sandbox_id: str
+    ) -> None:
         assert swept(context) == []
         sweep(other)
         deliver(other)
@@ -173,7 +179,9 @@ class TestPlacementOfDeletes:
         deliver(context)
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_cordoned_node_takes_it(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+    def test_cordoned_node_executes_the_delete(
+        self, context: WorkerContext, engine: FakeEngine, sandbox_id: str
+    ) -> None:
         engine.down = False
         change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
         send_heartbeat(context)

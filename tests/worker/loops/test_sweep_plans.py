@@ -60,14 +60,14 @@ def aged(context: WorkerContext, user: ApiUser) -> WorkerContext:
 
 def _stored_response(user: ApiUser) -> dict[str, Any]:
     """Return the row of a response that is stored for a day."""
-    answer: dict[str, Any] = {
+    response: dict[str, Any] = {
         "operation": "POST /",
         "fingerprint": "",
         "status": 200,
         "answer": {},
         "expires_at": after(86_400),
     }
-    return IdempotencyKey(owner_id=user.id, key="", **answer).model_dump()
+    return IdempotencyKey(owner_id=user.id, key="", **response).model_dump()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_claimed_sandbox_is_admitted_once_before_its_init(
     allow(scene, SERVER)
     store_settings(scene.context, user, llm_base_url=f"http://{SERVER}/v1")
     rules_at_requests: list[frozenset[str]] = []
-    scene.engine.asked = lambda _name: rules_at_requests.append(models_of(scene, warm_id))
+    scene.engine.requested = lambda _name: rules_at_requests.append(models_of(scene, warm_id))
     assert claim(scene.context, user) == warm_id
     reconcile(scene.context, warm_id)
     assert row(scene.context, Sandbox, warm_id).status == Status.RUNNING
@@ -86,7 +86,7 @@ def test_rules_that_cannot_be_written_keep_a_claimed_sandbox_from_its_owner(
     allow(scene, SERVER)
     store_settings(scene.context, user, llm_base_url=f"http://{SERVER}/v1")
     requests: list[str] = []
-    scene.engine.asked = requests.append
+    scene.engine.requested = requests.append
     scene.firewall.problem = "nft is missing"
     claim(scene.context, user)
     reconcile(scene.context, warm_id)

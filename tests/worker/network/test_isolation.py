@@ -12,7 +12,17 @@ from tests.doubles import PromptExecutor
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import IMAGE
 from tests.worker.network.scene import Scene
-from tests.worker.scenarios import ask, configure, deliver, row, running, set_desired, start, store_settings, warm
+from tests.worker.scenarios import (
+    configure,
+    deliver,
+    request_start,
+    row,
+    running,
+    set_desired,
+    start,
+    store_settings,
+    warm,
+)
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
@@ -52,7 +62,7 @@ def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
     assert scene.rules == Allowed(services=frozenset({"10.213.0.1 . 3001"}), resolvers=frozenset({"9.9.9.9"}))
 
 
-def test_sandbox_is_admitted_before_it_is_running_and_withdrawn_with_its_end(scene: Scene, sandbox_id: str) -> None:
+def test_sandbox_is_admitted_before_it_is_running_and_revoked_at_its_end(scene: Scene, sandbox_id: str) -> None:
     address = scene.address(sandbox_id)
     assert scene.rules.of(frozenset({address})) == Allowed(sandboxes=frozenset({address}), open=frozenset({address}))
     place = scene.engine.containers[container_name(sandbox_id)].request.network
@@ -137,7 +147,7 @@ def test_model_server_of_a_new_conversation_is_reached_at_once(scene: Scene, san
     configure(scene.context, user)
     store_settings(scene.context, user, **MODELS)
     assert scene.rules.models == frozenset()
-    task_id = ask(scene.context, user, sandbox_id)
+    task_id = request_start(scene.context, user, sandbox_id)
     start_conversation(scene.context, task_id)
     assert row(scene.context, StartTask, task_id).stage == Stage.READY
     assert scene.rules.models == {f"{scene.address(sandbox_id)} . 192.168.1.20 . 8000"}
@@ -208,7 +218,9 @@ class TestBridgeThatIsDown:
         assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
         assert scene.engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
 
-    def test_resume_waits_and_says_why(self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_resume_waits_and_shows_the_reason(
+        self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for desired in (Desired.PAUSED, Desired.RUNNING):
             set_desired(scene.context, sandbox_id, desired)
             for _ in range(8):

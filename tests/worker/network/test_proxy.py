@@ -256,7 +256,7 @@ def test_host_and_port_are_matched(target: str, host: str, port: str, is_allowed
     assert matches(target, host, port, ("80", "443")) is is_allowed
 
 
-def test_any_bytes_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_bytes_get_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "10.9.0.2").write_text("*\n")
     questions = {
         b"1 http://a.org/\xff 10.9.0.2 a.org 80": "yes",

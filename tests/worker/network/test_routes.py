@@ -55,7 +55,7 @@ def test_bridge_that_others_change_is_named(node: Namespace, change: str) -> Non
     assert "by br-awtest (the route to them starts at 192.0.2.1)" in found(node)
 
 
-def test_machine_without_any_route_says_so(node: Namespace) -> None:
+def test_machine_without_a_route_has_a_route_problem(node: Namespace) -> None:
     node.run("ip", "link", "set", "br-awtest", "down")
     node.run("ip", "route", "delete", "default")
     assert "(Network is unreachable)" in found(node)

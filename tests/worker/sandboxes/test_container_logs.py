@@ -18,11 +18,11 @@ from tests.worker.scenarios import (
     ASKED,
     SECRETS,
     another,
-    ask,
     change,
     claim,
     configure,
     delete,
+    request_start,
     row,
     running,
     set_desired,
@@ -58,7 +58,7 @@ def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine,
     assert reads(engine) == 1, "one reading serves both"
 
 
-def test_log_of_a_server_that_never_answers(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
+def test_log_of_a_server_that_never_responds(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     engine.at_boot = "never"
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
@@ -96,7 +96,7 @@ def test_each_container_has_its_own_log(context: WorkerContext, engine: FakeEngi
 def test_no_secret_is_kept(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     configure(context, user)
     sandbox_id = running(context, user)
-    ask(context, user, sandbox_id)
+    request_start(context, user, sandbox_id)
     key = session_key_of(row(context, Sandbox, sandbox_id))
     container_of(engine, sandbox_id).log += [f"it says {secret}" for secret in (*SECRETS, key)]
     delete(context, sandbox_id)

@@ -18,11 +18,11 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
 from tests.worker.scenarios import (
     another,
-    ask,
     assert_failed,
     change,
     configure,
     conversation_of,
+    request_start,
     row,
     set_desired,
     task_of,
@@ -47,14 +47,14 @@ class SilentServer:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        answer = self.server.answer(await _request(scope, receive))
+        response = self.server.respond(await _request(scope, receive))
         if self.method and self.server.calls[-1:] == [self.method]:
             self.is_silent.set()
             await receive()
             self.was_abandoned.set()
             return
-        await send({"type": "http.response.start", "status": answer.status_code, "headers": []})
-        await send({"type": "http.response.body", "body": answer.content})
+        await send({"type": "http.response.start", "status": response.status_code, "headers": []})
+        await send({"type": "http.response.body", "body": response.content})
 
 
 async def _request(scope: Any, receive: Any) -> httpx.Request:
@@ -117,7 +117,7 @@ def test_start_ends_with_its_sandbox_or_its_cancellation(
     context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer, act: Act, method: str
 ) -> None:
     silent.method = method
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
         assert silent.is_silent.wait(30)
@@ -134,7 +134,7 @@ def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
 ) -> None:
     """The lease expired while this worker waited, and another worker has finished the start."""
     silent.method = "create_conversation"
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
         assert silent.is_silent.wait(30)
@@ -152,7 +152,7 @@ def test_server_that_is_unpaused_continues(
 ) -> None:
     """A create that timed out may be executed later: the second refresh deletes its conversation."""
     silent.method = "create_conversation"
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     settings = context.settings.model_copy(update={"first_message_timeout_seconds": 5.0})
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         working = replace(context, http=http, settings=settings)

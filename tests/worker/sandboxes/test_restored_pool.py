@@ -15,12 +15,12 @@ from tests.worker.scenarios import (
     INSTALLATION,
     LLM_KEY,
     another,
-    ask,
     assert_failed,
     change,
     claim,
     configure,
     deliver,
+    request_start,
     row,
     server_of,
     set_desired,
@@ -119,7 +119,7 @@ def test_used_sandbox_is_not_removed_while_paused_or_stopped(
     assert_kept(context, engine, restored, state)
 
 
-def test_used_sandbox_that_does_not_answer_is_not_removed(
+def test_used_sandbox_that_does_not_respond_is_not_removed(
     context: WorkerContext, engine: FakeEngine, restored: str
 ) -> None:
     engine.silent.add(container_name(restored))
@@ -143,7 +143,7 @@ def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, r
     store_settings(context, other, llm_api_key=LLM_KEY)
     with context.database.transaction() as session:
         session.get_one(SandboxSpec, IMAGE).warm_most = 1
-    task_id = ask(context, other)
+    task_id = request_start(context, other)
     assert task_of(context, task_id).sandbox_id == restored
     reconcile(context, restored)
     deliver(context)

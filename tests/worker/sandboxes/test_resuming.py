@@ -26,10 +26,10 @@ class PausedServers:
         self.engine, self.name = engine, name
         self.states: list[ContainerState] = []
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def respond(self, request: httpx.Request) -> httpx.Response:
         self.states.append(self.state)
         eventually(lambda: self.state == ContainerState.RUNNING)
-        return self.engine.answer(request)
+        return self.engine.respond(request)
 
     def await_probe(self, _name: str) -> None:
         eventually(lambda: bool(self.states))
@@ -61,7 +61,7 @@ def server(engine: FakeEngine, sandbox_id: str) -> PausedServers:
 @pytest.fixture
 def asking(context: WorkerContext, server: PausedServers) -> Iterator[WorkerContext]:
     """The worker, with threads for probes."""
-    with httpx.Client(transport=httpx.MockTransport(server.answer)) as http, ThreadPoolExecutor() as probes:
+    with httpx.Client(transport=httpx.MockTransport(server.respond)) as http, ThreadPoolExecutor() as probes:
         yield replace(context, http=http, probes=probes)
 
 
@@ -85,7 +85,7 @@ def test_server_that_falls_silent(
     assert engine.calls.count(("observe", server.name)) > 2
 
 
-def test_resume_survives_one_answer_of_another_server(
+def test_resume_survives_one_response_of_another_server(
     asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.impostors[server.name] = 1
@@ -107,8 +107,8 @@ def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_
 def test_resume_without_a_free_thread_probes_in_its_own(
     context: WorkerContext, engine: FakeEngine, sandbox_id: str
 ) -> None:
-    asked: list[str] = []
-    engine.asked = asked.append
+    requested: list[str] = []
+    engine.requested = requested.append
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
-    assert asked == [container_name(sandbox_id)]
+    assert requested == [container_name(sandbox_id)]

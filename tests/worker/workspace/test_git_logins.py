@@ -139,8 +139,8 @@ def test_app_password_has_its_user_name(shell: LocalShell, folder: Path) -> None
     fake.mkdir()
     (fake / "curl").write_text("#!/bin/sh\necho anna:secret:word\n")
     (fake / "curl").chmod(0o755)
-    ask = f"printf 'protocol=https\\nhost=bitbucket.org\\n\\n' | PATH={str(fake)!r}:$PATH git credential fill"
-    lines = shell.run_command(ask).stdout.splitlines()
+    send = f"printf 'protocol=https\\nhost=bitbucket.org\\n\\n' | PATH={str(fake)!r}:$PATH git credential fill"
+    lines = shell.run_command(send).stdout.splitlines()
     assert {"username=anna", "password=secret:word"} <= set(lines)
 
 

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from api.schemas.v1.llm_catalog import SUGGESTED
 from shared.ids import new_id
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.factories import ApiUser
 
 
@@ -77,8 +77,8 @@ def test_models_and_providers_are_suggested(client: TestClient, user: ApiUser) -
         everything = _all_of(client, user, f"/api/v1/config/{path}/search")
         assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=True) == everything
     assert get_json("/api/v1/skills/search", client, user) == {"items": [], "next_page_id": None}
-    asked = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
-    preview = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()
+    requested = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
+    preview = client.post("/api/v1/skills/marketplace-skills", json=requested, headers=user.headers).json()
     assert (preview["skills"], preview["plugins"], preview["marketplace_skills"]) == ([], [], {})
     assert preview["errors"] == ["ours: this service loads no skills from marketplaces"]
 

@@ -21,16 +21,16 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def make(client: TestClient, user: ApiUser, name: str = "laptop", **body: Any) -> dict[str, Any]:
-    answer = client.post(PATH, json={"name": name} | body, headers=user.headers)
-    assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store"), answer.text
-    made: dict[str, Any] = answer.json()
+    response = client.post(PATH, json={"name": name} | body, headers=user.headers)
+    assert (response.status_code, response.headers["Cache-Control"]) == (201, "no-store"), response.text
+    made: dict[str, Any] = response.json()
     return made
 
 
 def listed(client: TestClient, key: str) -> list[dict[str, Any]]:
-    answer = client.get(PATH, headers=bearer(key))
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()
+    response = client.get(PATH, headers=bearer(key))
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()
     return found
 
 
@@ -78,8 +78,8 @@ def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: A
     assert make(client, holder)["expires_at"] == short["expires_at"]
     assert make(client, holder, expires_at=(ends - timedelta(minutes=1)).isoformat())
     later = {"name": "later", "expires_at": (ends + timedelta(seconds=1)).isoformat()}
-    answer = client.post(PATH, json=later, headers=holder.headers)
-    assert (answer.status_code, "outlive" in answer.json()["detail"]) == (400, True)
+    response = client.post(PATH, json=later, headers=holder.headers)
+    assert (response.status_code, "outlive" in response.json()["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_bad_keys_are_refused(client: TestClient, user: ApiUser, body: Any) -> N
 def test_user_has_at_most_a_hundred_keys(client: TestClient, user: ApiUser) -> None:
     for number in range(99):
         make(client, user, f"k{number}")
-    answer = client.post(PATH, json={"name": "one more"}, headers=user.headers)
-    assert (answer.status_code, "100" in answer.json()["detail"]) == (409, True)
+    response = client.post(PATH, json={"name": "one more"}, headers=user.headers)
+    assert (response.status_code, "100" in response.json()["detail"]) == (409, True)
 
 
 def test_anothers_keys_are_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:

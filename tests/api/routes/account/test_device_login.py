@@ -21,16 +21,16 @@ GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 def begin(client: TestClient) -> dict[str, Any]:
-    answer = client.post(AUTHORIZE, json={})
-    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
-    begun: dict[str, Any] = answer.json()
+    response = client.post(AUTHORIZE, json={})
+    assert (response.status_code, response.headers["Cache-Control"]) == (200, "no-store")
+    begun: dict[str, Any] = response.json()
     return begun
 
 
 def poll(client: TestClient, begun: dict[str, Any], **more: str) -> tuple[int, dict[str, Any]]:
-    answer = client.post(TOKEN, data={"device_code": begun["device_code"]} | more)
-    assert answer.headers["Cache-Control"] == "no-store"
-    return answer.status_code, answer.json()
+    response = client.post(TOKEN, data={"device_code": begun["device_code"]} | more)
+    assert response.headers["Cache-Control"] == "no-store"
+    return response.status_code, response.json()
 
 
 def error_of(client: TestClient, begun: dict[str, Any]) -> str:
@@ -89,7 +89,7 @@ def test_code_used_twice_concurrently_is_used_once(client: TestClient, database:
         assert len(session.exec(select(ApiKey)).all()) == 2
 
 
-def test_a_denied_device_gets_nothing(client: TestClient, user: ApiUser) -> None:
+def test_denied_device_gets_no_key(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], user.key, "deny") == 200
     assert [error_of(client, begun) for _ in range(2)] == ["access_denied", "access_denied"]
@@ -122,7 +122,7 @@ def test_program_that_polls_too_often_gets_slow_down(client: TestClient, databas
     assert poll(client, begun)[0] == 200  # an approved device is not slowed down
 
 
-def test_codes_are_typed_by_people(client: TestClient, user: ApiUser) -> None:
+def test_code_is_accepted_in_any_case_and_spacing(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     assert decide(client, f" {begun['user_code'].lower().replace('-', ' ')} ", user.key) == 200
     assert poll(client, begun)[0] == 200
@@ -138,24 +138,24 @@ def test_codes_are_typed_by_people(client: TestClient, user: ApiUser) -> None:
     ],
 )
 def test_malformed_requests_are_refused(client: TestClient, form: dict[str, str], error: str) -> None:
-    answer = client.post(TOKEN, data=form)
-    assert (answer.status_code, answer.json()["error"]) == (400, error)
+    response = client.post(TOKEN, data=form)
+    assert (response.status_code, response.json()["error"]) == (400, error)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"\xff\xfe", b"{", b"a&&=%ff", b"x" * 16_000, b"[" * 10_000, b"&".join([b"a=1"] * 50)]
 )
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
-def test_strange_bodies_are_refused(client: TestClient, body: bytes, content_type: str) -> None:
+def test_malformed_bodies_are_rejected(client: TestClient, body: bytes, content_type: str) -> None:
     for path, status in ((TOKEN, 400), (VERIFY, 404)):
-        answer = client.post(path, content=body, headers={"Content-Type": content_type})
-        assert answer.status_code == status, path
+        response = client.post(path, content=body, headers={"Content-Type": content_type})
+        assert response.status_code == status, path
 
 
 def test_token_request_may_be_json(client: TestClient) -> None:
     begun = begin(client)
-    answer = client.post(TOKEN, json={"device_code": begun["device_code"]})
-    assert answer.json()["error"] == "authorization_pending"
+    response = client.post(TOKEN, json={"device_code": begun["device_code"]})
+    assert response.json()["error"] == "authorization_pending"
 
 
 @pytest.mark.parametrize("key", ["", "aw_wrong"])
@@ -165,11 +165,11 @@ def test_approval_wants_a_user_s_key(client: TestClient, key: str) -> None:
     assert error_of(client, begun) == "authorization_pending"
 
 
-def test_a_wrong_code_approves_nothing(client: TestClient, user: ApiUser) -> None:
+def test_wrong_code_approves_no_device(client: TestClient, user: ApiUser) -> None:
     begun = begin(client)
     for code in ("", "BBBB-BBBB", begun["user_code"][:-1], "<script>"):
-        answer = client.post(VERIFY, data={"user_code": code, "api_key": user.key, "decision": "approve"})
-        assert (answer.status_code, user.key in answer.text) == (404, False)
+        response = client.post(VERIFY, data={"user_code": code, "api_key": user.key, "decision": "approve"})
+        assert (response.status_code, user.key in response.text) == (404, False)
     assert client.post(VERIFY, data={"user_code": begun["user_code"], "api_key": user.key}).status_code == 400
     assert error_of(client, begun) == "authorization_pending"
 
@@ -184,7 +184,7 @@ def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, 
     assert [one["expires_at"] for one in found] == [None, short["expires_at"], short["expires_at"]]
 
 
-def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, user: ApiUser) -> None:
+def test_revoked_key_approves_no_device(client: TestClient, user: ApiUser) -> None:
     other = client.post("/api/keys", json={"name": "other"}, headers=user.headers).json()
     begun = begin(client)
     decide(client, begun["user_code"], other["key"])
@@ -192,7 +192,7 @@ def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, u
     assert error_of(client, begun) == "access_denied"
 
 
-def test_key_that_expired_meanwhile_approves_nothing(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_expired_key_approves_no_device(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     with database.transaction() as session:
@@ -200,13 +200,13 @@ def test_key_that_expired_meanwhile_approves_nothing(client: TestClient, databas
     assert error_of(client, begun) == "access_denied"
 
 
-def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
+def test_page_shows_the_code_and_runs_no_script(client: TestClient) -> None:
     code = begin(client)["user_code"]
-    answer = client.get(VERIFY, params={"user_code": code})
-    assert (answer.status_code, code in answer.text) == (200, True)
-    assert answer.headers["Content-Type"].startswith("text/html")
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    response = client.get(VERIFY, params={"user_code": code})
+    assert (response.status_code, code in response.text) == (200, True)
+    assert response.headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
     assert client.get(VERIFY).status_code == 200
     assert client.get(VERIFY, params={"user_code": '"><script>'}).status_code == 422
     typed = client.post(VERIFY, data={"user_code": '"><script>', "api_key": "x", "decision": "approve"})
@@ -253,10 +253,10 @@ class TestStrangers:
     def test_the_silent_go_first(self, client: TestClient, database: Database) -> None:
         silent = [begin(client) for _ in range(2)]
         shift(database, created_at=timedelta(seconds=9))
-        asked = [begin(client) for _ in range(3)]
+        requested = [begin(client) for _ in range(3)]
         begin(client)
         assert [error_of(client, one) for one in silent] == ["invalid_grant"] * 2
-        assert [error_of(client, one) for one in asked] == ["authorization_pending"] * 3
+        assert [error_of(client, one) for one in requested] == ["authorization_pending"] * 3
 
     def test_decisions_of_users_stay(self, client: TestClient, user: ApiUser) -> None:
         approved, denied = begin(client), begin(client)

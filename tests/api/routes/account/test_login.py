@@ -42,13 +42,13 @@ def test_login_with_a_key_sets_a_cookie_with_the_same_access(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
     assert client.post("/api/authenticate", headers=OURS).status_code == 401
-    answer = sign_in(client, user.key, "/conversations/1?a=b#c")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/conversations/1?a=b#c")
-    said = {part.strip().partition("=")[0].lower() for part in answer.headers["Set-Cookie"].split(";")}
+    response = sign_in(client, user.key, "/conversations/1?a=b#c")
+    assert (response.status_code, response.headers["Location"]) == (303, "/conversations/1?a=b#c")
+    said = {part.strip().partition("=")[0].lower() for part in response.headers["Set-Cookie"].split(";")}
     assert {"httponly", "samesite", "path", "max-age"} <= said
-    assert ("secure" in said, "samesite=lax" in answer.headers["Set-Cookie"].lower()) == (False, True)
+    assert ("secure" in said, "samesite=lax" in response.headers["Set-Cookie"].lower()) == (False, True)
     token = client.cookies[COOKIE]
-    assert (user.key in answer.headers["Set-Cookie"], token in raw_store(database)) == (False, False)
+    assert (user.key in response.headers["Set-Cookie"], token in raw_store(database)) == (False, False)
     assert client.post("/api/authenticate", headers=OURS).status_code == 200
     assert client.get(ME).json()["user_id"] == user.id
     assert client.get(LIST).status_code == 200
@@ -56,9 +56,9 @@ def test_login_with_a_key_sets_a_cookie_with_the_same_access(
 
 @pytest.mark.parametrize("key", ["", "aw_wrong"])
 def test_a_wrong_key_gets_none(client: TestClient, key: str) -> None:
-    answer = sign_in(client, key, "/x")
-    assert (answer.status_code, 'value="/x"' in answer.text) == (401, True)
-    assert "Set-Cookie" not in answer.headers
+    response = sign_in(client, key, "/x")
+    assert (response.status_code, 'value="/x"' in response.text) == (401, True)
+    assert "Set-Cookie" not in response.headers
 
 
 def test_cookie_s_token_is_no_key(browser: TestClient, user: ApiUser) -> None:
@@ -82,10 +82,10 @@ def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Da
     for operation in closed:
         if operation.path == "/api/v1/changes":  # its stream does not end
             continue
-        answer = browser.request(
+        response = browser.request(
             operation.method, operation.url(any=sandbox.id), json={} if operation.has_body else None
         )
-        assert answer.status_code != 401, operation
+        assert response.status_code != 401, operation
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_pages_of_listed_origins_may_use_it(context: Context, user: ApiUser) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "gone"),
+    ("requested", "gone"),
     [
         ("/conversations?a=b#c", "/conversations?a=b#c"),
         ("https://elsewhere.example", "/"),
@@ -148,24 +148,24 @@ def test_pages_of_listed_origins_may_use_it(context: Context, user: ApiUser) -> 
         ("/" + "a" * 5000, "/"),
     ],
 )
-def test_login_redirects_to_own_paths_only(client: TestClient, user: ApiUser, asked: str, gone: str) -> None:
-    assert sign_in(client, user.key, asked).headers["Location"] == gone
-    answer = client.get("/login", params={"returnTo": asked}, follow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (303, gone)  # signed in already
+def test_login_redirects_to_own_paths_only(client: TestClient, user: ApiUser, requested: str, gone: str) -> None:
+    assert sign_in(client, user.key, requested).headers["Location"] == gone
+    response = client.get("/login", params={"returnTo": requested}, follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (303, gone)  # signed in already
 
 
-def test_the_page_runs_nothing_and_repeats_nothing(client: TestClient) -> None:
-    answer = client.get("/login", params={"returnTo": '/"><script>'})
-    assert (answer.status_code, "<script>" in answer.text) == (200, False)
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-    assert (answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]) == ("same-origin", "no-store")
+def test_page_runs_no_script_and_echoes_no_input(client: TestClient) -> None:
+    response = client.get("/login", params={"returnTo": '/"><script>'})
+    assert (response.status_code, "<script>" in response.text) == (200, False)
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert (response.headers["Referrer-Policy"], response.headers["Cache-Control"]) == ("same-origin", "no-store")
 
 
 def test_signing_out_ends_it(browser: TestClient, user: ApiUser) -> None:
     assert user.name in browser.get("/login").text
     token = browser.cookies[COOKIE]
-    answer = browser.post("/logout", follow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/login")
+    response = browser.post("/logout", follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (303, "/login")
     assert COOKIE not in browser.cookies
     assert browser.get(ME, headers={"Cookie": f"{COOKIE}={token}"}).status_code == 401
     assert browser.post("/logout", follow_redirects=False).status_code == 303
@@ -233,25 +233,25 @@ def test_key_has_a_max_of_logins_and_old_ones_are_deleted(
         assert len(session.exec(select(WebSession)).all()) == 1
 
 
-def test_use_of_it_is_use_of_the_key(browser: TestClient, database: Database) -> None:
+def test_use_of_the_cookie_is_use_of_its_key(browser: TestClient, database: Database) -> None:
     browser.get(ME)
     with database.reading() as session:
         assert session.exec(select(ApiKey)).one().last_used_at is not None
 
 
-def test_over_https_it_is_for_https_alone(client: TestClient, user: ApiUser) -> None:
-    answer = sign_in(client, user.key, headers={"Origin": "https://testserver"})  # a proxy has ended TLS
-    assert "secure" in answer.headers["Set-Cookie"].lower()
+def test_cookie_set_over_https_is_secure(client: TestClient, user: ApiUser) -> None:
+    response = sign_in(client, user.key, headers={"Origin": "https://testserver"})  # a proxy has ended TLS
+    assert "secure" in response.headers["Set-Cookie"].lower()
     client.cookies.clear()
     client.base_url = client.base_url.copy_with(scheme="https")
-    answer = sign_in(client, user.key, headers={"Sec-Fetch-Site": "same-origin"})
-    assert "secure" in answer.headers["Set-Cookie"].lower()
+    response = sign_in(client, user.key, headers={"Sec-Fetch-Site": "same-origin"})
+    assert "secure" in response.headers["Set-Cookie"].lower()
 
 
 class TestDevices:
     """The page that approves devices also accepts the login."""
 
-    def test_no_key_is_asked_for(self, browser: TestClient, user: ApiUser) -> None:
+    def test_signed_in_browser_needs_no_key(self, browser: TestClient, user: ApiUser) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()
         page = browser.get("/oauth/device/verify", params={"user_code": begun["user_code"]}).text
         assert (user.name in page, "api_key" in page) == (True, False)

@@ -30,17 +30,19 @@ def test_requests_at_the_same_time_and_later_ones_get_one_description(
     client: TestClient, rendered_in: list[str]
 ) -> None:
     with ThreadPoolExecutor(CLIENTS) as clients:
-        answers = [*clients.map(client.get, [PATH] * CLIENTS), client.get(PATH)]
-    assert {(answer.status_code, answer.headers["Content-Type"]) for answer in answers} == {(200, "application/json")}
-    assert len({answer.content for answer in answers}) == 1
+        responses = [*clients.map(client.get, [PATH] * CLIENTS), client.get(PATH)]
+    assert {(response.status_code, response.headers["Content-Type"]) for response in responses} == {
+        (200, "application/json")
+    }
+    assert len({response.content for response in responses}) == 1
     assert [name.partition("_")[0] for name in rendered_in] == ["api-description"]
 
 
 def test_client_that_has_the_description_gets_a_304(client: TestClient) -> None:
     etag = client.get(PATH).headers["ETag"]
     for known in (etag, f'"other", W/{etag}', "*"):
-        answer = client.get(PATH, headers={"If-None-Match": known})
-        assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", etag)
+        response = client.get(PATH, headers={"If-None-Match": known})
+        assert (response.status_code, response.content, response.headers["ETag"]) == (304, b"", etag)
     assert client.get(PATH, headers={"If-None-Match": '"other"'}).status_code == 200
 
 

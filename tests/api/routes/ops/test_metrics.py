@@ -50,10 +50,10 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def scrape(client: TestClient, key: str) -> dict[tuple[str, ...], float]:
-    answer = client.get("/metrics", headers=bearer(key))
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return read_metrics(answer.text)
+    response = client.get("/metrics", headers=bearer(key))
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return read_metrics(response.text)
 
 
 def test_metrics_require_their_own_key(client: TestClient, key: str, user: ApiUser, database: Database) -> None:
@@ -69,10 +69,10 @@ def test_metrics_require_their_own_key(client: TestClient, key: str, user: ApiUs
         {"Authorization": f"Basic {key}"},
         {"X-Session-API-Key": key},
     ):
-        answer = client.get("/metrics", headers={name: value.encode() for name, value in headers.items()})
-        assert answer.status_code == 401, headers
-        assert answer.headers["www-authenticate"] == "Bearer"
-        assert key not in answer.text
+        response = client.get("/metrics", headers={name: value.encode() for name, value in headers.items()})
+        assert response.status_code == 401, headers
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert key not in response.text
     assert scrape(client, key)
     assert client.get(f"{SANDBOXES}/search", headers=bearer(key)).status_code == 401
 
@@ -90,8 +90,8 @@ def test_metrics_key_that_the_api_may_not_read_is_named(
         raise PermissionError(13, "Permission denied", str(settings.metrics_key_file))
 
     monkeypatch.setattr(Path, "read_text", refuse)  # a stub, because root may read every file
-    answer = client.get("/metrics", headers=bearer(key))
-    assert (answer.status_code, "may not read metrics.key" in answer.json()["detail"]) == (503, True)
+    response = client.get("/metrics", headers=bearer(key))
+    assert (response.status_code, "may not read metrics.key" in response.json()["detail"]) == (503, True)
 
 
 def test_new_metrics_key_is_valid_immediately(client: TestClient, key: str, settings: Settings) -> None:
@@ -198,7 +198,7 @@ def test_slow_scrape_delays_no_other_request(client: TestClient, key: str, monke
         assert scraped.result() == {}
 
 
-def test_nothing_of_anybody_is_in_it(client: TestClient, key: str, user: ApiUser, pooled: SandboxSpec) -> None:
+def test_metrics_contain_no_user_data(client: TestClient, key: str, user: ApiUser, pooled: SandboxSpec) -> None:
     params = {"sandbox_spec_id": pooled.id}
     made = client.post(SANDBOXES, params=params, headers=user.headers).json()["id"]
     text = client.get("/metrics", headers=bearer(key)).text

@@ -42,7 +42,7 @@ def test_nodes_are_closed_or_impaired_until_they_are_given_up(database: Database
     assert ("node_status", "node-c", NodeStatus.LOST) not in found
 
 
-def test_silent_node_is_seen_though_no_other_node_marks_it_lost(database: Database) -> None:
+def test_silent_node_is_counted_before_it_is_marked_lost(database: Database) -> None:
     make_node(database, heartbeat_at=now() - timedelta(minutes=5))
     make_node(database, "node-b", heartbeat_at=now())
     found = read(database)

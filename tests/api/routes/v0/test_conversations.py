@@ -29,7 +29,7 @@ def _with_a_model(database: Database, vault: Vault, user: ApiUser) -> None:
         settings_store.change(session, vault, user.id, {"llm_model": "m", "llm_api_key": "k"})
 
 
-def ask(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
+def send(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
     return client.request(method, f"{PATH}{path}", json=body, headers=user.headers)
 
 
@@ -51,9 +51,9 @@ def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -
         "create_microagent": None,
         "mcp_config": None,
     }
-    answer = ask(client, user, "POST", "", body)
+    response = send(client, user, "POST", "", body)
     task = the_task(database)
-    assert (answer.status_code, answer.json()) == (
+    assert (response.status_code, response.json()) == (
         200,
         {
             "status": "ok",
@@ -71,7 +71,7 @@ def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -
     }
     assert task.request["system_message_suffix"] == "Be brief."
     assert [part["type"] for part in task.request["initial_message"]["content"]] == ["text", "image"]
-    found = ask(client, user, "GET", f"/{task.conversation_id}").json()
+    found = send(client, user, "GET", f"/{task.conversation_id}").json()
     assert (found["status"], found["selected_repository"], found["conversation_version"]) == (
         "STARTING",
         "acme/app",
@@ -82,8 +82,8 @@ def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
 def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Database, user: ApiUser) -> None:
     task = {"git_provider": "github", "task_type": "OPEN_ISSUE", "repo": "acme/app", "issue_number": 7, "title": "t"}
-    answer = ask(client, user, "POST", "", {"suggested_task": task, "initial_user_msg": "Hello"})
-    assert answer.status_code == 200
+    response = send(client, user, "POST", "", {"suggested_task": task, "initial_user_msg": "Hello"})
+    assert response.status_code == 200
     request = the_task(database).request
     assert (request["trigger"], request["selected_repository"]) == ("suggested_task", "acme/app")
     assert "Issue #7" in request["initial_message"]["content"][0]["text"]
@@ -93,8 +93,8 @@ def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Da
 def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Database, user: ApiUser) -> None:
     chosen = uuid4()
     for _ in range(2):
-        answer = ask(client, user, "POST", "", {"conversation_id": str(chosen)})
-        assert answer.json()["conversation_id"] == chosen.hex
+        response = send(client, user, "POST", "", {"conversation_id": str(chosen)})
+        assert response.json()["conversation_id"] == chosen.hex
     headers = user.headers | {"Idempotency-Key": "once"}
     first, second = (client.post(PATH, json={}, headers=headers).json() for _ in range(2))
     assert first == second
@@ -104,11 +104,11 @@ def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Databa
 
 @pytest.mark.usefixtures("spec", "node")
 def test_start_without_settings_is_a_400(client: TestClient, user: ApiUser) -> None:
-    answer = ask(client, user, "POST", "", {"initial_user_msg": "Hello"})
-    body = answer.json()
-    assert (answer.status_code, body["status"], body["msg_id"]) == (400, "error", "CONFIGURATION$SETTINGS_NOT_FOUND")
+    response = send(client, user, "POST", "", {"initial_user_msg": "Hello"})
+    body = response.json()
+    assert (response.status_code, body["status"], body["msg_id"]) == (400, "error", "CONFIGURATION$SETTINGS_NOT_FOUND")
     assert "llm_api_key" in body["message"]
-    assert ask(client, user, "GET", f"/{body['conversation_id']}").json()["status"] == "ERROR"
+    assert send(client, user, "GET", f"/{body['conversation_id']}").json()["status"] == "ERROR"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_start_without_settings_is_a_400(client: TestClient, user: ApiUser) -> N
 def test_options_that_are_not_supported_are_refused(
     client: TestClient, database: Database, user: ApiUser, body: Any
 ) -> None:
-    answer = ask(client, user, "POST", "", body)
-    assert (answer.status_code, answer.json()["detail"][0]["loc"][-1]) == (422, next(iter(body)))
+    response = send(client, user, "POST", "", body)
+    assert (response.status_code, response.json()["detail"][0]["loc"][-1]) == (422, next(iter(body)))
     with database.reading() as session:
         assert session.exec(select(StartTask)).all() == []
 
@@ -144,12 +144,12 @@ def test_statuses_have_v0s_words(
     client: TestClient, database: Database, user: ApiUser, status: Status, word: str
 ) -> None:
     row = make_conversation(database, user, make_sandbox(database, user, status=status), trigger="gui")
-    found = ask(client, user, "GET", f"/{row.id}").json()
+    found = send(client, user, "GET", f"/{row.id}").json()
     shown = client.get(f"/api/v1/app-conversations/{row.id}", headers=user.headers).json()
     assert found["status"] == word
     assert (found["conversation_id"], found["last_updated_at"]) == (row.id, shown["updated_at"])
     assert [found["url"], found["session_api_key"]] == [shown["conversation_url"], shown["session_api_key"]]
-    assert [found] == ask(client, user, "GET", "").json()["results"]
+    assert [found] == send(client, user, "GET", "").json()["results"]
 
 
 def test_lists_are_filtered_and_paged(
@@ -168,12 +168,12 @@ def test_lists_are_filtered_and_paged(
         ("?conversation_trigger=slack", [third]),
         ("?conversation_trigger=slack&selected_repository=acme/app", []),
     ):
-        found = ask(client, user, "GET", query).json()
+        found = send(client, user, "GET", query).json()
         assert [item["conversation_id"] for item in found["results"]] == [row.id for row in expected], query
-    page = ask(client, user, "GET", "?limit=1").json()
-    rest = ask(client, user, "GET", f"?limit=1&page_id={page['next_page_id']}").json()
+    page = send(client, user, "GET", "?limit=1").json()
+    rest = send(client, user, "GET", f"?limit=1&page_id={page['next_page_id']}").json()
     assert (rest["results"][0]["conversation_id"], rest["next_page_id"]) == (parent.id, None)
-    assert ask(client, user, "GET", "?limit=101").status_code == 422
+    assert send(client, user, "GET", "?limit=101").status_code == 422
 
 
 def test_an_unknown_one_is_null(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
@@ -181,22 +181,22 @@ def test_an_unknown_one_is_null(client: TestClient, database: Database, user: Ap
     beginning = make_start_task(database, other_user)
     lost = make_start_task(database, user, stage=Stage.READY)
     for unknown in (theirs.id, beginning.conversation_id, lost.conversation_id, "0" * 32):
-        answer = ask(client, user, "GET", f"/{unknown}")
-        assert (answer.status_code, answer.json()) == (200, None)
-    assert ask(client, user, "GET", "/nonsense").status_code == 400
+        response = send(client, user, "GET", f"/{unknown}")
+        assert (response.status_code, response.json()) == (200, None)
+    assert send(client, user, "GET", "/nonsense").status_code == 400
 
 
 def test_a_failed_start_is_an_error(client: TestClient, database: Database, user: ApiUser) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no")
-    assert ask(client, user, "GET", f"/{task.conversation_id}").json()["status"] == "ERROR"
+    assert send(client, user, "GET", f"/{task.conversation_id}").json()["status"] == "ERROR"
 
 
 def test_a_title_is_changed(client: TestClient, database: Database, user: ApiUser, conversation: Conversation) -> None:
-    assert ask(client, user, "PATCH", f"/{conversation.id}", {"title": "New"}).json() is True
+    assert send(client, user, "PATCH", f"/{conversation.id}", {"title": "New"}).json() is True
     assert as_stored(database, conversation).title == "New"
     for body in ({}, {"title": ""}, {"title": "x" * 201}, {"title": "x", "public": True}):
-        assert ask(client, user, "PATCH", f"/{conversation.id}", body).status_code == 422
-    assert ask(client, user, "PATCH", f"/{'0' * 32}", {"title": "x"}).status_code == 404
+        assert send(client, user, "PATCH", f"/{conversation.id}", body).status_code == 422
+    assert send(client, user, "PATCH", f"/{'0' * 32}", {"title": "x"}).status_code == 404
 
 
 def test_deletion_deletes_the_sandbox_too(
@@ -205,14 +205,14 @@ def test_deletion_deletes_the_sandbox_too(
     place = make_sandbox(database, user)
     row = make_conversation(database, user, place)
     for owner, unknown in ((other_user, row.id), (user, "0" * 32)):
-        answer = ask(client, owner, "DELETE", f"/{unknown}")
-        assert (answer.status_code, answer.json()) == (200, False)
+        response = send(client, owner, "DELETE", f"/{unknown}")
+        assert (response.status_code, response.json()) == (200, False)
     assert as_stored(database, place).desired == Desired.RUNNING
-    assert ask(client, user, "DELETE", f"/{row.id}").json() is True
-    assert ask(client, user, "GET", f"/{row.id}").json() is None
+    assert send(client, user, "DELETE", f"/{row.id}").json() is True
+    assert send(client, user, "GET", f"/{row.id}").json() is None
     assert as_stored(database, place).desired == Desired.DELETED
     assert {type(job) for job in publisher.jobs} == {DeleteConversation, DeleteSandbox}
-    assert ask(client, user, "DELETE", "/nonsense").status_code == 400
+    assert send(client, user, "DELETE", "/nonsense").status_code == 400
 
 
 def test_stop_and_start_set_the_sandboxs_desired_state(
@@ -221,12 +221,12 @@ def test_stop_and_start_set_the_sandboxs_desired_state(
     place = make_sandbox(database, user)
     row = make_conversation(database, user, place)
     for verb, desired, job in (("stop", Desired.PAUSED, PauseSandbox), ("start", Desired.RUNNING, ResumeSandbox)):
-        answer = ask(client, user, "POST", f"/{row.id}/{verb}", {"providers_set": ["github"]})
-        assert answer.status_code == 200
-        assert (answer.json()["status"], answer.json()["conversation_id"]) == ("ok", row.id)
+        response = send(client, user, "POST", f"/{row.id}/{verb}", {"providers_set": ["github"]})
+        assert response.status_code == 200
+        assert (response.json()["status"], response.json()["conversation_id"]) == ("ok", row.id)
         assert as_stored(database, place).desired == desired
         assert isinstance(publisher.jobs[-1], job)
-        assert ask(client, other_user, "POST", f"/{row.id}/{verb}").status_code == 404
+        assert send(client, other_user, "POST", f"/{row.id}/{verb}").status_code == 404
 
 
 def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: Database, user: ApiUser) -> None:
@@ -240,31 +240,31 @@ def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: 
         path = f"http://testserver/sandbox/{place.id}"
         vscode, hosts = (f"{path}-8001", {f"{path}-8011": 8011}) if status == Status.RUNNING else (None, {})
         row = make_conversation(database, user, place)
-        assert ask(client, user, "GET", f"/{row.id}/config").json() == {"runtime_id": place.id, "session_id": row.id}
-        assert ask(client, user, "GET", f"/{row.id}/vscode-url").json() == {"vscode_url": vscode}
-        assert ask(client, user, "GET", f"/{row.id}/web-hosts").json() == {"hosts": hosts}
+        assert send(client, user, "GET", f"/{row.id}/config").json() == {"runtime_id": place.id, "session_id": row.id}
+        assert send(client, user, "GET", f"/{row.id}/vscode-url").json() == {"vscode_url": vscode}
+        assert send(client, user, "GET", f"/{row.id}/web-hosts").json() == {"hosts": hosts}
 
 
-def test_the_agent_server_is_asked_as_by_v1(
+def test_agent_server_gets_the_same_requests_as_from_v1(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"POST /api/conversations/{UUID(conversation.id)}/events"
     changed = [{"status": "ADDED", "path": "a"}, {"status": "UPDATED", "path": "b"}]
-    agent.answers = {
+    agent.responses = {
         path: (200, b"{}"),
         "GET /api/git/changes": (200, json.dumps(changed).encode()),
         "GET /api/git/diff": (200, b'{"modified": "x", "original": ""}'),
         "GET /api/file/download": (200, b"text"),
     }
     one = f"/{conversation.id}"
-    assert ask(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
+    assert send(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
     assert agent.got[-1][4]["content"] == [{"type": "text", "text": "go on", "cache_prompt": False}]
-    found = ask(client, user, "GET", f"{one}/git/changes").json()
+    found = send(client, user, "GET", f"{one}/git/changes").json()
     assert [item["status"] for item in found] == ["A", "M"]
     assert agent.got[-1][2] == "path=%2Fworkspace%2Fproject%2Fapp"
-    assert ask(client, user, "GET", f"{one}/git/diff?path=a.py").json() == {"modified": "x", "original": ""}
+    assert send(client, user, "GET", f"{one}/git/diff?path=a.py").json() == {"modified": "x", "original": ""}
     assert agent.got[-1][2] == "path=%2Fworkspace%2Fproject%2Fapp%2Fa.py"
-    assert ask(client, user, "GET", f"{one}/select-file?file=a.py").json() == {"code": "text"}
+    assert send(client, user, "GET", f"{one}/select-file?file=a.py").json() == {"code": "text"}
     for response in ((500, b""), (200, b"null")):
-        agent.answers = {"GET /api/git/changes": response}
-        assert ask(client, user, "GET", f"{one}/git/changes").status_code == 502
+        agent.responses = {"GET /api/git/changes": response}
+        assert send(client, user, "GET", f"{one}/git/changes").status_code == 502

@@ -20,31 +20,31 @@ def listed(client: TestClient, user: ApiUser) -> list[dict[str, Any]]:
 
 
 def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
-    answer = client.post("/api/secrets", json=SECRET, headers=user.headers)
-    assert (answer.status_code, answer.json()) == (201, {"message": "Secret created successfully"})
+    response = client.post("/api/secrets", json=SECRET, headers=user.headers)
+    assert (response.status_code, response.json()) == (201, {"message": "Secret created successfully"})
     assert listed(client, user) == [LISTED]
     assert listed(client, other_user) == []
-    answer = client.put("/api/secrets/TOKEN", json=LISTED | {"name": "OTHER"}, headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Secret updated successfully"})
+    response = client.put("/api/secrets/TOKEN", json=LISTED | {"name": "OTHER"}, headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Secret updated successfully"})
     assert listed(client, user) == [LISTED | {"name": "OTHER"}]
-    answer = client.delete("/api/secrets/OTHER", headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Secret deleted successfully"})
+    response = client.delete("/api/secrets/OTHER", headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Secret deleted successfully"})
     assert listed(client, user) == []
 
 
 def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: ApiUser) -> None:
     assert client.post("/api/v1/secrets", json=SECRET, headers=user.headers).status_code == 201
-    answer = client.post("/api/secrets", json=SECRET | {"description": "another"}, headers=user.headers)
-    assert answer.status_code == 400
-    assert "'TOKEN'" in answer.json()["message"]
+    response = client.post("/api/secrets", json=SECRET | {"description": "another"}, headers=user.headers)
+    assert response.status_code == 400
+    assert "'TOKEN'" in response.json()["message"]
     assert listed(client, user) == [LISTED]
 
 
 def test_a_secret_that_is_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     client.post("/api/secrets", json=SECRET, headers=other_user.headers)
     for method, body in (("PUT", {"name": "TOKEN"}), ("DELETE", None)):
-        answer = client.request(method, "/api/secrets/TOKEN", json=body, headers=user.headers)
-        assert (answer.status_code, "TOKEN" in answer.json()["error"]) == (404, True)
+        response = client.request(method, "/api/secrets/TOKEN", json=body, headers=user.headers)
+        assert (response.status_code, "TOKEN" in response.json()["error"]) == (404, True)
     assert listed(client, other_user) == [LISTED]
 
 
@@ -54,16 +54,16 @@ def test_tokens_are_unset(client: TestClient, user: ApiUser) -> None:
     client.post("/api/settings", json={}, headers=user.headers)
     for path in ("/api/settings", "/api/v1/settings"):
         assert client.get(path, headers=user.headers).json()["provider_tokens_set"] == {"github": None, "gitlab": None}
-    answer = client.post("/api/unset-provider-tokens", headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Unset Git provider tokens"})
+    response = client.post("/api/unset-provider-tokens", headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Unset Git provider tokens"})
     for path in ("/api/settings", "/api/v1/settings"):
         assert client.get(path, headers=user.headers).json()["provider_tokens_set"] == {}
 
 
 def test_settings_are_not_reset(client: TestClient, user: ApiUser) -> None:
     client.post("/api/settings", json={"language": "de"}, headers=user.headers)
-    answer = client.post("/api/reset-settings", headers=user.headers)
-    assert (answer.status_code, "null" in answer.json()["error"]) == (410, True)
+    response = client.post("/api/reset-settings", headers=user.headers)
+    assert (response.status_code, "null" in response.json()["error"]) == (410, True)
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
 
 

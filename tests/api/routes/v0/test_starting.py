@@ -26,49 +26,49 @@ def task(database: Database, user: ApiUser, place: Sandbox) -> StartTask:
     return make_start_task(database, user, place, stage=Stage.WAITING_FOR_SANDBOX, request={"title": "First"})
 
 
-def ask(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
+def send(client: TestClient, user: ApiUser, method: str, path: str, body: Any = None) -> Any:
     return client.request(method, f"{PATH}{path}", json=body, headers=user.headers)
 
 
 def listed(client: TestClient, user: ApiUser, query: str = "") -> list[str]:
-    answer = ask(client, user, "GET", query)
-    assert answer.status_code == 200, answer.text
-    return [one["conversation_id"] for one in answer.json()["results"]]
+    response = send(client, user, "GET", query)
+    assert response.status_code == 200, response.text
+    return [one["conversation_id"] for one in response.json()["results"]]
 
 
 @pytest.mark.usefixtures("model_key", "spec", "node")
 def test_conversation_works_from_its_post_on(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
-    conversation_id = ask(client, user, "POST", "", {"initial_user_msg": "Hello"}).json()["conversation_id"]
+    conversation_id = send(client, user, "POST", "", {"initial_user_msg": "Hello"}).json()["conversation_id"]
     one = f"/{conversation_id}"
     assert listed(client, user) == [conversation_id]
-    assert ask(client, user, "PATCH", one, {"title": "New"}).json() is True
-    assert [ask(client, user, "GET", one).json()[name] for name in ("title", "status")] == ["New", "STARTING"]
-    found = ask(client, user, "POST", f"{one}/start", {"providers_set": []})
+    assert send(client, user, "PATCH", one, {"title": "New"}).json() is True
+    assert [send(client, user, "GET", one).json()[name] for name in ("title", "status")] == ["New", "STARTING"]
+    found = send(client, user, "POST", f"{one}/start", {"providers_set": []})
     assert (found.status_code, found.json()["conversation_status"]) == (200, "STARTING")
-    assert ask(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
-    names = ask(client, user, "GET", f"{one}/config").json()
+    assert send(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
+    names = send(client, user, "GET", f"{one}/config").json()
     assert names["session_id"] == conversation_id
     assert client.get(f"/api/v1/sandboxes/{names['runtime_id']}", headers=user.headers).status_code == 200
-    assert ask(client, user, "GET", f"{one}/vscode-url").json() == {"vscode_url": None}
-    assert ask(client, user, "GET", f"{one}/web-hosts").json() == {"hosts": {}}
-    assert ask(client, user, "DELETE", one).json() is True
-    assert (listed(client, user), ask(client, user, "GET", one).json()) == ([], None)
-    assert (listed(client, other_user), ask(client, other_user, "GET", one).json()) == ([], None)
+    assert send(client, user, "GET", f"{one}/vscode-url").json() == {"vscode_url": None}
+    assert send(client, user, "GET", f"{one}/web-hosts").json() == {"hosts": {}}
+    assert send(client, user, "DELETE", one).json() is True
+    assert (listed(client, user), send(client, user, "GET", one).json()) == ([], None)
+    assert (listed(client, other_user), send(client, other_user, "GET", one).json()) == ([], None)
 
 
 @pytest.mark.usefixtures("model_key", "spec", "node")
-def test_wait_for_a_start_says_how_it_ended(client: TestClient, user: ApiUser) -> None:
-    answer = ask(client, user, "POST", "?wait=0.01", {})
-    assert (answer.json()["conversation_status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
+def test_wait_for_a_start_returns_its_outcome(client: TestClient, user: ApiUser) -> None:
+    response = send(client, user, "POST", "?wait=0.01", {})
+    assert (response.json()["conversation_status"], response.headers["Operation-Settled"]) == ("STARTING", "false")
 
 
-def test_wait_for_a_failed_start_says_how_it_ended(client: TestClient, user: ApiUser) -> None:
-    answer = ask(client, user, "POST", "?wait=20", {})
-    assert (answer.status_code, answer.headers["Operation-Settled"]) == (400, "true")
+def test_wait_for_a_failed_start_returns_its_outcome(client: TestClient, user: ApiUser) -> None:
+    response = send(client, user, "POST", "?wait=20", {})
+    assert (response.status_code, response.headers["Operation-Settled"]) == (400, "true")
 
 
 def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: ApiUser, task: StartTask) -> None:
-    assert ask(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
+    assert send(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
     waiting = client.get(f"/api/v1/conversations/{task.conversation_id}/pending-messages", headers=user.headers)
     assert [one["content"][0]["text"] for one in waiting.json()] == ["go on"]
 
@@ -85,10 +85,10 @@ def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: 
 def test_operation_unavailable_during_the_start_is_a_409(
     client: TestClient, user: ApiUser, other_user: ApiUser, task: StartTask, method: str, path: str
 ) -> None:
-    answer = ask(client, user, method, f"/{task.conversation_id}/{path}")
-    assert (answer.status_code, "being started" in answer.json()["error"]) == (409, True)
-    assert ask(client, other_user, method, f"/{task.conversation_id}/{path}").status_code == 404
-    assert ask(client, user, method, f"/nonsense/{path}").status_code == 400
+    response = send(client, user, method, f"/{task.conversation_id}/{path}")
+    assert (response.status_code, "being started" in response.json()["error"]) == (409, True)
+    assert send(client, other_user, method, f"/{task.conversation_id}/{path}").status_code == 404
+    assert send(client, user, method, f"/nonsense/{path}").status_code == 400
 
 
 COMMANDS = [
@@ -106,18 +106,18 @@ def test_commands_to_one_whose_start_has_failed_say_so(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, method: str, path: str, body: Any
 ) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no such repository")
-    answer = ask(client, user, method, f"/{task.conversation_id}{path}", body)
-    assert (answer.status_code, "no such repository" in answer.json()["error"]) == (409, True)
-    assert ask(client, other_user, method, f"/{task.conversation_id}{path}", body).status_code == 404
+    response = send(client, user, method, f"/{task.conversation_id}{path}", body)
+    assert (response.status_code, "no such repository" in response.json()["error"]) == (409, True)
+    assert send(client, other_user, method, f"/{task.conversation_id}{path}", body).status_code == 404
     assert listed(client, user) == []
 
 
 def test_title_of_a_starting_conversation_is_stored_with_its_request(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, task: StartTask
 ) -> None:
-    assert ask(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404
+    assert send(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404
     assert as_stored(database, task).request == {"title": "First"}
-    assert ask(client, user, "PATCH", f"/{task.conversation_id}", {"title": "New"}).json() is True
+    assert send(client, user, "PATCH", f"/{task.conversation_id}", {"title": "New"}).json() is True
     assert as_stored(database, task).request["title"] == "New"
 
 
@@ -135,7 +135,7 @@ def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database
     for limit in (1, 2, 3, 7):
         found, page_id = list[str](), ""
         while page_id is not None:
-            page = ask(
+            page = send(
                 client, user, "GET", f"?limit={limit}&page_id={page_id}" if page_id else f"?limit={limit}"
             ).json()
             found += [one["conversation_id"] for one in page["results"]]

@@ -26,8 +26,8 @@ def test_conversation_that_becomes_ready_is_deleted(
         conversation_queries.publish(session, task.conversation_id)
 
     def delete() -> tuple[int, object]:
-        answer = client.delete(f"{path}/{task.conversation_id}", headers=user.headers)
-        return answer.status_code, answer.json()
+        response = client.delete(f"{path}/{task.conversation_id}", headers=user.headers)
+        return response.status_code, response.json()
 
     _, (status, body) = overlap_call(database, make_ready, delete)
     assert status == 200, body

@@ -28,9 +28,9 @@ PATH = "/api/v1/app-conversations"
 
 
 def patch(client: TestClient, user: ApiUser, conversation: Conversation, body: Any) -> dict[str, Any]:
-    answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    shown: dict[str, Any] = answer.json()
+    response = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
+    assert response.status_code == 200, response.text
+    shown: dict[str, Any] = response.json()
     return shown
 
 
@@ -105,8 +105,8 @@ class TestChange:
     def test_bad_changes_are_refused(
         self, client: TestClient, user: ApiUser, conversation: Conversation, body: Any
     ) -> None:
-        answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
-        assert answer.status_code == 422
+        response = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
+        assert response.status_code == 422
 
     def test_other_users_conversation_is_a_404(
         self, client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
@@ -118,17 +118,17 @@ class TestChange:
             (user, new_id(), 404),
             (user, "nonsense", 400),
         ):
-            answer = client.patch(f"{PATH}/{one}", json={"title": "x"}, headers=owner.headers)
-            assert answer.status_code == status
+            response = client.patch(f"{PATH}/{one}", json={"title": "x"}, headers=owner.headers)
+            assert response.status_code == status
         assert as_stored(database, conversation).title == conversation.title
 
 
 def _archive(client: TestClient, user: ApiUser, conversation: Conversation) -> zipfile.ZipFile:
-    answer = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/zip")
+    response = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "application/zip")
     dashed = conversation_report(conversation.id)["id"]
-    assert answer.headers["Content-Disposition"] == f'attachment; filename="conversation_{dashed}.zip"'
-    return zipfile.ZipFile(io.BytesIO(answer.content))
+    assert response.headers["Content-Disposition"] == f'attachment; filename="conversation_{dashed}.zip"'
+    return zipfile.ZipFile(io.BytesIO(response.content))
 
 
 class TestDownload:
@@ -217,8 +217,8 @@ class TestDownload:
         monkeypatch.setattr(conversation_export, "MAX_EVENTS", 1)
         for _ in range(2):
             make_event(database, conversation)
-        answer = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
-        assert (answer.status_code, "2 events" in answer.json()["detail"]) == (413, True)
+        response = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
+        assert (response.status_code, "2 events" in response.json()["detail"]) == (413, True)
 
     def test_other_users_conversation_is_a_404(
         self, client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation

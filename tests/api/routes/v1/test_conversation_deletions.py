@@ -27,9 +27,9 @@ def delete(client: TestClient, user: ApiUser, conversation_id: str) -> int:
 
 
 def listed(client: TestClient, user: ApiUser, path: str = "/search", **params: Any) -> Any:
-    answer = client.get(PATH + path, params={"include_sub_conversations": True, **params}, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(PATH + path, params={"include_sub_conversations": True, **params}, headers=user.headers)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ class TestDeletion:
         for path in ("", "/download", "/file", "/skills", "/hooks", "/git/changes?path=/"):
             assert client.get(f"{PATH}/{conversation.id}{path}", headers=user.headers).status_code == 404, path
         for path, body in (("/send-message", {"content": [{"text": "x"}]}), ("/switch_profile", {"profile_name": "p"})):
-            answer = client.post(f"{PATH}/{conversation.id}{path}", json=body, headers=user.headers)
-            assert answer.status_code == 404, path
+            response = client.post(f"{PATH}/{conversation.id}{path}", json=body, headers=user.headers)
+            assert response.status_code == 404, path
         assert client.patch(f"{PATH}/{conversation.id}", json={}, headers=user.headers).status_code == 404
         events = f"/api/v1/conversation/{conversation.id}/events"
         assert client.get(f"{events}/count", headers=user.headers).json() == 0

@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.factories import (
     ApiUser,
     make_conversation,
@@ -173,14 +173,14 @@ class TestBatch:
         assert [item and item["id"] for item in found] == [rows[2], None, rows[0], rows[1]]
 
     def test_batch_of_too_many_or_wrong_ids_is_refused(self, client: TestClient, user: ApiUser) -> None:
-        answer = client.get(PATH, params={"ids": [new_id(), "bad-1", "bad-2"]}, headers=user.headers)
-        assert answer.status_code == 400
-        assert "bad-1" in answer.json()["detail"]
-        assert "bad-2" in answer.json()["detail"]
+        response = client.get(PATH, params={"ids": [new_id(), "bad-1", "bad-2"]}, headers=user.headers)
+        assert response.status_code == 400
+        assert "bad-1" in response.json()["detail"]
+        assert "bad-2" in response.json()["detail"]
         most = [new_id() for _ in range(100)]
         assert _get(client, user, ids=most) == [None] * 100
-        answer = client.get(PATH, params={"ids": [*most, new_id()]}, headers=user.headers)
-        assert answer.status_code == 400
+        response = client.get(PATH, params={"ids": [*most, new_id()]}, headers=user.headers)
+        assert response.status_code == 400
 
 
 class TestFields:

@@ -19,7 +19,7 @@ from shared.sandboxes.status import ObservedState
 from shared.states import MAX_DEADLINE_SECONDS, Desired, Status
 from shared.users import settings_store
 from tests.api.agent_reports import conversation_report, event_report
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.api.routes.v1.test_webhooks import Post
 from tests.factories import VAULT, ApiUser, make_conversation, make_sandbox, make_spec
 from tests.rows import as_stored
@@ -104,9 +104,9 @@ class TestStart:
     ) -> None:
         make_spec(database, **CHAIN)
         headers = user.headers | {"Content-Type": "application/json"}
-        answer = client.post(PATH, content=content, headers=headers)
-        assert (answer.status_code, in_force(answer.json())) == (200, NONE | CHAIN)
-        assert answer.json()["next_deadline"] is None  # the sandbox is not idle yet
+        response = client.post(PATH, content=content, headers=headers)
+        assert (response.status_code, in_force(response.json())) == (200, NONE | CHAIN)
+        assert response.json()["next_deadline"] is None  # the sandbox is not idle yet
 
     def test_start_with_deadlines_of_its_own(self, client: TestClient, user: ApiUser, database: Database) -> None:
         make_spec(database, **CHAIN)
@@ -141,9 +141,9 @@ class TestPatch:
         values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_DEADLINE_SECONDS + 1, 10**30]
         operations = (("PATCH", f"{PATH}/{chained.id}"), ("POST", PATH))
         for (method, url), name, value in product(operations, FIELDS, values):
-            answer = client.request(method, url, json={name: value}, headers=user.headers)
-            assert answer.status_code == 422, (method, name, value)
-            [entry] = answer.json()["detail"]
+            response = client.request(method, url, json={name: value}, headers=user.headers)
+            assert response.status_code == 422, (method, name, value)
+            [entry] = response.json()["detail"]
             assert entry["loc"] == ["body", name]
             assert '"never"' in entry["msg"]
         assert as_stored(database, chained) == chained
@@ -152,8 +152,8 @@ class TestPatch:
         self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user, created_at=after(-3600))
-        answer = patch(client, user, sandbox, {"max_age_seconds": 3599})
-        assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "max_age_seconds"])
+        response = patch(client, user, sandbox, {"max_age_seconds": 3599})
+        assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, ["body", "max_age_seconds"])
         assert as_stored(database, sandbox).max_age_seconds is None
         assert patch(client, user, sandbox, {"max_age_seconds": 3700}).status_code == 200
 
@@ -201,8 +201,8 @@ class TestUse:
         sandbox = make_sandbox(database, user, status=status)
         with time_machine.travel(after(60), tick=False):
             body = {"sandbox_id": sandbox.id}
-            answer = client.post("/api/v1/app-conversations", json=body, headers=user.headers)
-            assert answer.status_code == 200
+            response = client.post("/api/v1/app-conversations", json=body, headers=user.headers)
+            assert response.status_code == 200
             assert as_stored(database, sandbox).last_active_at == now()
 
     def test_resume_is_activity_and_pause_or_read_is_not(

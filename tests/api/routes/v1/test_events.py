@@ -34,9 +34,9 @@ def events(database: Database, conversation: Conversation) -> list[Event]:
 
 
 def _get(client: TestClient, user: ApiUser, conversation_id: str, path: str = "", **params: Any) -> Any:
-    answer = client.get(f"/api/v1/conversation/{conversation_id}/events{path}", params=params, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(f"/api/v1/conversation/{conversation_id}/events{path}", params=params, headers=user.headers)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def test_events_are_returned_as_they_were_sent(
@@ -53,8 +53,8 @@ def test_events_are_found_by_each_spelling_of_their_ids(
 ) -> None:
     for written in (str(uuid4()), uuid4().hex):
         make_event(database, conversation, id=written, body={"id": written})
-        asked = [written, UUID(written).hex, str(UUID(written)).upper()]
-        assert _get(client, user, conversation.id, id=asked) == [{"id": written}] * 3
+        requested = [written, UUID(written).hex, str(UUID(written)).upper()]
+        assert _get(client, user, conversation.id, id=requested) == [{"id": written}] * 3
 
 
 def test_page_is_written_event_by_event(
@@ -128,9 +128,9 @@ def test_batch_of_large_events_is_refused(
     assert len(_get(client, user, conversation.id, id=ids[1:])) == 2
     assert len(_get(client, user, conversation.id, id=ids[:1])) == 1
     path = f"/api/v1/conversation/{conversation.id}/events"
-    answer = client.get(path, params={"id": ids}, headers=user.headers)
-    assert answer.status_code == 413
-    assert "request fewer" in answer.json()["detail"]
+    response = client.get(path, params={"id": ids}, headers=user.headers)
+    assert response.status_code == 413
+    assert "request fewer" in response.json()["detail"]
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ def test_events_of_other_conversations_are_not_there(
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
     make_event(database, hidden, id="hidden")
     empty = make_conversation(database, other_user, make_sandbox(database, other_user))
-    asked = ((other_user, conversation.id), (other_user, empty.id), (user, new_id()), (user, hidden.id))
-    for owner, conversation_id in asked:
+    requested = ((other_user, conversation.id), (other_user, empty.id), (user, new_id()), (user, hidden.id))
+    for owner, conversation_id in requested:
         assert _get(client, owner, conversation_id, "/search") == {"items": [], "next_page_id": None}
         assert _get(client, owner, conversation_id, "/count") == 0
         assert _get(client, owner, conversation_id, id="hidden") == [None]
@@ -195,7 +195,7 @@ def test_events_of_other_conversations_are_not_there(
 
 @pytest.mark.parametrize("path", ["/search", "/count"])
 def test_unknown_kinds_are_refused(client: TestClient, user: ApiUser, conversation: Conversation, path: str) -> None:
-    answer = client.get(
+    response = client.get(
         f"/api/v1/conversation/{conversation.id}/events{path}?kind__eq=NoSuchEvent", headers=user.headers
     )
-    assert answer.status_code == 422
+    assert response.status_code == 422

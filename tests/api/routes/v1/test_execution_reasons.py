@@ -43,7 +43,7 @@ def reason(client: TestClient, user: ApiUser, conversation: Conversation) -> Cal
     return read
 
 
-def test_a_conversation_in_error_says_why_until_it_goes_on(
+def test_error_shows_its_reason_until_the_agent_continues(
     post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
     assert post(f"/events/{conversation.id}", [status("running", 1)]) == 200
@@ -66,7 +66,7 @@ def test_reports_of_an_error_may_come_in_any_order(
         assert (found.execution_status, found.execution_reason, found.execution_detail) == ("error", *WHY), order
 
 
-def test_an_error_of_a_run_before_says_nothing(
+def test_error_of_an_earlier_run_is_not_shown(
     post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
     assert post(f"/events/{conversation.id}", [status("running", 5), failure(2)]) == 200
@@ -74,7 +74,7 @@ def test_an_error_of_a_run_before_says_nothing(
     assert reason() == NOTHING
 
 
-def test_strange_reasons_are_made_storable(
+def test_unstorable_reasons_are_sanitized(
     post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
     strange: list[dict[str, Any]] = [{}, {"code": 7, "detail": ["x"]}, {"code": "c" * 100, "detail": "a\0" * 3000}]
@@ -121,7 +121,7 @@ class TestSilence:
         ],
         ids=["action", "finished", "stats"],
     )
-    def test_it_is_said_until_something_happens(
+    def test_silence_is_shown_until_the_next_event(
         self,
         post: Post,
         client: TestClient,

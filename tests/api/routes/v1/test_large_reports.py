@@ -45,8 +45,8 @@ def test_event_of_31_mb_is_stored_with_its_texts_cut_and_is_never_parsed_whole(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database, parsed: list[int]
 ) -> None:
     large, small = event_report(id="large", text="x" * (31 * MEGABYTE), source="agent"), event_report(id="small")
-    answer = send(client, sandbox, f"events/{conversation.id}", json.dumps([large, small]).encode())
-    assert answer.status_code == 200
+    response = send(client, sandbox, f"events/{conversation.id}", json.dumps([large, small]).encode())
+    assert response.status_code == 200
     first, second = stored(database, conversation)
     assert second == small
     assert {**first, "text": None} == {**large, "text": None}
@@ -77,13 +77,13 @@ def test_report_of_many_megabytes_is_accepted(
     [b"[" + b"1," * 1_000_000 + b"1]", b"[" * 1_000_000, b'"%b"' % (b"\\n" * 1_000_000)],
     ids=["values", "lists", "escapes"],
 )
-def test_report_of_very_many_tokens_is_a_422_that_says_so(
+def test_report_of_very_many_tokens_is_a_422_with_the_reason(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, bulk: bytes
 ) -> None:
     content = json.dumps(conversation_report(conversation.id, bulk="B")).encode().replace(b'"B"', bulk)
-    answer = send(client, sandbox, "conversations", content)
-    assert answer.status_code == 422
-    assert answer.json()["detail"][0]["msg"] == "there are more than 1000000 brackets, commas, quotes and backslashes"
+    response = send(client, sandbox, "conversations", content)
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["msg"] == "there are more than 1000000 brackets, commas, quotes and backslashes"
 
 
 def test_report_of_a_million_tokens_is_accepted_without_its_large_properties(
@@ -96,10 +96,10 @@ def test_report_of_a_million_tokens_is_accepted_without_its_large_properties(
 
 
 @pytest.mark.parametrize("number", [b"1" * 401, b"[" + b",".join([b"1" * 4_000] * 7_000) + b"]"], ids=len)
-def test_number_of_very_many_digits_is_a_422_that_says_so(
+def test_number_of_very_many_digits_is_a_422_with_the_reason(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, number: bytes, parsed: list[int]
 ) -> None:
     content = json.dumps([event_report(number="N")]).encode().replace(b'"N"', number)
-    answer = send(client, sandbox, f"events/{conversation.id}", content)
-    assert (answer.status_code, parsed) == (422, [])
-    assert "more than 400 digits" in answer.json()["detail"][0]["msg"]
+    response = send(client, sandbox, f"events/{conversation.id}", content)
+    assert (response.status_code, parsed) == (422, [])
+    assert "more than 400 digits" in response.json()["detail"][0]["msg"]

@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import DeadlineAction
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.factories import ApiUser, fill_columns, make_conversation, make_sandbox
 
 

@@ -22,20 +22,20 @@ class Profiles:
     def __init__(self, client: TestClient, user: ApiUser, family: str = "/api/v1/settings/profiles") -> None:
         self.client, self.user, self.family = client, user, family
 
-    def ask(self, method: str, path: str = "", body: Any = None) -> Any:
+    def send(self, method: str, path: str = "", body: Any = None) -> Any:
         return self.client.request(method, self.family + path, json=body, headers=self.user.headers)
 
     def save(self, name: str, llm: dict[str, Any] | None = None, **more: Any) -> None:
-        answer = self.ask("POST", f"/{name}", more if llm is None else {"llm": llm} | more)
-        assert (answer.status_code, answer.json()["name"]) == (201, name), answer.text
+        response = self.send("POST", f"/{name}", more if llm is None else {"llm": llm} | more)
+        assert (response.status_code, response.json()["name"]) == (201, name), response.text
 
     def activate(self, name: str) -> Any:
-        answer = self.ask("POST", f"/{name}/activate", {})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.send("POST", f"/{name}/activate", {})
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def listed(self) -> tuple[list[str], str | None]:
-        found = self.ask("GET").json()
+        found = self.send("GET").json()
         return [profile["name"] for profile in found["profiles"]], found["active_profile"]
 
 
@@ -63,26 +63,26 @@ def change(client: TestClient, user: ApiUser, body: Any) -> None:
 
 
 def test_list_is_empty_at_first(profiles: Profiles) -> None:
-    assert profiles.ask("GET").json() == {"profiles": [], "active_profile": None}
+    assert profiles.send("GET").json() == {"profiles": [], "active_profile": None}
     for method, path, body in (
         ("GET", "/fast", None),
         ("POST", "/fast/activate", {}),
         ("POST", "/fast/rename", {"new_name": "x"}),
     ):
-        assert profiles.ask(method, path, body).status_code == 404
+        assert profiles.send(method, path, body).status_code == 404
 
 
 def test_saved_profile_is_listed_without_its_key(profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     profiles.save("deep", DEEP | {"aws_session_token": "aws-plain"})
-    assert profiles.ask("GET").json() == {
+    assert profiles.send("GET").json() == {
         "profiles": [
             {"name": "fast", "model": FAST["model"], "base_url": None, "api_key_set": True},
             {"name": "deep", "model": DEEP["model"], "base_url": DEEP["base_url"], "api_key_set": True},
         ],
         "active_profile": None,
     }
-    assert profiles.ask("GET", "/deep").json() == {
+    assert profiles.send("GET", "/deep").json() == {
         "name": "deep",
         "config": DEEP | {"api_key": None, "aws_session_token": MASK},
         "api_key_set": True,
@@ -93,7 +93,7 @@ def test_save_without_a_configuration_saves_the_current_one(
     client: TestClient, database: Database, user: ApiUser, profiles: Profiles
 ) -> None:
     change(client, user, {"llm_model": "m", "llm_api_key": "plain", "agent_settings_diff": {"llm": {"seed": 4}}})
-    assert profiles.ask("POST", "/now").status_code == 201
+    assert profiles.send("POST", "/now").status_code == 201
     assert load(database, user).llm_profiles.profiles == {"now": {"model": "m", "api_key": "plain", "seed": 4}}
 
 
@@ -167,13 +167,13 @@ def test_deleting_is_done_twice_and_activates_the_first_of_the_others(
         profiles.save(name, llm)
     profiles.activate("fast")
     for _ in range(2):
-        answer = profiles.ask("DELETE", "/fast")
-        assert (answer.status_code, answer.json()["name"]) == (200, "fast")
+        response = profiles.send("DELETE", "/fast")
+        assert (response.status_code, response.json()["name"]) == (200, "fast")
         assert profiles.listed() == (["deep", "third"], "deep")
     assert in_force(database, user) == DEEP
-    profiles.ask("DELETE", "/third")
+    profiles.send("DELETE", "/third")
     assert profiles.listed() == (["deep"], "deep")
-    profiles.ask("DELETE", "/deep")
+    profiles.send("DELETE", "/deep")
     assert profiles.listed() == ([], None)
     assert in_force(database, user) == DEEP
 
@@ -182,19 +182,19 @@ def test_renaming_keeps_place_and_activity(profiles: Profiles) -> None:
     for name, llm in (("deep", DEEP), ("fast", FAST)):
         profiles.save(name, llm)
     profiles.activate("deep")
-    answer = profiles.ask("POST", "/deep/rename", {"new_name": "deeper"})
-    assert (answer.status_code, answer.json()["name"]) == (200, "deeper")
+    response = profiles.send("POST", "/deep/rename", {"new_name": "deeper"})
+    assert (response.status_code, response.json()["name"]) == (200, "deeper")
     assert profiles.listed() == (["deeper", "fast"], "deeper")
-    assert profiles.ask("POST", "/deeper/rename", {"new_name": "fast"}).status_code == 409
-    assert profiles.ask("POST", "/deeper/rename", {"new_name": "deeper"}).status_code == 200
-    assert profiles.ask("POST", "/deep/rename", {"new_name": "x"}).status_code == 404
+    assert profiles.send("POST", "/deeper/rename", {"new_name": "fast"}).status_code == 409
+    assert profiles.send("POST", "/deeper/rename", {"new_name": "deeper"}).status_code == 200
+    assert profiles.send("POST", "/deep/rename", {"new_name": "x"}).status_code == 404
 
 
 def test_eleventh_profile_is_a_409(profiles: Profiles) -> None:
     for number in range(10):
         profiles.save(f"p{number}", FAST)
-    answer = profiles.ask("POST", "/p10", {"llm": FAST})
-    assert (answer.status_code, "10" in answer.json()["detail"]) == (409, True)
+    response = profiles.send("POST", "/p10", {"llm": FAST})
+    assert (response.status_code, "10" in response.json()["detail"]) == (409, True)
     profiles.save("p9", DEEP)
 
 
@@ -205,7 +205,7 @@ def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
     profiles.save("dumped", FAST | {"is_subscription": False})
     assert profiles.listed() == (["canvas", "sdk", "dumped"], None)
     for name in ("canvas", "dumped", "sdk"):
-        config = profiles.ask("GET", f"/{name}").json()["config"]
+        config = profiles.send("GET", f"/{name}").json()["config"]
         assert (config["model"], "is_subscription" in config) == (FAST["model"], False)
 
 
@@ -224,12 +224,12 @@ BAD: list[tuple[str, Any]] = [
 
 def test_bad_requests_are_refused(profiles: Profiles) -> None:
     for name, body in BAD:
-        answer = profiles.ask("POST", f"/{name}", body)
-        assert (answer.status_code, "plain" in answer.text) == (422, False), (name, body)
-    masked = profiles.ask("POST", "/ok", {"llm": {"api_key": MASK}})
+        response = profiles.send("POST", f"/{name}", body)
+        assert (response.status_code, "plain" in response.text) == (422, False), (name, body)
+    masked = profiles.send("POST", "/ok", {"llm": {"api_key": MASK}})
     assert (masked.status_code, "mask" in masked.json()["detail"]) == (400, True)
     for name in ("a/b", ".", ".."):
-        assert profiles.ask("POST", "/ok/rename", {"new_name": name}).status_code == 422
+        assert profiles.send("POST", "/ok/rename", {"new_name": name}).status_code == 422
     assert profiles.listed() == ([], None)
 
 
@@ -239,14 +239,14 @@ def test_an_organization_has_its_owners_profiles(client: TestClient, user: ApiUs
     below.save("fast", FAST)
     below.activate("fast")
     assert own.listed() == below.listed() == (["fast"], "fast")
-    assert below.ask("POST", "/fast/rename", {"new_name": "quick"}).status_code == 200
-    assert below.ask("GET", "/quick").json()["config"]["model"] == FAST["model"]
+    assert below.send("POST", "/fast/rename", {"new_name": "quick"}).status_code == 200
+    assert below.send("GET", "/quick").json()["config"]["model"] == FAST["model"]
     stranger = Profiles(client, other_user, below.family)
     for method, path, body in (("POST", "/x", {"llm": FAST}), ("DELETE", "/quick", None)):
-        stranger.ask(method, path, body)
+        stranger.send(method, path, body)
         assert (stranger.listed()[0], own.listed()[0]) == (["x"], ["quick"])
         assert client.request(method, below.family + path, json=body).status_code == 401
-    assert below.ask("DELETE", "/quick").status_code == 200
+    assert below.send("DELETE", "/quick").status_code == 200
     assert own.listed() == ([], None)
 
 
@@ -254,7 +254,7 @@ def test_each_user_has_their_own(client: TestClient, other_user: ApiUser, profil
     profiles.save("fast", FAST)
     theirs = Profiles(client, other_user)
     assert theirs.listed() == ([], None)
-    assert theirs.ask("GET", "/fast").status_code == 404
+    assert theirs.send("GET", "/fast").status_code == 404
 
 
 def test_nothing_is_stored_in_clear(database: Database, profiles: Profiles) -> None:

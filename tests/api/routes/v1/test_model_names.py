@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.models import Conversation
 from shared.users import llm_profile_store
-from tests.api.agent_server.requests import ask
+from tests.api.agent_server.requests import send
 from tests.factories import VAULT, ApiUser, make_sandbox, make_start_task
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
@@ -29,9 +29,9 @@ V0, V1, PROFILE = "/api/settings", "/api/v1/settings", "/api/v1/settings/profile
     ],
 )
 def test_longer_name_is_refused(client: TestClient, user: ApiUser, path: str, where: list[str]) -> None:
-    answer = client.post(path, json=_body(where, "x" * (MAX + 1)), headers=user.headers)
-    assert answer.status_code == 422
-    [error] = answer.json()["detail"]
+    response = client.post(path, json=_body(where, "x" * (MAX + 1)), headers=user.headers)
+    assert response.status_code == 422
+    [error] = response.json()["detail"]
     assert (error["loc"], f"at most {MAX} characters" in error["msg"]) == (["body", *where], True)
 
 
@@ -47,9 +47,9 @@ def test_switch_to_a_stored_profile_with_a_longer_name_succeeds(
     options = {"include_secrets": True, "keep_key": False}
     with database.transaction() as session:
         llm_profile_store.save(session, VAULT, user.id, "long", {"model": name}, **options)
-    agent.answers[f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_llm"] = (200, b'{"success": true}')
-    answer = ask(client, user, agent_conversation, "POST", "switch_profile", {"profile_name": "long"})
-    assert answer.status_code == 200, answer.text
+    agent.responses[f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_llm"] = (200, b'{"success": true}')
+    response = send(client, user, agent_conversation, "POST", "switch_profile", {"profile_name": "long"})
+    assert response.status_code == 200, response.text
     assert agent.got[0][4]["llm"]["model"] == name
     assert as_stored(database, agent_conversation).llm_model == name[:MAX]
 
@@ -59,9 +59,9 @@ def test_start_with_a_longer_name_is_shown(client: TestClient, user: ApiUser, da
     name = "x" * (MAX + 100)
     task = make_start_task(database, user, make_sandbox(database, user), request={"llm_model": name})
     path = f"/api/v1/app-conversations/start-tasks?ids={task.id}"
-    answer = client.get(path, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()[0]["request"]["llm_model"] == name
+    response = client.get(path, headers=user.headers)
+    assert response.status_code == 200, response.text
+    assert response.json()[0]["request"]["llm_model"] == name
 
 
 def _body(where: list[str], value: Any) -> Any:

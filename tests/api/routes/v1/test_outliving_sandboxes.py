@@ -21,7 +21,7 @@ def _delete_only_conversation(client: TestClient, user: ApiUser, database: Datab
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_a_sandbox_that_was_started_by_itself_outlives_its_last_conversation(
+def test_sandbox_started_directly_outlives_its_last_conversation(
     client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     made = client.post(f"{API}/sandboxes", headers=user.headers).json()

@@ -30,9 +30,9 @@ def say(client: TestClient, user: ApiUser, conversation_id: str, text: str = "x"
 
 
 def waiting(client: TestClient, user: ApiUser, conversation_id: str) -> list[str]:
-    answer = client.get(path(conversation_id), headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return [message["content"][0]["text"] for message in answer.json()]
+    response = client.get(path(conversation_id), headers=user.headers)
+    assert response.status_code == 200, response.text
+    return [message["content"][0]["text"] for message in response.json()]
 
 
 def refuse_next(database: Database, conversation: Conversation) -> None:
@@ -52,9 +52,12 @@ class TestMessagesOfAConversation:
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
-        answers = [say(client, user, conversation.id, text) for text in ("one", "two")]
-        assert [answer.status_code for answer in answers] == [201, 201]
-        assert [(answer.json()["queued"], answer.json()["position"]) for answer in answers] == [(True, 1), (True, 2)]
+        responses = [say(client, user, conversation.id, text) for text in ("one", "two")]
+        assert [response.status_code for response in responses] == [201, 201]
+        assert [(response.json()["queued"], response.json()["position"]) for response in responses] == [
+            (True, 1),
+            (True, 2),
+        ]
         assert waiting(client, user, conversation.id) == ["one", "two"]
         row = as_stored(database, conversation)
         assert row.awaits_sandbox
@@ -87,7 +90,7 @@ class TestMessagesOfAConversation:
 
 class TestMessagesOfAStart:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
-    def test_wait_for_it_under_either_id(
+    def test_messages_wait_for_a_start_under_either_id(
         self,
         client: TestClient,
         user: ApiUser,
@@ -238,7 +241,9 @@ class TestErrors:
             assert session.exec(select(PendingMessage)).all() == []
 
 
-def test_sent_again_under_its_key_it_is_one(client: TestClient, user: ApiUser, conversation: Conversation) -> None:
+def test_message_repeated_with_its_key_is_stored_once(
+    client: TestClient, user: ApiUser, conversation: Conversation
+) -> None:
     first, second = (say(client, user, conversation.id, **{"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, first.json())
     assert waiting(client, user, conversation.id) == ["x"]

@@ -16,8 +16,8 @@ TOKEN = "ghp-plain-token"
 
 
 def add(client: TestClient, user: ApiUser, body: Any) -> None:
-    answer = client.post("/api/add-git-providers", json=body, headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Git providers stored"})
+    response = client.post("/api/add-git-providers", json=body, headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Git providers stored"})
 
 
 def tokens(database: Database, user: ApiUser) -> dict[str, ProviderCredential]:
@@ -144,19 +144,19 @@ BAD: list[tuple[Any, list[str]]] = [
 
 def test_wrong_bodies_are_named(client: TestClient, database: Database, user: ApiUser) -> None:
     for body, where in BAD:
-        answer = client.post("/api/add-git-providers", json=body, headers=user.headers)
-        assert answer.status_code == 422, body
-        assert [entry["loc"] for entry in answer.json()["detail"]] == [["body", *where]]
-        assert all(set(entry) == {"loc", "msg", "type"} for entry in answer.json()["detail"])
-        assert TOKEN not in answer.text
+        response = client.post("/api/add-git-providers", json=body, headers=user.headers)
+        assert response.status_code == 422, body
+        assert [entry["loc"] for entry in response.json()["detail"]] == [["body", *where]]
+        assert all(set(entry) == {"loc", "msg", "type"} for entry in response.json()["detail"])
+        assert TOKEN not in response.text
     assert tokens(database, user) == {}
 
 
 def test_an_unknown_provider_is_named(client: TestClient, user: ApiUser) -> None:
-    answer = client.post(
+    response = client.post(
         "/api/add-git-providers", json={"provider_tokens": {"sourceforge": TOKEN}}, headers=user.headers
     )
-    assert "sourceforge" in answer.json()["detail"][0]["msg"]
+    assert "sourceforge" in response.json()["detail"][0]["msg"]
 
 
 def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:

@@ -79,17 +79,17 @@ def test_a_start_in_a_sandbox(limited: Limited, user: ApiUser, database: Databas
     awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
     client = limited(running=1)
     for sandbox, status in ((asleep, 429), (awake, 200)):
-        answer = client.post(CONVERSATIONS, json={"sandbox_id": sandbox.id}, headers=user.headers)
-        assert answer.status_code == status
+        response = client.post(CONVERSATIONS, json={"sandbox_id": sandbox.id}, headers=user.headers)
+        assert response.status_code == status
     assert _count(database, StartTask) == 1
 
 
 def test_repeated_start_takes_no_quota(limited: Limited, user: ApiUser) -> None:
-    client, asked = limited(running=1), {"conversation_id": new_id()}
+    client, requested = limited(running=1), {"conversation_id": new_id()}
     keyed = user.headers | {"Idempotency-Key": "a"}
-    answers = [client.post(CONVERSATIONS, json=asked, headers=one) for one in (user.headers, keyed, keyed)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
-    assert len({answer.json()["id"] for answer in answers}) == 1
+    responses = [client.post(CONVERSATIONS, json=requested, headers=one) for one in (user.headers, keyed, keyed)]
+    assert [response.status_code for response in responses] == [200, 200, 200]
+    assert len({response.json()["id"] for response in responses}) == 1
 
 
 def test_error_is_not_stored_for_the_key(limited: Limited, user: ApiUser, database: Database) -> None:
@@ -130,8 +130,8 @@ class TestPauseOldest:
         self, client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
     ) -> None:
         awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
-        answer = client.post(f"{SANDBOXES}/{asleep.id}/resume", headers=user.headers)
-        assert answer.json() == {"success": True, "paused_sandbox_ids": [awake.id]}
+        response = client.post(f"{SANDBOXES}/{asleep.id}/resume", headers=user.headers)
+        assert response.json() == {"success": True, "paused_sandbox_ids": [awake.id]}
         assert publisher.jobs == [PauseSandbox(awake.id, NODE_ID), ResumeSandbox(asleep.id, NODE_ID)]
 
     def test_sandbox_a_conversation_starts_in_is_not_paused(
@@ -147,6 +147,6 @@ def test_concurrent_starts_never_exceed_the_quota(limited: Limited, user: ApiUse
     client = limited(running=5)
     paths = [SANDBOXES, CONVERSATIONS] * 30
     with ThreadPoolExecutor(8) as pool:
-        answers = pool.map(lambda path: client.post(path, json={}, headers=user.headers).status_code, paths)
-        assert Counter(answers) == {200: 5, 429: 55}
+        responses = pool.map(lambda path: client.post(path, json={}, headers=user.headers).status_code, paths)
+        assert Counter(responses) == {200: 5, 429: 55}
     assert _count(database, Sandbox) == 5

@@ -22,7 +22,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.waiting import eventually
 
-Answers = Callable[..., None]
+Handler = Callable[..., None]
 
 
 def url(sandbox: Sandbox) -> str:
@@ -49,11 +49,11 @@ def texts(shown: dict[str, Any]) -> list[list[str]]:
 
 
 @pytest.fixture
-def worker_keeps(database: Database, publisher: RecordingPublisher) -> Iterator[Answers]:
+def worker_keeps(database: Database, publisher: RecordingPublisher) -> Iterator[Handler]:
     """A worker that stores this log for the next published job, in a separate thread."""
     threads: list[threading.Thread] = []
 
-    def answer(*printed: str, **options: Any) -> None:
+    def respond(*printed: str, **options: Any) -> None:
         def work() -> None:
             [job] = eventually(lambda: publisher.jobs)
             keep(database, job.subject, *printed, **options)
@@ -61,7 +61,7 @@ def worker_keeps(database: Database, publisher: RecordingPublisher) -> Iterator[
         threads.append(threading.Thread(target=work))
         threads[-1].start()
 
-    yield answer
+    yield respond
     for thread in threads:
         thread.join()
 
@@ -81,15 +81,15 @@ def test_worker_reads_the_log_for_the_request(
     user: ApiUser,
     database: Database,
     publisher: RecordingPublisher,
-    worker_keeps: Answers,
+    worker_keeps: Handler,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sandbox_logs, "FRESH_SECONDS", 60.0)
     sandbox = make_sandbox(database, user)
     worker_keeps("one", "two")
-    answer = client.get(url(sandbox), headers=user.headers)
-    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
-    shown = answer.json()
+    response = client.get(url(sandbox), headers=user.headers)
+    assert (response.status_code, response.headers["Cache-Control"]) == (200, "no-store")
+    shown = response.json()
     assert publisher.jobs == [ReadLog(sandbox.id, NODE_ID)]
     assert (shown["is_live"], shown["is_deleted"], texts(shown)) == (True, False, [["one", "two"]])
     [log] = shown["containers"]
@@ -118,7 +118,7 @@ def test_log_that_expires_during_the_wait_is_not_live(
 
 
 def test_worker_that_finds_no_container_ends_the_wait(
-    client: TestClient, user: ApiUser, database: Database, worker_keeps: Answers
+    client: TestClient, user: ApiUser, database: Database, worker_keeps: Handler
 ) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     worker_keeps(name=NO_CONTAINER)
@@ -127,7 +127,7 @@ def test_worker_that_finds_no_container_ends_the_wait(
 
 
 @pytest.mark.usefixtures("no_worker")
-def test_kept_log_is_shown_if_no_worker_answers(
+def test_kept_log_is_shown_if_no_worker_responds(
     client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -139,7 +139,7 @@ def test_kept_log_is_shown_if_no_worker_answers(
 
 
 def test_reading_from_before_the_clock_was_set_back_is_not_live(
-    client: TestClient, user: ApiUser, database: Database, worker_keeps: Answers
+    client: TestClient, user: ApiUser, database: Database, worker_keeps: Handler
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "before", age=-3600)
@@ -161,7 +161,7 @@ def test_log_of_a_deleted_sandbox_needs_no_worker(
 
 
 @pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
-def test_worker_of_a_lost_node_is_not_asked(
+def test_worker_of_a_lost_node_gets_no_request(
     client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, status: NodeStatus
 ) -> None:
     """A node that is lost keeps its cordon."""
@@ -178,8 +178,8 @@ def test_another_users_log_is_not_found(
 ) -> None:
     sandbox = make_sandbox(database, user)
     keep(database, sandbox.id, "private")
-    answer = client.get(url(sandbox), headers=other_user.headers)
-    assert (answer.status_code, "private" in answer.text) == (404, False)
+    response = client.get(url(sandbox), headers=other_user.headers)
+    assert (response.status_code, "private" in response.text) == (404, False)
     assert client.get(url(sandbox)).status_code == 401
     assert publisher.jobs == []
 
@@ -189,11 +189,11 @@ def test_requests_that_wait_are_limited(client: TestClient, user: ApiUser, datab
     limits.waiting = ConcurrencyLimit("requests that wait", of_user=1, of_process=9)
     sandbox = make_sandbox(database, user)
     with limits.waiting.hold(user.id):
-        answer = client.get(url(sandbox), headers=user.headers)
-        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+        response = client.get(url(sandbox), headers=user.headers)
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
 
 
 @pytest.mark.parametrize("query", [{"tail": 0}, {"tail": 1001}, {"after": "x" * 65}])
 def test_wrong_query(client: TestClient, user: ApiUser, database: Database, query: dict[str, Any]) -> None:
-    answer = client.get(url(make_sandbox(database, user)), params=query, headers=user.headers)
-    assert answer.status_code == 422
+    response = client.get(url(make_sandbox(database, user)), params=query, headers=user.headers)
+    assert response.status_code == 422

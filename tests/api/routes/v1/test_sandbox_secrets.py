@@ -39,9 +39,9 @@ def test_names_are_listed(client: TestClient, sandbox: Sandbox) -> None:
 
 def test_values_are_plain_text(client: TestClient, sandbox: Sandbox) -> None:
     for name, value in (("A", "plain-a\n"), ("github_token", "plain-github"), ("gitlab_token", "own")):
-        answer = client.get(path_of(sandbox, f"/{name}"), headers=key_of(sandbox))
-        assert (answer.status_code, answer.text) == (200, value)
-        assert answer.headers["Content-Type"].startswith("text/plain")
+        response = client.get(path_of(sandbox, f"/{name}"), headers=key_of(sandbox))
+        assert (response.status_code, response.text) == (200, value)
+        assert response.headers["Content-Type"].startswith("text/plain")
     for name in ("B", "forgejo_token", "bitbucket_token", "a"):
         assert client.get(path_of(sandbox, f"/{name}"), headers=key_of(sandbox)).status_code == 404
 
@@ -64,6 +64,6 @@ def test_running_sandbox_reads_its_owner_s_secrets_and_no_other_s(
         (key_of(member), member, 401),
     ):
         for path in (path_of(where), path_of(where, "/A")):
-            answer = client.get(path, headers=headers)
-            assert (answer.status_code, "plain" in answer.text) == (status, False)
+            response = client.get(path, headers=headers)
+            assert (response.status_code, "plain" in response.text) == (status, False)
     assert client.get(path_of(theirs, "/A"), headers=key_of(theirs)).status_code == 404

@@ -13,7 +13,7 @@ from shared.models import Node, Sandbox, SandboxSpec
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.states import Desired, Reason, Status
 from shared.users import settings_store
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.doubles import RecordingPublisher
 from tests.factories import VAULT, ApiUser, make_sandbox, make_spec, session_key_of
 from tests.rows import stored_row
@@ -53,17 +53,17 @@ class TestStart:
             with database.transaction() as session:
                 settings_store.change(session, VAULT, owner.id, wanted)
             assert client.post(PATH, headers=owner.headers).json()["sandbox_spec_id"] == expected.id
-            asked = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=owner.headers)
-            assert asked.json()["sandbox_spec_id"] == spec.id
+            requested = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=owner.headers)
+            assert requested.json()["sandbox_spec_id"] == spec.id
 
     @pytest.mark.usefixtures("spec", "node")
     def test_start_takes_the_named_spec(self, client: TestClient, user: ApiUser, database: Database) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
-        answer = client.post(PATH, params={"sandbox_spec_id": other.id}, headers=user.headers)
-        assert answer.json()["sandbox_spec_id"] == other.id
-        answer = client.post(PATH, params={"sandbox_spec_id": "unknown"}, headers=user.headers)
-        assert answer.status_code == 404
-        assert "unknown" in answer.json()["detail"]
+        response = client.post(PATH, params={"sandbox_spec_id": other.id}, headers=user.headers)
+        assert response.json()["sandbox_spec_id"] == other.id
+        response = client.post(PATH, params={"sandbox_spec_id": "unknown"}, headers=user.headers)
+        assert response.status_code == 404
+        assert "unknown" in response.json()["detail"]
 
     @pytest.mark.usefixtures("spec")
     def test_start_without_a_node_waits(self, client: TestClient, user: ApiUser, database: Database) -> None:
@@ -95,9 +95,9 @@ def test_commands_set_desired_states(
     status: Status,
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
-    answer = client.request(method, f"{PATH}/{sandbox.id}{path}", headers=user.headers)
+    response = client.request(method, f"{PATH}/{sandbox.id}{path}", headers=user.headers)
     expected: dict[str, Any] = {"success": True} | ({"paused_sandbox_ids": []} if desired == Desired.RUNNING else {})
-    assert (answer.status_code, answer.json()) == (200, expected)
+    assert (response.status_code, response.json()) == (200, expected)
     row = stored_row(database, Sandbox, sandbox.id)
     assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
     assert row.status == status  # only a worker writes the observed state
@@ -119,9 +119,9 @@ def test_commands_on_a_missing_sandbox(
     deleted = make_sandbox(database, user, status=Status.DELETED)
     leaving = make_sandbox(database, user, desired=Desired.DELETED)
     for sandbox_id in (deleted.id, leaving.id, new_id()):
-        answer = client.request(method, f"{PATH}/{sandbox_id}{path}", headers=user.headers)
-        assert answer.status_code == 404, (desired, job)
-        assert sandbox_id in answer.json()["detail"]
+        response = client.request(method, f"{PATH}/{sandbox_id}{path}", headers=user.headers)
+        assert response.status_code == 404, (desired, job)
+        assert sandbox_id in response.json()["detail"]
     assert publisher.jobs == []
 
 
@@ -130,8 +130,8 @@ def test_pauses_of_no_known_kind(
     client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, kind: str
 ) -> None:
     sandbox = make_sandbox(database, user)
-    answer = client.post(f"{PATH}/{sandbox.id}/pause", params={"kind": kind}, headers=user.headers)
-    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "kind"])
+    response = client.post(f"{PATH}/{sandbox.id}/pause", params={"kind": kind}, headers=user.headers)
+    assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, ["query", "kind"])
     assert stored_row(database, Sandbox, sandbox.id).generation == sandbox.generation
     assert publisher.jobs == []
 

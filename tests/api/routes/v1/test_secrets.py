@@ -18,15 +18,15 @@ JSON = {"Content-Type": "application/json"}
 
 
 def create(client: TestClient, user: ApiUser, name: str, value: str = "plain", **more: Any) -> None:
-    answer = client.post(PATH, json={"name": name, "value": value} | more, headers=user.headers)
-    assert (answer.status_code, set(answer.json())) == (201, {"message"}), answer.text
+    response = client.post(PATH, json={"name": name, "value": value} | more, headers=user.headers)
+    assert (response.status_code, set(response.json())) == (201, {"message"}), response.text
 
 
 def search(client: TestClient, user: ApiUser, **params: Any) -> dict[str, Any]:
-    answer = client.get(f"{PATH}/search", params=params, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    assert "plain" not in answer.text
-    found: dict[str, Any] = answer.json()
+    response = client.get(f"{PATH}/search", params=params, headers=user.headers)
+    assert response.status_code == 200, response.text
+    assert "plain" not in response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -113,10 +113,10 @@ BAD: list[tuple[Any, str]] = [
 
 def test_bad_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
     for body, where in BAD:
-        answer = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
-        assert answer.status_code == 422, body
-        assert where in [entry["loc"][-1] for entry in answer.json()["detail"]]
-        assert "plain" not in answer.text
+        response = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
+        assert response.status_code == 422, body
+        assert where in [entry["loc"][-1] for entry in response.json()["detail"]]
+        assert "plain" not in response.text
     assert names(client, user) == []
 
 
@@ -155,8 +155,8 @@ def tokens(database: Database, user: ApiUser) -> dict[str, str | None]:
 def test_tokens_are_stored_and_removed(client: TestClient, database: Database, user: ApiUser) -> None:
     for name in ("github", "gitlab"):
         body = {"provider_tokens": {name: {"token": f"plain-{name}", "user_id": None, "host": None}}}
-        answer = client.post(GIT, json=body, headers=user.headers)
-        assert (answer.status_code, answer.json()) == (200, {"message": "Git providers stored"})
+        response = client.post(GIT, json=body, headers=user.headers)
+        assert (response.status_code, response.json()) == (200, {"message": "Git providers stored"})
     assert tokens(database, user) == {"github": "plain-github", "gitlab": "plain-gitlab"}
     for _ in range(2):
         assert client.delete(GIT, headers=user.headers).status_code == 200

@@ -36,8 +36,8 @@ def test_defect_52_unfinished_start_is_cancelled(
     task = make_start_task(
         database, user, sandbox, stage=stage, due_at=None, lease_owner="worker-1" if held else None, fence=3
     )
-    answer = cancel(client, user, task.id)
-    assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (200, task.id, stage)
+    response = cancel(client, user, task.id)
+    assert (response.status_code, response.json()["id"], response.json()["status"]) == (200, task.id, stage)
     row = as_stored(database, task)
     assert row.cancelled_at is not None
     assert row.due_at is not None
@@ -57,9 +57,9 @@ def test_repeated_cancellation_changes_nothing(
 
 def test_ready_start_is_not_cancelled(client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY)
-    answer = cancel(client, user, task.id)
-    assert answer.status_code == 409
-    assert f"DELETE /api/v1/app-conversations/{task.conversation_id}" in answer.json()["detail"]
+    response = cancel(client, user, task.id)
+    assert response.status_code == 409
+    assert f"DELETE /api/v1/app-conversations/{task.conversation_id}" in response.json()["detail"]
     assert as_stored(database, task) == task
 
 
@@ -68,8 +68,8 @@ def test_start_that_has_failed_is_not_cancelled(
     client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database, reason: Reason
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=reason)
-    answer = cancel(client, user, task.id)
-    assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "ERROR", reason)
+    response = cancel(client, user, task.id)
+    assert (response.status_code, response.json()["status"], response.json()["reason"]) == (200, "ERROR", reason)
     assert as_stored(database, task) == task
 
 
@@ -93,6 +93,6 @@ def test_defect_52_one_is_read_by_its_id(
     client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     task = make_start_task(database, user)
-    answer = client.get(f"{PATH}/{task.id}", headers=user.headers)
-    assert (answer.status_code, answer.json()["id"]) == (200, task.id)
+    response = client.get(f"{PATH}/{task.id}", headers=user.headers)
+    assert (response.status_code, response.json()["id"]) == (200, task.id)
     assert client.get(f"{PATH}/{task.id}", headers=other_user.headers).status_code == 404

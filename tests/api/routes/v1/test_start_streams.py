@@ -60,10 +60,10 @@ def test_a_start_is_followed_to_its_end(
         eventually(lambda: is_accepted(database))
         move(database, Stage.WAITING_FOR_SANDBOX)
         move(database, last)
-        answer = streaming.result(30)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
-    assert answer.text.startswith("[\n{")
-    tasks = answer.json()
+        response = streaming.result(30)
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
+    assert response.text.startswith("[\n{")
+    tasks = response.json()
     assert [tasks[0]["status"], tasks[-1]["status"]] == ["WORKING", last]
     assert len({task["id"] for task in tasks}) == 1
     assert len({task["status"] for task in tasks}) == len(tasks)
@@ -88,8 +88,8 @@ def test_stream_ends_when_the_conversation_is_deleted(client: TestClient, databa
         streaming = pool.submit(stream, client, user)
         eventually(lambda: is_accepted(database))
         delete_task(database)
-        answer = streaming.result(30)
-    assert [task["status"] for task in answer.json()] == ["WORKING"]
+        response = streaming.result(30)
+    assert [task["status"] for task in response.json()] == ["WORKING"]
 
 
 def test_stream_ends_when_the_process_stops(
@@ -100,8 +100,8 @@ def test_stream_ends_when_the_process_stops(
         eventually(lambda: is_accepted(database))
         assert client.portal is not None
         client.portal.call(context.leave)
-        answer = streaming.result(30)
-    assert [task["status"] for task in answer.json()] == ["WORKING"]
+        response = streaming.result(30)
+    assert [task["status"] for task in response.json()] == ["WORKING"]
 
 
 def test_stream_ends_after_its_longest_time(client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_wrong_request_is_refused_before_the_stream_begins(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
     for body, status in (({"title": 7}, 422), ({"parent_conversation_id": "0" * 32}, 404)):
-        answer = stream(client, user, **body)
-        assert answer.status_code == status
-        assert answer.json()["detail"]
+        response = stream(client, user, **body)
+        assert response.status_code == status
+        assert response.json()["detail"]
     assert not is_accepted(database)

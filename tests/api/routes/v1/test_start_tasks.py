@@ -13,7 +13,7 @@ from api.schemas.v1.start_tasks import StartTaskInfo
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.states import Reason, Stage
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.factories import ApiUser, make_sandbox, make_start_task
 
 PATH = "/api/v1/app-conversations/start-tasks"
@@ -54,9 +54,9 @@ def test_batch_of_too_many_or_wrong_ids_is_refused(client: TestClient, user: Api
     most = [new_id() for _ in range(100)]
     assert _get(client, user, ids=most) == [None] * 100
     for ids, status in (([*most, new_id()], 400), (["nonsense"], 400), ([], 422)):
-        answer = client.get(PATH, params={"ids": ids}, headers=user.headers)
-        assert answer.status_code == status
-        assert answer.json()["detail"]
+        response = client.get(PATH, params={"ids": ids}, headers=user.headers)
+        assert response.status_code == status
+        assert response.json()["detail"]
 
 
 def test_start_tasks_are_paged_in_five_orders(
@@ -134,9 +134,9 @@ def test_pages_end_by_bytes_too(
 def test_batch_of_large_tasks_is_refused(client: TestClient, user: ApiUser, large: list[str]) -> None:
     assert len(_get(client, user, ids=large[:1])) == 1
     assert len(_get(client, user, ids=large[1:3])) == 2
-    answer = client.get(PATH, params={"ids": large[:2]}, headers=user.headers)
-    assert answer.status_code == 413
-    assert "request fewer" in answer.json()["detail"]
+    response = client.get(PATH, params={"ids": large[:2]}, headers=user.headers)
+    assert response.status_code == 413
+    assert "request fewer" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/search", "?ids={id}", "/{id}", "/{id}/cancel"])

@@ -53,24 +53,24 @@ def test_me_of_a_new_user_has_the_defaults(client: TestClient, user: ApiUser) ->
 
 @pytest.mark.usefixtures("saved")
 def test_me_has_both_shapes_and_no_secret(client: TestClient, user: ApiUser) -> None:
-    answer = client.get(ME, headers=user.headers)
+    response = client.get(ME, headers=user.headers)
     settings = client.get("/api/v1/settings", headers=user.headers).json()
-    assert "plain" not in answer.text
-    assert answer.json() == settings | {"id": user.id, "name": "alice"}
-    assert answer.json()["llm_model"] == answer.json()["agent_settings"]["llm"]["model"] == "openai/gpt-4o"
+    assert "plain" not in response.text
+    assert response.json() == settings | {"id": user.id, "name": "alice"}
+    assert response.json()["llm_model"] == response.json()["agent_settings"]["llm"]["model"] == "openai/gpt-4o"
 
 
 @pytest.mark.usefixtures("saved")
 def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
-    answer = client.get(EXPOSED, headers=both_keys(user, sandbox))
-    assert answer.status_code == 200
-    found = answer.json()
+    response = client.get(EXPOSED, headers=both_keys(user, sandbox))
+    assert response.status_code == 200
+    found = response.json()
     assert (found["llm_api_key"], found["search_api_key"]) == ("llm-plain", "search-plain")
     assert found["agent_settings"]["llm"] == SETTINGS["agent_settings_diff"]["llm"]
     assert found["agent_settings"]["mcp_config"]["docs"]["auth"] == {"strategy": "bearer", "value": "mcp-plain"}
     assert found["mcp_config"]["stdio_servers"][0]["env"] == {"TOKEN": "env-plain"}
     assert found["llm_profiles"]["profiles"] == {"fast": {"model": "m", "api_key": "profile-plain"}}
-    assert "secret-plain" not in answer.text  # these have separate routes
+    assert "secret-plain" not in response.text  # these have separate routes
 
 
 @pytest.mark.usefixtures("saved")
@@ -114,14 +114,14 @@ def test_secrets_are_not_exposed_to_other_callers(
         (both_keys(user, theirs), 403),
         (both_keys(other_user, sandbox), 403),
     ):
-        answer = client.get(EXPOSED, headers=headers)
-        assert (answer.status_code, "plain" in answer.text) == (status, False), headers
-        assert answer.json()["detail"]
+        response = client.get(EXPOSED, headers=headers)
+        assert (response.status_code, "plain" in response.text) == (status, False), headers
+        assert response.json()["detail"]
 
 
 def test_git_info_is_the_stored_one(client: TestClient, user: ApiUser) -> None:
-    answer = client.get("/api/v1/users/git-info", headers=user.headers)
-    assert (answer.status_code, "provider" in answer.json()["detail"]) == (403, True)
+    response = client.get("/api/v1/users/git-info", headers=user.headers)
+    assert (response.status_code, "provider" in response.json()["detail"]) == (403, True)
     host_only = {"provider_tokens": {"gitlab": {"host": "gitlab.example.com"}}}
     client.post("/api/v1/secrets/git-providers", json=host_only, headers=user.headers)
     assert client.get("/api/v1/users/git-info", headers=user.headers).status_code == 403

@@ -120,7 +120,7 @@ class TestConversationReports:
         assert row.created_at == FIRST  # neither the time of the agent server nor the present
         assert (row.public, row.title_settled) == (None, False)
 
-    def test_nothing_is_needed_but_an_id(self, post: Post, conversation: Conversation, database: Database) -> None:
+    def test_report_needs_only_an_id(self, post: Post, conversation: Conversation, database: Database) -> None:
         assert post("/conversations", {"id": conversation.id}) == 200
         row = as_stored(database, conversation)
         assert (row.title, row.updated_at) == (conversation.title, FIRST)
@@ -255,7 +255,7 @@ class TestMetrics:
 
 
 class TestWorkerJobs:
-    def test_worker_is_asked_for_the_title(
+    def test_job_is_enqueued_for_a_missing_title(
         self,
         post: Post,
         conversation: Conversation,
@@ -269,7 +269,7 @@ class TestWorkerJobs:
         assert publisher.jobs == [RefreshConversation(conversation.id, sandbox.node_id)]
         assert as_stored(database, conversation).due_at is not None
 
-    def test_worker_is_not_asked_for_a_title_that_is_set(
+    def test_no_job_is_enqueued_for_a_title_that_is_set(
         self, post: Post, user: ApiUser, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)
@@ -277,7 +277,7 @@ class TestWorkerJobs:
         assert publisher.jobs == []
         assert as_stored(database, titled).due_at is None
 
-    def test_worker_is_asked_to_stop_at_the_budget(
+    def test_job_is_enqueued_at_the_budget(
         self, post: Post, user: ApiUser, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         row = make_conversation(database, user, sandbox, title_settled=True, max_budget=1.0)

@@ -152,13 +152,13 @@ class TestSender:
             assert session.get(Conversation, new) is None
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
-    def test_sandbox_that_is_to_run_reports_on_something_new(
+    def test_sandbox_to_be_running_may_report_a_new_conversation(
         self, post: Post, user: ApiUser, database: Database, status: Status
     ) -> None:
         resumed = make_sandbox(database, user, status=status, desired=Desired.RUNNING, generation=2)
         assert post(f"/events/{new_id()}", [event_report()], session_key_of(resumed)) == 200
 
-    def test_two_bring_the_same_news(
+    def test_two_concurrent_reports_add_one_conversation(
         self, post: Post, database: Database, monkeypatch: pytest.MonkeyPatch, conversation: Conversation
     ) -> None:
         find, calls = conversation_queries.find, [0]
@@ -195,9 +195,9 @@ class TestEvents:
         headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
         for wrong in MALFORMED:
             content = json.dumps([event_report(), event_report() | wrong])
-            answer = client.post(f"/api/v1/webhooks/events/{conversation.id}", content=content, headers=headers)
-            assert answer.status_code == 422, wrong
-            [entry] = answer.json()["detail"]
+            response = client.post(f"/api/v1/webhooks/events/{conversation.id}", content=content, headers=headers)
+            assert response.status_code == 422, wrong
+            [entry] = response.json()["detail"]
             assert entry["loc"] == ["body", "1"]
             assert next(iter(wrong)) in entry["msg"]
         assert (
@@ -213,12 +213,12 @@ class TestEvents:
         self, client: TestClient, sandbox: Sandbox, conversation: Conversation
     ) -> None:
         for value in ("NaN", "1e999", "[" * 200 + "]" * 200):
-            answer = client.post(
+            response = client.post(
                 f"/api/v1/webhooks/events/{conversation.id}",
                 content=f'[{{"id":"a","kind":"K","timestamp":"2026-01-01T00:00:00","x":{value}}}]',
                 headers={"X-Session-API-Key": session_key_of(sandbox)} | JSON,
             )
-            assert answer.status_code == 422
+            assert response.status_code == 422
 
     def test_thousands_of_events_are_stored_in_small_transactions(
         self, post: Post, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch

@@ -46,8 +46,8 @@ def act(browser: TestClient) -> Act:
 
 
 def sign_in(client: TestClient, user: ApiUser) -> None:
-    answer = client.post("/login", data={"api_key": user.key}, headers=ORIGIN, follow_redirects=False)
-    assert answer.status_code == 303
+    response = client.post("/login", data={"api_key": user.key}, headers=ORIGIN, follow_redirects=False)
+    assert response.status_code == 303
 
 
 def find_token(client: TestClient) -> str:

@@ -27,12 +27,12 @@ def test_every_route_requires_an_operator() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_for_operators(client: TestClient, user: ApiUser, page: str) -> None:
     client.follow_redirects = False
-    answer = client.get(f"/admin{page}")
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"/login?returnTo={quote(f'/admin{page}')}")
+    response = client.get(f"/admin{page}")
+    assert (response.status_code, response.headers["Location"]) == (303, f"/login?returnTo={quote(f'/admin{page}')}")
     assert client.get(f"/admin{page}", headers=user.headers).status_code == 303  # an API key is not a login
     sign_in(client, user)
-    answer = client.get(f"/admin{page}")
-    assert (answer.status_code, "alice is not one" in answer.text) == (403, True)
+    response = client.get(f"/admin{page}")
+    assert (response.status_code, "alice is not one" in response.text) == (403, True)
 
 
 @pytest.mark.usefixtures("user")
@@ -90,13 +90,13 @@ def assert_unchanged(database: Database, sandbox: Sandbox) -> None:
 
 def test_pages_run_their_own_script_only(browser: TestClient, database: Database) -> None:
     make_node(database)
-    answer = browser.get("/admin/nodes")
-    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    response = browser.get("/admin/nodes")
+    policy = dict(part.strip().split(" ", 1) for part in response.headers["Content-Security-Policy"].split(";"))
     assert policy["script-src"] == policy["style-src"] == "http://testserver/admin/assets/"
     assert (policy["default-src"], policy["frame-ancestors"], policy["base-uri"]) == ("'none'",) * 3
-    assert answer.headers["Cache-Control"] == "no-store"
+    assert response.headers["Cache-Control"] == "no-store"
     for fragment in ("<script>", " style=", " onclick=", "<style"):
-        assert fragment not in answer.text
+        assert fragment not in response.text
     for asset in ("admin.css", "admin.js"):
         assert browser.get(f"/admin/assets/{asset}").status_code == 200
     assert browser.get("/admin/assets/../pages.py").status_code == 404
@@ -114,5 +114,5 @@ def test_pages_run_their_own_script_only(browser: TestClient, database: Database
     ],
 )
 def test_bad_input_is_an_error_page(browser: TestClient, path: str, status: int) -> None:
-    answer = browser.get(path)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
+    response = browser.get(path)
+    assert (response.status_code, response.headers["Content-Type"]) == (status, "text/html; charset=utf-8")

@@ -56,8 +56,8 @@ def test_action_is_a_desired_state_and_a_job(
     job: type[Job],
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
-    answer = act(f"/admin/sandboxes/{sandbox.id}/{action}", generation=sandbox.generation)
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"/admin/sandboxes/{sandbox.id}")
+    response = act(f"/admin/sandboxes/{sandbox.id}/{action}", generation=sandbox.generation)
+    assert (response.status_code, response.headers["Location"]) == (303, f"/admin/sandboxes/{sandbox.id}")
     row = read(database, sandbox)
     assert (row.desired, row.generation, row.status) == (desired, sandbox.generation + 1, status)
     assert publisher.jobs == [job(sandbox.id, sandbox.node_id)]
@@ -95,8 +95,8 @@ def test_sandbox_of_a_lost_node_is_moved_by_its_owner_only(
     act: Act, browser: TestClient, database: Database, user: ApiUser
 ) -> None:
     lost = make_sandbox(database, user, status=Status.ERROR, desired=Desired.RUNNING, reason=Reason.NODE_LOST)
-    answer = act(f"/admin/sandboxes/{lost.id}/retry")
-    assert (answer.status_code, "would lose its files" in answer.text) == (409, True)
+    response = act(f"/admin/sandboxes/{lost.id}/retry")
+    assert (response.status_code, "would lose its files" in response.text) == (409, True)
     assert read(database, lost).generation == lost.generation
     assert f"{lost.id}/retry" not in browser.get(f"/admin/sandboxes/{lost.id}").text
     assert act(f"/admin/sandboxes/{lost.id}/delete", generation=lost.generation).status_code == 303
@@ -118,8 +118,8 @@ def test_delete_of_a_sandbox_that_changed_since_its_page_was_loaded_is_refused(
         row = session.get_one(Sandbox, warm.id)
         row.owner_id, row.generation = user.id, row.generation + 1
     for generation in (seen, "", "x"):
-        answer = act(f"/admin/sandboxes/{warm.id}/delete", generation=generation)
-        assert (answer.status_code, "has changed" in answer.text) == (409, True)
+        response = act(f"/admin/sandboxes/{warm.id}/delete", generation=generation)
+        assert (response.status_code, "has changed" in response.text) == (409, True)
     assert read(database, warm).desired == Desired.RUNNING
     assert len(recorded(database)) == 1
     [seen] = GENERATION.findall(browser.get(f"/admin/sandboxes/{warm.id}").text)
@@ -144,8 +144,8 @@ def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database,
         ("uncordon", NodeStatus.READY),
         ("drain", NodeStatus.CORDONED),
     ):
-        answer = act(f"/admin/nodes/{NODE_ID}/{action}")
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/admin/nodes")
+        response = act(f"/admin/nodes/{NODE_ID}/{action}")
+        assert (response.status_code, response.headers["Location"]) == (303, "/admin/nodes")
         with database.reading() as session:
             assert session.get_one(Node, NODE_ID).status == status
     assert read(database, running).desired == Desired.STOPPED

@@ -32,25 +32,25 @@ def test_requests_pass_with_flower_s_password_alone(context: Context, operator: 
             sign_in(client, operator)
             assert "does not respond" in client.get("/admin/flower/tasks").text  # the password does not exist yet
             (tmp_path / "flower.password").write_text("secret\n")
-            answer = client.get("/admin/flower/task/a%2Fb?x=1%20")
+            response = client.get("/admin/flower/task/a%2Fb?x=1%20")
             assert client.post("/admin/flower/tasks/datatable", data={"draw": "1"}, headers=ORIGIN).status_code == 200
             assert client.post("/admin/flower/tasks/datatable", headers={"Origin": "null"}).status_code == 403
             assert client.delete("/admin/flower/task/a", headers=ORIGIN).status_code == 405
             for outside in ("%2e%2e/metrics", "..%2fmetrics", "%2E/x", "task/%2e%2e"):
                 assert client.get(f"/admin/flower/{outside}").status_code == 404
-    assert (answer.status_code, answer.text, "set-cookie" in answer.headers) == (200, "<p>jobs</p>", False)
-    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
-    get, post = server.asked
+    assert (response.status_code, response.text, "set-cookie" in response.headers) == (200, "<p>jobs</p>", False)
+    assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+    get, post = server.requested
     assert get.startswith(b"GET /admin/flower/task/a%2Fb?x=1%20 HTTP/1.1")
     assert b"Content-Length: 6" in post
-    for asked in (get, post):
-        assert b"authorization: Basic Zmxvd2VyOnNlY3JldA==" in asked.replace(b"Authorization", b"authorization")
-        assert b"cookie" not in asked.lower()
+    for requested in (get, post):
+        assert b"authorization: Basic Zmxvd2VyOnNlY3JldA==" in requested.replace(b"Authorization", b"authorization")
+        assert b"cookie" not in requested.lower()
 
 
 def test_missing_flower_is_reported_on_a_page(browser: TestClient) -> None:
-    answer = browser.get("/admin/flower/tasks")
-    assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
+    response = browser.get("/admin/flower/tasks")
+    assert (response.status_code, "AW_FLOWER_URL" in response.text) == (502, True)
 
 
 def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, operator: ApiUser) -> None:
@@ -58,8 +58,8 @@ def test_redirect_of_flower_to_no_host_is_reported_on_a_page(context: Context, o
         settings = context.settings.model_copy(update={"flower_url": server.url})
         with TestClient(create_app(replace(context, settings=settings)), headers=ORIGIN) as browser:
             sign_in(browser, operator)
-            answer = browser.get("/admin/flower/tasks")
-    assert (answer.status_code, "AW_FLOWER_URL" in answer.text) == (502, True)
+            response = browser.get("/admin/flower/tasks")
+    assert (response.status_code, "AW_FLOWER_URL" in response.text) == (502, True)
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_texts_of_users_and_sandboxes_are_escaped(browser: TestClient, database:
         *("", "/sandboxes", f"/sandboxes/{sandbox.id}", "/nodes", "/users", "/audit"),
         *(f"/user?name={quote(mallory.name)}", f"/sandboxes?reason={quote(HOSTILE)}"),
     ):
-        answer = browser.get(f"/admin{path}")
-        assert answer.status_code == 200, path
-        assert ("<script>alert" in answer.text, "<img" in answer.text) == (False, False), path
+        response = browser.get(f"/admin{path}")
+        assert response.status_code == 200, path
+        assert ("<script>alert" in response.text, "<img" in response.text) == (False, False), path
     assert "&lt;img" in browser.get(f"/admin/sandboxes/{sandbox.id}").text
 
 
@@ -105,8 +105,8 @@ def test_kept_logs_of_a_deleted_sandbox_are_shown_as_text(
 
 def test_deleted_sandbox_without_a_history_is_shown(browser: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.DELETED)
-    answer = browser.get(f"/admin/sandboxes/{sandbox.id}")
-    assert (answer.status_code, "<button" in answer.text) == (200, False)
+    response = browser.get(f"/admin/sandboxes/{sandbox.id}")
+    assert (response.status_code, "<button" in response.text) == (200, False)
 
 
 def test_users_and_keys_with_their_last_use(browser: TestClient, database: Database, user: ApiUser) -> None:

@@ -25,7 +25,7 @@ def test_each_status_lasts_until_the_next() -> None:
     assert history.start == []
 
 
-def test_clocks_that_went_back_draw_nothing_backwards() -> None:
+def test_clock_set_back_draws_no_negative_span() -> None:
     history = describe_history([move(5, "STARTING"), move(4, "RUNNING")])
     assert all(span.width >= 0 for span in history.spans)
     assert describe_history([]).spans == []

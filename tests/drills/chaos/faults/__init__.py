@@ -1,15 +1,5 @@
 """The faults of the nemesis: each can be injected and healed, and names its kind and its target."""
 
-from tests.drills.chaos.faults.answers import (
-    AnswersCut,
-    AnswersDropped,
-    AnswersFail,
-    AnswersLate,
-    AnswersSwallowed,
-    EverythingFails,
-    ReadsFail,
-    WritesFail,
-)
 from tests.drills.chaos.faults.bounds import DiskDetached, DoorFrozen, DoorKilled, RulesFlushed
 from tests.drills.chaos.faults.containers import (
     ContainerKilled,
@@ -37,6 +27,16 @@ from tests.drills.chaos.faults.processes import (
     ProcessFrozen,
     ProcessKilled,
     ServiceClocksStepped,
+)
+from tests.drills.chaos.faults.responses import (
+    EverythingFails,
+    ReadsFail,
+    ResponsesCut,
+    ResponsesDropped,
+    ResponsesFail,
+    ResponsesLate,
+    ResponsesSwallowed,
+    WritesFail,
 )
 from tests.drills.chaos.faults.stores import (
     BrokerFlushed,
@@ -77,11 +77,11 @@ PARTS: tuple[type[Fault], ...] = (
     ReadsFail,
     WritesFail,
     EverythingFails,
-    AnswersFail,
-    AnswersDropped,
-    AnswersCut,
-    AnswersLate,
-    AnswersSwallowed,
+    ResponsesFail,
+    ResponsesDropped,
+    ResponsesCut,
+    ResponsesLate,
+    ResponsesSwallowed,
 )
 # Outside changes to containers.
 CONTAINERS: tuple[type[Fault], ...] = (

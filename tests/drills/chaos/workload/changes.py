@@ -71,11 +71,11 @@ class ChangeFollower:
     def _follow(self) -> None:
         headers = self.user.headers | ({} if self._last is None else {"Last-Event-ID": str(self._last)})
         url, timeout = self._fleet.site.service.url + CHANGES, httpx.Timeout(READ_SECONDS)
-        with httpx.stream("GET", url, headers=headers, timeout=timeout, verify=http.NO_CERTIFICATES) as answer:
-            if not answer.is_success:
+        with httpx.stream("GET", url, headers=headers, timeout=timeout, verify=http.NO_CERTIFICATES) as response:
+            if not response.is_success:
                 self._stopped.wait(RETRY_SECONDS)
                 return
-            for event in _read_events(answer):
+            for event in _read_events(response):
                 if self._stopped.is_set():
                     return
                 if event:
@@ -94,10 +94,10 @@ class ChangeFollower:
         self._last = number
 
 
-def _read_events(answer: httpx.Response) -> Iterator[dict[str, str]]:
+def _read_events(response: httpx.Response) -> Iterator[dict[str, str]]:
     """The events of a stream, and an empty one for each comment that the service sends to keep the connection alive."""
     event: dict[str, str] = {}
-    for line in answer.iter_lines():
+    for line in response.iter_lines():
         name, _, value = line.partition(": ")
         if line and name:
             event[name] = value

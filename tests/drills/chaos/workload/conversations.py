@@ -86,8 +86,8 @@ class Conversations:
         conversation_id, events = new_id(), [_event() for _ in range(EVENTS)]
         path, headers = f"/api/v1/webhooks/events/{conversation_id}", {"X-Session-API-Key": key}
         for _ in range(TRIES):
-            answer = self._fleet.send("POST", path, headers, json=events)
-            if answer is not None and answer.is_success:
+            response = self._fleet.send("POST", path, headers, json=events)
+            if response is not None and response.is_success:
                 self.reported += [(conversation_id, event["id"]) for event in events]
                 self._fleet.count("report", Outcome.OK)
                 # Send them again, as if the response had been lost.
@@ -135,11 +135,11 @@ class Conversations:
         content = {"role": "user", "content": [{"type": "text", "text": text}]}
         headers = talk.user.headers | {"Idempotency-Key": text}
         for _ in range(TRIES):
-            answer = self._fleet.send("POST", _messages_path(talk), headers, json=content)
-            if answer is None or answer.status_code == 503:
+            response = self._fleet.send("POST", _messages_path(talk), headers, json=content)
+            if response is None or response.status_code == 503:
                 continue
-            self._fleet.count("message", Outcome.OK if answer.is_success else Outcome.FAILED)
-            if not answer.is_success:
+            self._fleet.count("message", Outcome.OK if response.is_success else Outcome.FAILED)
+            if not response.is_success:
                 return None
             with self._lock:
                 self._messages.setdefault(talk.id, []).append(text)
@@ -149,9 +149,9 @@ class Conversations:
     def _record(self, verb: Verb, task_id: str, method: str, path: str, user: ApiUser) -> None:
         history = self._fleet.history
         call = history.invoke(verb, task_id)
-        answer = self._fleet.send(method, path, user.headers)
-        if answer is not None and answer.status_code < 500:
-            history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, task_id)
+        response = self._fleet.send(method, path, user.headers)
+        if response is not None and response.status_code < 500:
+            history.complete(call, Outcome.OK if response.is_success else Outcome.FAILED, verb, task_id)
 
     def _any(self, rng: random.Random) -> Talk | None:
         talks = sorted(self._fleet.talks.values(), key=lambda talk: talk.id)

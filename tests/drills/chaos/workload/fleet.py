@@ -96,17 +96,17 @@ class Fleet:
             AssertionError: the response is not a success.
         """
         url = self.site.service.url + path
-        answer = http.get(url, headers=user.headers, params=params, timeout=ANSWER_SECONDS)
-        assert answer.is_success, f"GET {path}: {answer.status_code} {answer.text}"
-        return answer.json()
+        response = http.get(url, headers=user.headers, params=params, timeout=ANSWER_SECONDS)
+        assert response.is_success, f"GET {path}: {response.status_code} {response.text}"
+        return response.json()
 
-    def ask_traffic(self, path: str, user: ApiUser) -> int | None:
+    def send_traffic(self, path: str, user: ApiUser) -> int | None:
         """The status code of a GET that the service forwards to a sandbox; None without a response."""
         try:
-            answer = http.get(self.site.service.url + path, headers=user.headers, timeout=TRAFFIC_SECONDS)
+            response = http.get(self.site.service.url + path, headers=user.headers, timeout=TRAFFIC_SECONDS)
         except httpx.TransportError:
             return None
-        return answer.status_code
+        return response.status_code
 
     def send(
         self,
@@ -122,9 +122,9 @@ class Fleet:
         """
         url = self.site.service.url + path
         try:
-            answer = http.request(method, url, headers=dict(headers), timeout=ANSWER_SECONDS, **content)
+            response = http.request(method, url, headers=dict(headers), timeout=ANSWER_SECONDS, **content)
         except httpx.TransportError:
             return None
-        assert answer.status_code < 500 or answer.status_code == 503, f"{method} {path}: {answer.status_code}"
-        assert answer.status_code != 503 or "Retry-After" in answer.headers, f"{method} {path}: 503, no Retry-After"
-        return answer
+        assert response.status_code < 500 or response.status_code == 503, f"{method} {path}: {response.status_code}"
+        assert response.status_code != 503 or "Retry-After" in response.headers, f"{method} {path}: 503, no Retry-After"
+        return response

@@ -44,14 +44,14 @@ class Sandboxes:
         self._fleet.requested_at[sandbox_id] = began
         self._fleet.alive[sandbox_id] = user
 
-    def ask(self, act: Callable[[str], None], sandbox_id: str) -> None:
+    def send(self, act: Callable[[str], None], sandbox_id: str) -> None:
         """Pause, stop or resume a sandbox."""
         self._fleet.touch(sandbox_id)
         act(sandbox_id)
 
     def delete(self, client: RecordingClient, sandbox_id: str) -> None:
         """Delete a sandbox."""
-        self.ask(client.delete, sandbox_id)
+        self.send(client.delete, sandbox_id)
         self._fleet.forget(sandbox_id)
 
     def wake(self, client: RecordingClient, sandbox_id: str) -> None:
@@ -63,15 +63,15 @@ class Sandboxes:
         history = self._fleet.history
         call = history.invoke(Verb.RESUME, sandbox_id)
         path = f"/sandbox/{sandbox_id}/api/conversations/count"
-        answer = self._fleet.ask_traffic(path, client.user)
-        history.answer(call, Outcome.LOST, Verb.RESUME, sandbox_id)
-        self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
+        response = self._fleet.send_traffic(path, client.user)
+        history.complete(call, Outcome.LOST, Verb.RESUME, sandbox_id)
+        self._fleet.count("wake", "ok" if response == 200 else "no answer" if response is None else str(response))
 
     def list_own(self, client: RecordingClient) -> None:
         """List the user's sandboxes. Whatever part is down, the page must not contain another user's sandboxes."""
-        answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.user.headers)
-        if answer is not None and answer.is_success:
-            owners = {item["created_by_user_id"] for item in answer.json()["items"]}
+        response = self._fleet.send("GET", f"{SANDBOXES}/search", client.user.headers)
+        if response is not None and response.is_success:
+            owners = {item["created_by_user_id"] for item in response.json()["items"]}
             assert owners <= {client.user.id}, f"{client.user.id} was shown sandboxes of {owners}"
             self._fleet.count("list", "ok")
 

@@ -27,11 +27,11 @@ class UserSettings:
         """Store the next number in the user's settings."""
         with self._locks[user.id]:
             number = next(self._numbers)
-            answer = self._fleet.send("POST", SETTINGS, user.headers, json={"max_iterations": number})
-            if answer is None or answer.status_code == 503:
+            response = self._fleet.send("POST", SETTINGS, user.headers, json={"max_iterations": number})
+            if response is None or response.status_code == 503:
                 self._pending[user.id].add(number)
                 return
-            assert answer.is_success, f"settings were refused: {answer.status_code} {answer.text}"
+            assert response.is_success, f"settings were refused: {response.status_code} {response.text}"
             self._acknowledged[user.id] = number
         self._fleet.count("settings", Outcome.OK)
 

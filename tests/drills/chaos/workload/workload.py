@@ -111,9 +111,9 @@ class Workload:
         self.sandboxes.adopt(self.fleet.listed())
         for number, (sandbox_id, user) in enumerate(sorted(self.fleet.alive.items())):
             client = self.fleet.client(user)
-            self.sandboxes.ask(client.pause, sandbox_id)
+            self.sandboxes.send(client.pause, sandbox_id)
             if number % 2:
-                self.sandboxes.ask(client.resume, sandbox_id)
+                self.sandboxes.send(client.resume, sandbox_id)
         self.conversations.say_once_to_all()
         self.fleet.history.settle()
 
@@ -132,11 +132,11 @@ class Workload:
     def _work(self, rng: random.Random) -> None:
         try:
             while not self._stopped.wait(rng.uniform(0, THINK_SECONDS)):
-                self._ask(rng)
+                self._send(rng)
         except BaseException as error:  # noqa: BLE001 - raised by `stop`
             self._failures.append(error)
 
-    def _ask(self, rng: random.Random) -> None:
+    def _send(self, rng: random.Random) -> None:
         alive = sorted(self.fleet.alive.items(), key=lambda item: item[0])
         few = len(alive) < MAX_SANDBOXES
         if not alive or (few and rng.random() < 0.12):
@@ -148,9 +148,9 @@ class Workload:
         """The kinds of requests that a client may send now, each with its weight."""
         client, sandboxes, conversations = self.fleet.client(user), self.sandboxes, self.conversations
         return {
-            "pause": (20, lambda: sandboxes.ask(client.pause, sandbox_id)),
-            "resume": (22, lambda: sandboxes.ask(client.resume, sandbox_id)),
-            "stop": (6, lambda: sandboxes.ask(client.stop, sandbox_id)),
+            "pause": (20, lambda: sandboxes.send(client.pause, sandbox_id)),
+            "resume": (22, lambda: sandboxes.send(client.resume, sandbox_id)),
+            "stop": (6, lambda: sandboxes.send(client.stop, sandbox_id)),
             "delete": (5 if few else 12, lambda: sandboxes.delete(client, sandbox_id)),
             "wake": (6, lambda: sandboxes.wake(client, sandbox_id)),
             "list": (12, lambda: sandboxes.list_own(client)),

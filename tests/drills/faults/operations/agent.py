@@ -14,10 +14,10 @@ from sqlmodel import select
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 from tests.drills.engine_listing import sandbox_name
-from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, SANDBOXES, ask
 from tests.drills.faults.operation import Act, Operation
 from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
 from tests.drills.faults.runner import Runner
+from tests.drills.faults.user_requests import CONVERSATIONS, MESSAGE, SANDBOXES, send
 from tests.drills.requests import Outcome, Verb
 from tests.services import http
 from tests.waiting import eventually
@@ -49,11 +49,11 @@ def has_passed_on_once(runner: Runner, sandbox_id: str, path: str, *, before: in
     Args:
         before: the number of requests to the path before the operation.
     """
-    [answer] = runner.answers
-    assert answer is None or answer.status_code == 200, answer.text
+    [response] = runner.responses
+    assert response is None or response.status_code == 200, response.text
     reached = count_requests(runner, sandbox_id, path) - before
     assert reached == (0 if _died_before(runner) else 1)
-    assert answer is None or reached == 1
+    assert response is None or reached == 1
 
 
 def _died_before(runner: Runner) -> bool:
@@ -76,7 +76,7 @@ def events_path(runner: Runner) -> str:
 
 def _send_message(runner: Runner, _sandbox_id: str) -> None:
     path = f"{CONVERSATIONS}/{conversation_id(runner)}/send-message"
-    runner.answers.append(ask(runner, "POST", path, json=MESSAGE))
+    runner.responses.append(send(runner, "POST", path, json=MESSAGE))
 
 
 def _said_at_most_once(runner: Runner, sandbox_id: str) -> None:
@@ -90,15 +90,15 @@ def _said_at_most_once(runner: Runner, sandbox_id: str) -> None:
 
 
 def _switch_profile(runner: Runner, _sandbox_id: str) -> None:
-    runner.answers.append(_ask_to_switch(runner, "switch_profile", {"profile_name": PROFILE}))
+    runner.responses.append(_request_switch(runner, "switch_profile", {"profile_name": PROFILE}))
 
 
 def _switch_acp_model(runner: Runner, _sandbox_id: str) -> None:
-    runner.answers.append(_ask_to_switch(runner, "switch_acp_model", {"model": ACP_MODEL}))
+    runner.responses.append(_request_switch(runner, "switch_acp_model", {"model": ACP_MODEL}))
 
 
-def _ask_to_switch(runner: Runner, operation: str, body: dict[str, str]) -> httpx.Response | None:
-    return ask(runner, "POST", f"{CONVERSATIONS}/{conversation_id(runner)}/{operation}", json=body)
+def _request_switch(runner: Runner, operation: str, body: dict[str, str]) -> httpx.Response | None:
+    return send(runner, "POST", f"{CONVERSATIONS}/{conversation_id(runner)}/{operation}", json=body)
 
 
 def _switched(operation: str, word: str, body: dict[str, str], model: str) -> Act:
@@ -107,10 +107,10 @@ def _switched(operation: str, word: str, body: dict[str, str], model: str) -> Ac
     def verify(runner: Runner, sandbox_id: str) -> None:
         path = conversation_path(runner, word)
         has_passed_on_once(runner, sandbox_id, path)
-        [answer] = runner.answers
-        assert answer is None or _model(runner) == model
+        [response] = runner.responses
+        assert response is None or _model(runner) == model
         before = count_requests(runner, sandbox_id, path)
-        again = _ask_to_switch(runner, operation, body)
+        again = _request_switch(runner, operation, body)
         assert again is not None
         assert again.status_code == 200, again.text
         assert (count_requests(runner, sandbox_id, path), _model(runner)) == (before + 1, model)
@@ -132,18 +132,18 @@ def _press_stop(runner: Runner, sandbox_id: str) -> None:
     call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
     url = f"{runner.service.url}{SANDBOXES}/{sandbox_id}/pause"
     try:
-        runner.answers.append(http.post(url, headers=browser, timeout=30))
+        runner.responses.append(http.post(url, headers=browser, timeout=30))
     except httpx.TransportError:
-        runner.answers.append(None)
+        runner.responses.append(None)
     # The response does not say whether the sandbox was paused.
-    runner.client.history.answer(call, Outcome.LOST, Verb.PAUSE, sandbox_id)
+    runner.client.history.complete(call, Outcome.LOST, Verb.PAUSE, sandbox_id)
 
 
 def _sign_in(runner: Runner) -> str:
     form, headers = {"api_key": runner.client.user.key}, {"Origin": runner.service.url}
-    answer = http.post(f"{runner.service.url}/login", data=form, headers=headers, timeout=30)
-    assert answer.status_code == 303, answer.text
-    return answer.headers["Set-Cookie"].partition(";")[0]
+    response = http.post(f"{runner.service.url}/login", data=form, headers=headers, timeout=30)
+    assert response.status_code == 303, response.text
+    return response.headers["Set-Cookie"].partition(";")[0]
 
 
 def _interrupted(runner: Runner, sandbox_id: str) -> None:
@@ -167,17 +167,17 @@ def _status(runner: Runner, sandbox_id: str) -> str:
 def _list_files(runner: Runner, sandbox_id: str) -> None:
     """List files, for which the API runs a shell command in the sandbox."""
     COMMANDS[sandbox_id] = count_requests(runner, sandbox_id, BASH)
-    runner.answers.append(_ask_for_files(runner))
+    runner.responses.append(_request_files(runner))
 
 
-def _ask_for_files(runner: Runner) -> httpx.Response | None:
-    return ask(runner, "GET", f"{CONVERSATIONS}/{conversation_id(runner)}/files?path=/workspace")
+def _request_files(runner: Runner) -> httpx.Response | None:
+    return send(runner, "GET", f"{CONVERSATIONS}/{conversation_id(runner)}/files?path=/workspace")
 
 
 def _run_at_most_once(runner: Runner, sandbox_id: str) -> None:
     """Assert that the command ran at most once, and that a retry gets a response."""
     has_passed_on_once(runner, sandbox_id, BASH, before=COMMANDS.pop(sandbox_id))
-    again = _ask_for_files(runner)
+    again = _request_files(runner)
     assert again is not None
     assert again.status_code == 200, again.text
 

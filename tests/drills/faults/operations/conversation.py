@@ -8,11 +8,11 @@ from sqlmodel import col, select
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Reason, Stage, Status
 from tests.drills.engine_listing import sandbox_name
-from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, ask
 from tests.drills.faults.operation import ROUTINES, Act, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import PROCESSES, Runner
 from tests.drills.faults.specs import FORGETFUL_IMAGE, REFUSING_IMAGE, TALKING_IMAGE
+from tests.drills.faults.user_requests import CONVERSATIONS, MESSAGE, send
 from tests.drills.requests import Outcome, Verb
 from tests.waiting import eventually
 
@@ -59,7 +59,7 @@ def conversing_alone(runner: Runner) -> str:
 def conversing_twice(runner: Runner) -> str:
     """A sandbox with two conversations, one of which is not deleted."""
     sandbox_id = conversing(runner)
-    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
+    send(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
     runner.await_given(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
     return sandbox_id
 
@@ -109,7 +109,7 @@ def _converse_untitled(runner: Runner, sandbox_id: str) -> None:
 
 def _start(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
     content = {"sandbox_id": sandbox_id, "initial_message": MESSAGE} | more
-    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=content)
+    send(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=content)
 
 
 def _converse_anywhere(runner: Runner, _subject: str) -> None:
@@ -157,11 +157,11 @@ def _cancel(runner: Runner, _sandbox_id: str) -> None:
     with runner.service.database.reading() as session:
         task_id = session.exec(select(StartTask.id)).one()
     call = runner.client.history.invoke(Verb.CANCEL, task_id)
-    answer = ask(runner, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel")
-    if answer is not None:
-        assert answer.status_code in (200, 409), answer.text
-        outcome = Outcome.OK if answer.is_success else Outcome.FAILED
-        runner.client.history.answer(call, outcome, Verb.CANCEL, task_id)
+    response = send(runner, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel")
+    if response is not None:
+        assert response.status_code in (200, 409), response.text
+        outcome = Outcome.OK if response.is_success else Outcome.FAILED
+        runner.client.history.complete(call, outcome, Verb.CANCEL, task_id)
 
 
 def _cancelled(runner: Runner, sandbox_id: str) -> None:
@@ -188,10 +188,10 @@ def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
         return
     [task] = tasks
     call = runner.client.history.invoke(Verb.FORGET, task.id)
-    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{task.conversation_id}")
-    if answer is not None:
-        assert answer.status_code == 200, answer.text
-        runner.client.history.answer(call, Outcome.OK, Verb.FORGET, task.id)
+    response = send(runner, "DELETE", f"{CONVERSATIONS}/{task.conversation_id}")
+    if response is not None:
+        assert response.status_code == 200, response.text
+        runner.client.history.complete(call, Outcome.OK, Verb.FORGET, task.id)
 
 
 def _delete_last_conversation(runner: Runner, sandbox_id: str) -> None:
@@ -214,9 +214,9 @@ def _forgotten(runner: Runner, sandbox_id: str) -> None:
     with runner.service.database.reading() as session:
         [listed] = session.exec(select(Conversation.id).where(col(Conversation.listed))).all()
         [deleted] = session.exec(select(Conversation.id).where(~col(Conversation.listed))).all()
-    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{deleted}")
-    assert answer is not None
-    assert answer.status_code == 200
+    response = send(runner, "DELETE", f"{CONVERSATIONS}/{deleted}")
+    assert response is not None
+    assert response.status_code == 200
     eventually(runner.is_at_rest)
     there = runner.engine.docker("exec", sandbox_name(sandbox_id), "ls", FOLDER)
     assert there.split() == [listed]

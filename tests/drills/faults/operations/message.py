@@ -8,11 +8,11 @@ from sqlmodel import select
 from shared.clock import now
 from shared.models import Conversation, PendingMessage
 from shared.states import Status
-from tests.drills.faults.asking import HELLO, ask
 from tests.drills.faults.operation import ROUTINES, Operation
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
 from tests.drills.faults.runner import Runner
+from tests.drills.faults.user_requests import HELLO, send
 from tests.waiting import eventually
 
 DELIVERY = frozenset({"conversations.deliver"})
@@ -48,7 +48,7 @@ def _say_twice(runner: Runner, _sandbox_id: str) -> None:
     """Post the same text to the conversation as two pending messages."""
     conversation = conversation_id(runner)
     for number in range(2):
-        ask(
+        send(
             runner,
             "POST",
             f"/api/v1/conversations/{conversation}/pending-messages",
@@ -69,9 +69,9 @@ def _list_messages(runner: Runner, sandbox_id: str) -> list[str]:
     """The ids of the user's messages at the agent server, newest first."""
     query = "kind=MessageEvent&source=user&sort_order=TIMESTAMP_DESC"
     path = f"/sandbox/{sandbox_id}/api/conversations/{UUID(conversation_id(runner))}/events/search?{query}"
-    answer = ask(runner, "GET", path)
-    assert answer is not None
-    return [event["id"] for event in answer.json()["items"]]
+    response = send(runner, "GET", path)
+    assert response is not None
+    return [event["id"] for event in response.json()["items"]]
 
 
 def _pending(runner: Runner) -> bool:

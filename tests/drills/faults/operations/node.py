@@ -10,11 +10,11 @@ from shared.clock import now
 from shared.models import Node, Sandbox, SandboxTransition, StaleContainer
 from shared.nodes import registry as node_registry
 from shared.states import NodeStatus, Status
-from tests.drills.faults.asking import LONG, record_request
 from tests.drills.faults.operation import Operation, no_check, routine
 from tests.drills.faults.operations.drift import leave_container
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import FRAGILE_IMAGE
+from tests.drills.faults.user_requests import LONG, record_request
 from tests.drills.requests import Verb
 from tests.factories import make_node, make_sandbox
 from tests.services.engine import TINY_IMAGE

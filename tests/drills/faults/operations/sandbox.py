@@ -11,10 +11,10 @@ from shared.sandboxes import specs
 from shared.states import Status
 from shared.warm_pool import start as sandbox_start
 from tests.drills.engine_listing import sandbox_name
-from tests.drills.faults.asking import SANDBOXES, ask, record_request
 from tests.drills.faults.operation import Operation, Prepare, no_subject, routine
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import BROKEN_IMAGE, FRAGILE_IMAGE, MISSING, NAMED_IMAGE, PULLED, SLOW_IMAGE
+from tests.drills.faults.user_requests import SANDBOXES, record_request, send
 from tests.drills.requests import Outcome, Verb
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import detach_disk
@@ -126,24 +126,24 @@ def _start_from_registry(name: str, *, prepare: Prepare = no_subject) -> Operati
 
 
 def _start_under_key(runner: Runner, key: str) -> None:
-    ask(runner, "POST", SANDBOXES, Verb.START, key)
+    send(runner, "POST", SANDBOXES, Verb.START, key)
 
 
 def _made_once(runner: Runner, key: str) -> None:
     """Assert that a retry with the same key returns the same sandbox, and that there is no other."""
-    answer = ask(runner, "POST", SANDBOXES, Verb.START, key)
-    assert answer is not None
+    response = send(runner, "POST", SANDBOXES, Verb.START, key)
+    assert response is not None
     with runner.service.database.reading() as session:
-        assert session.exec(select(Sandbox.id)).all() == [answer.json()["id"]]
+        assert session.exec(select(Sandbox.id)).all() == [response.json()["id"]]
 
 
 def _start_in_place_of(runner: Runner, sandbox_id: str) -> None:
     """Start a sandbox for which the quota pauses the other one."""
     call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
-    answer = ask(runner, "POST", SANDBOXES, Verb.START)
-    if answer is not None:
-        assert answer.json()["paused_sandbox_ids"] == [sandbox_id]
-        runner.client.history.answer(call, Outcome.OK, Verb.PAUSE, sandbox_id)
+    response = send(runner, "POST", SANDBOXES, Verb.START)
+    if response is not None:
+        assert response.json()["paused_sandbox_ids"] == [sandbox_id]
+        runner.client.history.complete(call, Outcome.OK, Verb.PAUSE, sandbox_id)
 
 
 def _start_without_message(runner: Runner, _subject: str) -> None:
@@ -179,15 +179,15 @@ def delete(runner: Runner, sandbox_id: str) -> None:
 
 def read_log(runner: Runner, sandbox_id: str) -> None:
     """Read the log of the sandbox's container."""
-    ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+    send(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
 
 
 def _log_is_read(runner: Runner, sandbox_id: str) -> None:
     """Assert that a retry returns the log."""
 
     def is_read() -> bool:
-        answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
-        return answer is not None and answer.json()["is_live"] and bool(answer.json()["containers"][0]["lines"])
+        response = send(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+        return response is not None and response.json()["is_live"] and bool(response.json()["containers"][0]["lines"])
 
     eventually(is_read)
 
@@ -196,9 +196,9 @@ def _log_is_kept(runner: Runner, sandbox_id: str) -> None:
     """Assert, after a retry of the delete, that the log of the sandbox is stored once."""
     runner.client.delete(sandbox_id)
     runner.await_agreement()
-    answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
-    assert answer is not None
-    [log] = answer.json()["containers"]
+    response = send(runner, "GET", f"{SANDBOXES}/{sandbox_id}/logs")
+    assert response is not None
+    [log] = response.json()["containers"]
     assert (log["cause"], bool(log["lines"])) == ("removed", True)
 
 

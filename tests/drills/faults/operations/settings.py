@@ -7,9 +7,9 @@ from shared.ids import new_id
 from shared.models import IdempotencyKey, Sandbox
 from shared.retention.tombstones import RETENTION
 from shared.states import Desired, Status
-from tests.drills.faults.asking import LONG, SANDBOXES, ask, set_key_use
 from tests.drills.faults.operation import Operation, routine
 from tests.drills.faults.runner import Runner
+from tests.drills.faults.user_requests import LONG, SANDBOXES, send, set_key_use
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
 
@@ -19,28 +19,28 @@ PROVIDERS = {"provider_tokens": {"github": {"token": "git-token", "host": "https
 
 def store_settings(runner: Runner, _subject: str = "") -> None:
     """Store settings."""
-    ask(runner, "POST", "/api/settings", json=SETTINGS)
+    send(runner, "POST", "/api/settings", json=SETTINGS)
 
 
 def _settings_stored(runner: Runner, _subject: str) -> None:
     """Assert that a retry stores the settings."""
     store_settings(runner)
-    answer = ask(runner, "GET", "/api/settings")
-    assert answer is not None
-    assert answer.json()["max_iterations"] == SETTINGS["max_iterations"]
+    response = send(runner, "GET", "/api/settings")
+    assert response is not None
+    assert response.json()["max_iterations"] == SETTINGS["max_iterations"]
 
 
 def store_tokens(runner: Runner, _subject: str = "") -> None:
     """Store a git token."""
-    ask(runner, "POST", "/api/add-git-providers", json=PROVIDERS)
+    send(runner, "POST", "/api/add-git-providers", json=PROVIDERS)
 
 
 def _tokens_stored(runner: Runner, _subject: str) -> None:
     """Assert that a retry stores the token."""
     store_tokens(runner)
-    answer = ask(runner, "GET", "/api/settings")
-    assert answer is not None
-    assert list(answer.json()["provider_tokens_set"]) == ["github"]
+    response = send(runner, "GET", "/api/settings")
+    assert response is not None
+    assert list(response.json()["provider_tokens_set"]) == ["github"]
 
 
 def _unused_key(runner: Runner) -> str:
@@ -50,10 +50,10 @@ def _unused_key(runner: Runner) -> str:
 
 
 def _list_sandboxes(runner: Runner, _subject: str) -> None:
-    ask(runner, "GET", f"{SANDBOXES}/search")
+    send(runner, "GET", f"{SANDBOXES}/search")
 
 
-def _leave_answer(runner: Runner, _subject: str) -> None:
+def _leave_stored_response(runner: Runner, _subject: str) -> None:
     """Create an expired stored response."""
     row = IdempotencyKey(
         owner_id=runner.client.user.id,
@@ -102,7 +102,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "first-use-of-a-key": Operation(
         owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
     ),
-    "sweep-of-a-kept-answer": routine("sweep", act=_leave_answer),
+    "sweep-of-a-kept-answer": routine("sweep", act=_leave_stored_response),
     "sweep-of-a-tombstone": routine(
         "sweep", prepare=lambda _runner: new_id(), act=_leave_tombstone, verify=_tombstone_deleted
     ),

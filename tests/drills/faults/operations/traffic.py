@@ -11,12 +11,12 @@ from sqlmodel import col
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Status
-from tests.drills.faults.asking import LONG, MESSAGE, SANDBOXES, ask
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.operations.agent import events_path, has_passed_on_once
 from tests.drills.faults.operations.conversation import conversing
 from tests.drills.faults.operations.sandbox import paused, running
 from tests.drills.faults.runner import Runner
+from tests.drills.faults.user_requests import LONG, MESSAGE, SANDBOXES, send
 from tests.drills.requests import Outcome, Verb
 from tests.factories import session_key_of
 from tests.services import http
@@ -32,7 +32,7 @@ FORWARD = frozenset({"agent_server.forward"})
 class InFlight:
     """A request, the API process that it was sent to, and the generation of the desired state at that time."""
 
-    answer: Future[httpx.Response | None]
+    response: Future[httpx.Response | None]
     api: int
     generation: int
 
@@ -63,9 +63,9 @@ def _woken_once(runner: Runner, sandbox_id: str) -> None:
     """Assert a response, and that the sandbox resumed once, by one change of its desired state."""
     proxied = _served(runner, sandbox_id)
     assert _row(runner, sandbox_id).generation == proxied.generation + 1
-    answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
-    assert answer is not None
-    moves = [move["to_status"] for move in answer.json()]
+    response = send(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
+    assert response is not None
+    moves = [move["to_status"] for move in response.json()]
     assert moves == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
 
 
@@ -84,11 +84,11 @@ def _use_recorded(runner: Runner, sandbox_id: str) -> None:
 def _served(runner: Runner, sandbox_id: str) -> InFlight:
     """Wait for the response; send the request again if the process that served it died."""
     proxied = IN_FLIGHT.pop(sandbox_id)
-    answer = proxied.answer.result()
-    if answer is None and proxied.api != runner.service.pid("api"):
-        answer = _send(runner, sandbox_id)
-    assert answer is not None
-    assert (answer.status_code, answer.text) == (200, "0")
+    response = proxied.response.result()
+    if response is None and proxied.api != runner.service.pid("api"):
+        response = _send(runner, sandbox_id)
+    assert response is not None
+    assert (response.status_code, response.text) == (200, "0")
     return proxied
 
 
@@ -97,12 +97,12 @@ def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
     url, history = f"{runner.service.url}/sandbox/{sandbox_id}/api/conversations/count", runner.client.history
     call = history.invoke(Verb.RESUME, sandbox_id)
     try:
-        answer = http.get(url, headers=runner.client.user.headers, timeout=TIMEOUT_SECONDS)
+        response = http.get(url, headers=runner.client.user.headers, timeout=TIMEOUT_SECONDS)
     except httpx.TransportError:
         return None
-    if answer.is_success:
-        history.answer(call, Outcome.OK, Verb.RESUME, sandbox_id)
-    return answer
+    if response.is_success:
+        history.complete(call, Outcome.OK, Verb.RESUME, sandbox_id)
+    return response
 
 
 def _row(runner: Runner, sandbox_id: str) -> Sandbox:
@@ -116,7 +116,7 @@ def _row(runner: Runner, sandbox_id: str) -> Sandbox:
 def _post_on_path(runner: Runner, sandbox_id: str) -> None:
     """Post a message to the agent server by the sandbox path."""
     path = f"/sandbox/{sandbox_id}{events_path(runner)}"
-    runner.answers.append(ask(runner, "POST", path, json=MESSAGE))
+    runner.responses.append(send(runner, "POST", path, json=MESSAGE))
 
 
 def _post_by_proxy(runner: Runner, sandbox_id: str) -> None:
@@ -130,7 +130,7 @@ def _post_by_proxy(runner: Runner, sandbox_id: str) -> None:
         "headers": {"X-Session-API-Key": key},
         "body": MESSAGE,
     }
-    runner.answers.append(ask(runner, "POST", "/api/cloud-proxy", json=envelope))
+    runner.responses.append(send(runner, "POST", "/api/cloud-proxy", json=envelope))
 
 
 def _message_passed_on_once(runner: Runner, sandbox_id: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from shared.db.database import Database
 from shared.sandboxes import specs
-from tests.shared.cli.answers import Cli, assert_complains, rows
+from tests.shared.cli.results import Cli, assert_complains, rows
 
 SERVER = "192.168.1.20:8000"
 

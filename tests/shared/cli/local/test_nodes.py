@@ -13,7 +13,7 @@ from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.sandboxes import desired_state, quarantine
 from shared.states import Desired, NodeStatus, PauseKind, Status
 from tests.factories import make_node, make_sandbox, make_spec, make_user
-from tests.shared.cli.answers import Cli, assert_complains, rows
+from tests.shared.cli.results import Cli, assert_complains, rows
 
 
 def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
@@ -61,8 +61,8 @@ def test_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> N
         ("uncordon", "READY"),
         ("uncordon", "READY"),
     ):
-        answer = migrated("nodes", command, "a")
-        assert (answer.status, answer.err) == (0, "")
+        response = migrated("nodes", command, "a")
+        assert (response.status, response.err) == (0, "")
         assert [row[:2] for row in rows(migrated("nodes", "list"))] == [["a", status]]
 
 
@@ -210,24 +210,24 @@ def test_node_is_drained(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
-    answer = migrated("nodes", "drain", "a", "--yes")
-    assert answer.status == 0
-    assert "3 sandboxes" in answer.out
+    response = migrated("nodes", "drain", "a", "--yes")
+    assert response.status == 0
+    assert "3 sandboxes" in response.out
     assert desires(database, three_on_a) == [Desired.STOPPED, Desired.STOPPED, Desired.PAUSED]
     assert rows(migrated("nodes", "list"))[0][1] == "CORDONED"
     assert migrated("nodes", "drain", "a", "--yes").status == 0
 
 
-def test_draining_says_that_no_worker_runs(
+def test_drain_warns_that_no_worker_runs(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.transaction() as session:
         session.get_one(Node, "a").heartbeat_at = now() - timedelta(hours=1)
     pauses = iter((False, True))
     monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _: stop_all(database) if next(pauses) else None)
-    answer = migrated("nodes", "drain", "a", "--yes")
-    assert answer.status == 0
-    assert answer.err.count("last heartbeat of a was 36") == 1
+    response = migrated("nodes", "drain", "a", "--yes")
+    assert response.status == 0
+    assert response.err.count("last heartbeat of a was 36") == 1
     assert set(desires(database, three_on_a[:2])) == {Desired.STOPPED}
 
 
@@ -238,9 +238,9 @@ def test_draining_continues_after_an_interruption(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shared.cli.local.nodes.sleep", interrupt)
-    answer = migrated("nodes", "drain", "a", "--yes")
-    assert answer.status == 130
-    assert "stays cordoned" in answer.err
+    response = migrated("nodes", "drain", "a", "--yes")
+    assert response.status == 130
+    assert "stays cordoned" in response.err
     with database.reading() as session:
         generation = session.get_one(Sandbox, three_on_a[0]).generation
     monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
@@ -258,9 +258,9 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
             desired_state.set_desired(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
 
     monkeypatch.setattr("shared.cli.local.nodes.sleep", resume_one)
-    answer = migrated("nodes", "drain", "a", "--yes")
-    assert answer.status == 1
-    assert answer.err.strip().endswith(three_on_a[1])
+    response = migrated("nodes", "drain", "a", "--yes")
+    assert response.status == 1
+    assert response.err.strip().endswith(three_on_a[1])
 
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon", "forget", "drain"])

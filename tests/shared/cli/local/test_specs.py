@@ -12,7 +12,7 @@ from shared.states import NodeStatus
 from tests import effort
 from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
-from tests.shared.cli.answers import Cli, assert_complains, rows
+from tests.shared.cli.results import Cli, assert_complains, rows
 
 
 def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -> None:
@@ -34,8 +34,8 @@ def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -
 def test_programs_get_the_stored_values_of_a_spec(migrated: Cli) -> None:
     options = ["--disk", "20G", "--freeze-after", "30m", "--warm", "2", "--port", "VSCODE=8001", "--env", "A=hush"]
     assert migrated("specs", "add", "own:1", *options).status == 0
-    answer = migrated("specs", "show", "own:1", "--json")
-    shown = json.loads(answer.out)
+    response = migrated("specs", "show", "own:1", "--json")
+    shown = json.loads(response.out)
     assert json.loads(migrated("specs", "list", "--json").out)[-1] == shown
     assert (shown["image"], shown["command"], shown["runtime"], shown["disk_bytes"]) == (
         "own:1",
@@ -46,7 +46,7 @@ def test_programs_get_the_stored_values_of_a_spec(migrated: Cli) -> None:
     assert (shown["freeze_after_seconds"], shown["stop_after_seconds"]) == (1800, None)
     assert shown["warm"] == {"ready": 0, "booting": 0, "target": 2, "max": 3, "detail": None}
     assert (shown["ports"], shown["capabilities"]) == ({"AGENT_SERVER": 8000, "VSCODE": 8001}, [])
-    assert (shown["environment"], shown["egress"], "hush" in answer.out) == (["A"], ["open"], False)
+    assert (shown["environment"], shown["egress"], "hush" in response.out) == (["A"], ["open"], False)
 
 
 def test_former_spec_becomes_the_default_again(migrated: Cli, database: Database) -> None:
@@ -117,9 +117,9 @@ def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> 
     ],
 )
 def test_invalid_options_of_a_spec_are_rejected(migrated: Cli, database: Database, option: tuple[str, str]) -> None:
-    answer = migrated("specs", "add", "own:1", *option)
-    assert answer.status == 2
-    assert option[0] in answer.err
+    response = migrated("specs", "add", "own:1", *option)
+    assert response.status == 2
+    assert option[0] in response.err
     with database.reading() as session:
         assert len(specs.list_specs(session)) == 1
 
@@ -160,10 +160,10 @@ def test_waking_is_on_unless_a_spec_disables_it(migrated: Cli, database: Databas
 )
 def test_invalid_deadlines_are_rejected(migrated: Cli, option: str, text: str) -> None:
     for command in (("add", "own:1"), ("set", "agent-workspace/sandbox:1.58.2")):
-        answer = migrated("specs", *command, option, text)
-        assert answer.status == 2
-        assert option in answer.err
-        assert "90s, 30m, 12h or 7d" in " ".join(answer.err.split())
+        response = migrated("specs", *command, option, text)
+        assert response.status == 2
+        assert option in response.err
+        assert "90s, 30m, 12h or 7d" in " ".join(response.err.split())
     assert rows(migrated("specs", "list"))[-1][-4:] == ["never"] * 4
     assert migrated("specs", "set", "agent-workspace/sandbox:1.58.2").status == 2
 

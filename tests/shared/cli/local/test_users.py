@@ -8,15 +8,15 @@ import pytest
 from api.schemas.v1.api_keys import KeyInfo
 from shared.db.database import Database
 from shared.users import accounts
-from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
+from tests.shared.cli.results import Cli, assert_complains, mode, owner, rows
 
 
 def test_bootstrap_writes_the_first_user_s_key_to_a_file(migrated: Cli, var: Path, database: Database) -> None:
-    answer = migrated("bootstrap")
+    response = migrated("bootstrap")
     key = (var / "admin.key").read_text().strip()
-    assert answer.status == 0
-    assert "admin.key" in answer.out
-    assert key not in answer.out + answer.err
+    assert response.status == 0
+    assert "admin.key" in response.out
+    assert key not in response.out + response.err
     assert mode(var / "admin.key") == 0o600
     assert owner(database, var, key) == "admin"
 
@@ -24,9 +24,9 @@ def test_bootstrap_writes_the_first_user_s_key_to_a_file(migrated: Cli, var: Pat
 def test_second_bootstrap_does_nothing_and_reports_it(migrated: Cli, var: Path, database: Database) -> None:
     migrated("bootstrap")
     key = (var / "admin.key").read_text()
-    answer = migrated("bootstrap")
-    assert answer.status == 0
-    assert "nothing to do" in answer.out
+    response = migrated("bootstrap")
+    assert response.status == 0
+    assert "nothing to do" in response.out
     assert (var / "admin.key").read_text() == key
     with database.reading() as session:
         assert len(accounts.list_users(session)) == 1
@@ -35,9 +35,9 @@ def test_second_bootstrap_does_nothing_and_reports_it(migrated: Cli, var: Path, 
 def test_bootstrap_explains_how_to_create_another_key(migrated: Cli, var: Path) -> None:
     migrated("bootstrap")
     (var / "admin.key").unlink()
-    answer = migrated("bootstrap")
-    assert answer.status == 0
-    assert "keys create" in answer.out
+    response = migrated("bootstrap")
+    assert response.status == 0
+    assert "keys create" in response.out
     assert not (var / "admin.key").exists()
 
 
@@ -74,12 +74,12 @@ def test_malformed_name_is_rejected(migrated: Cli, name: str) -> None:
 
 def test_new_key_is_alone_on_standard_output(migrated: Cli, var: Path, database: Database) -> None:
     migrated("users", "create", "bob")
-    answer = migrated("keys", "create", "bob", "--name", "laptop")
-    key = answer.out.removesuffix("\n")
-    assert answer.status == 0
+    response = migrated("keys", "create", "bob", "--name", "laptop")
+    key = response.out.removesuffix("\n")
+    assert response.status == 0
     assert owner(database, var, key) == "bob"
-    assert key not in answer.err
-    assert key[:11] in answer.err
+    assert key not in response.err
+    assert key[:11] in response.err
 
 
 def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path, database: Database) -> None:

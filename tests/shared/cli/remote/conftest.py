@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from shared.cli.app import main
 from tests.factories import ApiUser
-from tests.shared.cli.answers import Answer, Cli
+from tests.shared.cli.results import Cli, Result
 
 URL = "http://service.test"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -27,11 +27,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for module in ("remote.conversations", "remote.login", "remote.waiting", "sandbox_logs"):
         monkeypatch.setattr(f"shared.cli.{module}.time", clock)
 
-    def run(*arguments: str) -> Answer:
+    def run(*arguments: str) -> Result:
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         out, err = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), out, err)
+        return Result(int(ended.value.code or 0), out, err)
 
     return run
 

@@ -13,8 +13,8 @@ from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import ApiUser, make_event, make_start_task
-from tests.shared.cli.answers import Cli, rows
 from tests.shared.cli.remote.conftest import Handler
+from tests.shared.cli.results import Cli, rows
 
 SAID = {"kind": "MessageEvent", "source": "user", "llm_message": {"content": [{"type": "text", "text": "Hi \x1b[2J"}]}}
 
@@ -49,12 +49,12 @@ def test_conversation_is_started_and_its_start_cancelled(alice: Cli, monkeypatch
     assert (cancelled.status, "cancelled" in cancelled.out) == (0, True)
 
 
-def test_failed_start_says_why(scripted: Callable[[Handler], Cli]) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
+def test_failed_start_has_its_reason(scripted: Callable[[Handler], Cli]) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
         task = {"id": "t", "status": "ERROR", "reason": "clone_failed", "detail": "no such repository"}
         return httpx.Response(200, json=task | {"status": "WORKING"} if request.method == "POST" else task)
 
-    failed = scripted(answer)("conversations", "start", "-m", "Hello")
+    failed = scripted(respond)("conversations", "start", "-m", "Hello")
     assert (failed.status, "explain clone_failed" in failed.err, len(failed.out.strip())) == (1, True, 32)
 
 
@@ -76,14 +76,14 @@ def test_events_are_followed_until_the_agent_has_ended(
     events = [event(1, **SAID), event(2, **action), event(3, kind="StreamingDeltaEvent")]
     polls: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/events/search"):
             status = end if len(polls) > 2 else "running"
             return httpx.Response(200, json={"execution_status": status, "execution_detail": "it broke"})
         polls.append(request.url.params.get("timestamp__gte", ""))
         return httpx.Response(200, json={"items": events[: len(polls)], "next_page_id": None})
 
-    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    done = scripted(respond)("conversations", "events", "a" * 32, "--follow")
     assert done.out.splitlines()[-1] == "10:00:02 terminal >: ls"
     assert len(done.out.splitlines()) == 2
     assert (done.status, polls[1]) == (status, "2026-11-25T10:00:01+00:00")
@@ -94,13 +94,13 @@ def test_followed_events_of_one_moment_are_printed_once(scripted: Callable[[Hand
     events = [event(1, **SAID) | {"id": str(number)} for number in range(50)]
     polls: list[int] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/events/search"):
             polls.append(1)
             return httpx.Response(200 if len(polls) < 20 else 500, json={"execution_status": "finished"})
         return httpx.Response(200, json={"items": events, "next_page_id": None})
 
-    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    done = scripted(respond)("conversations", "events", "a" * 32, "--follow")
     assert (done.status, len(done.out.splitlines()), len(polls)) == (0, 50, 4)
 
 
@@ -111,14 +111,14 @@ def test_forged_times_of_events_do_not_end_a_follow(scripted: Callable[[Handler]
     lies = [event(1, **SAID) | {"id": f"lie {number}", "timestamp": stated} for number in range(30)]
     events, polls = [event(1, **SAID), *lies, event(2, **SAID)], []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/events/search"):
             return httpx.Response(200, json={"execution_status": "finished"})
         polls.append(request.url.params.get("timestamp__gte", ""))
         assert polls[-1] in ("", "2026-11-25T10:00:01+00:00")
         return httpx.Response(200, json={"items": events if polls[1:] else events[:-1], "next_page_id": None})
 
-    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    done = scripted(respond)("conversations", "events", "a" * 32, "--follow")
     assert (done.status, len(done.out.splitlines())) == (0, len(events)), done
     assert done.out.splitlines()[-1].startswith("10:00:02")
 
@@ -126,11 +126,11 @@ def test_forged_times_of_events_do_not_end_a_follow(scripted: Callable[[Handler]
 def test_running_agent_is_interrupted(scripted: Callable[[Handler], Cli]) -> None:
     posted: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         posted.extend([request.url.path] if request.method == "POST" else [])
         return httpx.Response(200, json={"sandbox_status": "RUNNING", "sandbox_id": "s"})
 
-    assert scripted(answer)("conversations", "cancel", "a" * 32).status == 0
+    assert scripted(respond)("conversations", "cancel", "a" * 32).status == 0
     assert posted == ["/sandbox/s/api/conversations/aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa/interrupt"]
 
 

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.factories import ApiUser
-from tests.shared.cli.answers import Cli, mode, rows
 from tests.shared.cli.remote.conftest import URL, Handler, log_in
+from tests.shared.cli.results import Cli, mode, rows
 
 FILE = "config/agent-workspace/contexts.json"
 IN_USE = [["service.test", URL, "yes"]]
@@ -58,8 +58,8 @@ def test_logout_forgets_no_key_that_it_could_not_revoke(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, code: int, status: int, left: list[str]
 ) -> None:
     """The context has the only copy of a key that stays valid. A key that the service rejects is forgotten."""
-    answers = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
-    run = scripted(lambda _request: answers.pop(0))
+    responses = [httpx.Response(200, json={"id": "1"}), httpx.Response(code, json={"detail": "no"})]
+    run = scripted(lambda _request: responses.pop(0))
     monkeypatch.setattr("shared.cli.remote.login._run_device_flow", lambda _url: "key")
     assert run("login", URL, "--name", "stored").status == 0
     monkeypatch.delenv("AGENT_WORKSPACE_URL")
@@ -87,9 +87,9 @@ def test_login_warns_of_a_key_that_it_could_not_revoke(
     run = scripted(lambda request: httpx.Response(codes[request.method], json={"id": "1", "detail": "no"}))
     for key in ("aw_former_key", "aw_another_key"):
         monkeypatch.setattr("shared.cli.remote.login._run_device_flow", lambda _url, key=key: key)
-        answer = run("login", URL)
-        assert answer.status == 0
-    assert "keys revoke aw_former_k --own" in answer.err
+        response = run("login", URL)
+        assert response.status == 0
+    assert "keys revoke aw_former_k --own" in response.err
 
 
 def test_logout_leaves_a_given_key_valid(
@@ -113,20 +113,20 @@ def test_malformed_contexts_end_a_login_before_a_key_is_issued(
     (tmp_path / FILE).parent.mkdir(parents=True)
     (tmp_path / FILE).write_text("{")
     (tmp_path / FILE).chmod(0o600)
-    answer = served("login", URL)
-    assert (answer.status, "malformed" in answer.err, approving) == (1, True, [])
+    response = served("login", URL)
+    assert (response.status, "malformed" in response.err, approving) == (1, True, [])
 
 
 @pytest.mark.parametrize(("error", "status"), [("access_denied", 4), ("expired_token", 5)])
 def test_device_that_is_not_approved_gets_no_key(scripted: Callable[[Handler], Cli], error: str, status: int) -> None:
     codes = {"device_code": "d", "user_code": "U", "verification_uri_complete": URL, "interval": 5, "expires_in": 9}
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/authorize"):
             return httpx.Response(200, json=codes)
         return httpx.Response(400, json={"error": error, "error_description": "no", "interval": 5})
 
-    assert scripted(answer)("login", URL).status == status
+    assert scripted(respond)("login", URL).status == status
 
 
 def test_contexts_are_chosen_and_removed(served: Cli, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,24 +143,24 @@ def test_contexts_are_chosen_and_removed(served: Cli, user: ApiUser, monkeypatch
 
 
 def test_option_wins_over_the_environment(scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request.url.host)
         return httpx.Response(200, json={"id": "k", "items": [], "next_page_id": None})
 
-    run = scripted(answer)
+    run = scripted(respond)
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
     assert run("login", "http://stored.test", "--with-key", "--name", "stored").status == 0
-    asked.clear()
+    requested.clear()
     monkeypatch.setenv("AGENT_WORKSPACE_CONTEXT", "stored")
     assert run("sandboxes", "list", "--url", "http://named.test").status == 0
     assert run("sandboxes", "list").status == 0
     monkeypatch.delenv("AGENT_WORKSPACE_CONTEXT")
     assert run("sandboxes", "list", "--context", "stored").status == 0
-    assert asked == ["named.test", "stored.test", "stored.test"]
+    assert requested == ["named.test", "stored.test", "stored.test"]
     both = run("sandboxes", "list", "--context", "stored", "--url", "http://named.test")
-    assert (both.status, "--context" in both.err, len(asked)) == (2, True, 3)
+    assert (both.status, "--context" in both.err, len(requested)) == (2, True, 3)
 
 
 def test_key_that_is_not_valid_is_not_kept(served: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_file_that_others_can_read_is_refused(served: Cli, tmp_path: Path) -> No
         ("login", URL),
     ],
 )
-def test_redirect_is_an_error_and_leaves_nothing_behind(
+def test_redirect_is_an_error_and_stores_no_context(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -200,15 +200,15 @@ def test_redirect_is_an_error_and_leaves_nothing_behind(
     def redirect(request: httpx.Request) -> httpx.Response:
         return httpx.Response(308, headers={"Location": f"https://elsewhere.test{request.url.path}"})
 
-    answer = scripted(redirect)(*command)
-    assert (answer.status, "redirects to https://elsewhere.test: log in" in answer.err) == (1, True), answer
+    response = scripted(redirect)(*command)
+    assert (response.status, "redirects to https://elsewhere.test: log in" in response.err) == (1, True), response
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["foo:bar", "http://xn--/"])
 def test_redirect_to_no_host_is_one_line(scripted: Callable[[Handler], Cli], place: str) -> None:
-    answer = scripted(lambda _request: httpx.Response(307, headers={"Location": place}))("sandboxes", "list")
-    assert (answer.status, answer.err.count("\n"), f"cannot reach {URL}" in answer.err) == (1, 1, True), answer
+    response = scripted(lambda _request: httpx.Response(307, headers={"Location": place}))("sandboxes", "list")
+    assert (response.status, response.err.count("\n"), f"cannot reach {URL}" in response.err) == (1, 1, True), response
 
 
 def test_service_that_cannot_be_used_is_one_line(
@@ -218,8 +218,8 @@ def test_service_that_cannot_be_used_is_one_line(
         raise httpx.ConnectError("refused")
 
     run = scripted(refuse)
-    answer = run("sandboxes", "list")
-    assert (answer.status, answer.err.count("\n"), URL in answer.err) == (1, 1, True)
+    response = run("sandboxes", "list")
+    assert (response.status, response.err.count("\n"), URL in response.err) == (1, 1, True)
     monkeypatch.delenv("AGENT_WORKSPACE_KEY")
     assert "AGENT_WORKSPACE_KEY" in run("sandboxes", "list").err
     assert "is not the URL" in run("login", "ftp://service.test").err
@@ -241,9 +241,9 @@ def test_address_of_another_program_is_named(
     body: str,
 ) -> None:
     monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "key")
-    answer = scripted(lambda _request: httpx.Response(200, text=body))(*command)
-    last = answer.err.splitlines()[-1]
-    assert (answer.status, f"{URL} does not respond like Agent Workspace" in last) == (1, True), answer
+    response = scripted(lambda _request: httpx.Response(200, text=body))(*command)
+    last = response.err.splitlines()[-1]
+    assert (response.status, f"{URL} does not respond like Agent Workspace" in last) == (1, True), response
     assert not (tmp_path / "config").exists()
 
 

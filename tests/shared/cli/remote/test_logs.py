@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.shared.cli.answers import Cli
 from tests.shared.cli.remote.conftest import Handler
+from tests.shared.cli.results import Cli
 
 ID = "a" * 32
 
@@ -20,21 +20,21 @@ def answer_of(*texts: str, first: int = 0, container: str = "c1", **fields: Any)
 
 
 def test_log_is_printed(scripted: Callable[[Handler], Cli]) -> None:
-    asked: list[httpx.Request] = []
+    requested: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request)
         return httpx.Response(200, json=answer_of("one", "two"))
 
-    done = scripted(answer)("sandboxes", "logs", ID, "--tail", "7")
+    done = scripted(respond)("sandboxes", "logs", ID, "--tail", "7")
     assert (done.status, done.out, done.err) == (0, "one\ntwo\n", "--- container c1\n")
-    assert [(request.url.path, dict(request.url.params)) for request in asked] == [
+    assert [(request.url.path, dict(request.url.params)) for request in requested] == [
         (f"/api/v1/sandboxes/{ID}/logs", {"tail": "7"})
     ]
 
 
 def test_followed_log_ends_with_its_sandbox(scripted: Callable[[Handler], Cli]) -> None:
-    answers = [
+    responses = [
         answer_of("one", "two"),
         answer_of(first=2),
         answer_of("three", first=2),
@@ -43,11 +43,11 @@ def test_followed_log_ends_with_its_sandbox(scripted: Callable[[Handler], Cli]) 
     ]
     cursors: list[str | None] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         cursors.append(request.url.params.get("after"))
-        return httpx.Response(200, json=answers.pop(0))
+        return httpx.Response(200, json=responses.pop(0))
 
-    done = scripted(answer)("sandboxes", "logs", ID, "-f")
+    done = scripted(respond)("sandboxes", "logs", ID, "-f")
     assert (done.status, done.out.splitlines()) == (0, ["one", "two", "three", "of another"])
     assert cursors == [None, "t1", "t1", "t2", "t3"]
     assert done.err.splitlines() == [

@@ -15,8 +15,8 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
-from tests.shared.cli.answers import Cli, rows
 from tests.shared.cli.remote.conftest import URL, Handler
+from tests.shared.cli.results import Cli, rows
 
 BODY = {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}
 
@@ -51,29 +51,31 @@ def test_id_of_a_new_sandbox_is_printed_before_the_wait(
     scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a Ctrl-C the user must know which sandbox to delete."""
-    asked: list[httpx.Request] = []
+    requested: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request)
         return httpx.Response(200, json={"id": "a" * 32, "status": "STARTING"})
 
     def press_ctrl_c(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    run = scripted(answer)
+    run = scripted(respond)
     monkeypatch.setattr("shared.cli.remote.waiting.time", SimpleNamespace(monotonic=time.monotonic, sleep=press_ctrl_c))
     ended = run("sandboxes", "start")
     assert (ended.status, ended.out) == (130, f"{'a' * 32}\n")
-    assert [request.method for request in asked] == ["POST", "GET"]
-    assert "wait" not in asked[0].url.params
+    assert [request.method for request in requested] == ["POST", "GET"]
+    assert "wait" not in requested[0].url.params
 
 
-def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user: ApiUser, sandbox: Sandbox) -> None:
+def test_exit_status_shows_the_outcome_of_a_wait(
+    alice: Cli, database: Database, user: ApiUser, sandbox: Sandbox
+) -> None:
     assert alice("sandboxes", "wait", sandbox.id).status == 0
     assert alice("sandboxes", "wait", sandbox.id, "--for", "PAUSED", "--timeout", "0").status == 5
     failed = make_sandbox(database, user, status=Status.ERROR, reason="oom_killed", detail="last lines")
-    answer = alice("sandboxes", "wait", failed.id)
-    assert (answer.status, "explain oom_killed" in answer.err) == (1, True)
+    response = alice("sandboxes", "wait", failed.id)
+    assert (response.status, "explain oom_killed" in response.err) == (1, True)
     assert alice("sandboxes", "wait", "0" * 32).status == 3
     assert alice("sandboxes", "show", "0" * 32).status == 3
     assert alice("sandboxes", "show", "x").status == 1
@@ -83,23 +85,23 @@ def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user:
 def test_command_in_a_sandbox_gives_its_output_and_status(
     scripted: Callable[[Handler], Cli], exit_code: int, status: int
 ) -> None:
-    asked: list[httpx.Request] = []
+    requested: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request)
         return httpx.Response(200, json=BODY | {"exit_code": exit_code})
 
-    done = scripted(answer)("sandboxes", "exec", "--timeout", "7", "a" * 32, "ls", "-la", "a b")
+    done = scripted(respond)("sandboxes", "exec", "--timeout", "7", "a" * 32, "ls", "-la", "a b")
     assert done.status == status
     assert (done.out, done.err.splitlines()[0]) == ("out\n", "err")
-    assert json.loads(asked[0].content) == {"command": "ls -la 'a b'", "timeout": 7}
-    assert asked[0].url.path == f"/sandbox/{'a' * 32}/api/bash/execute_bash_command"
+    assert json.loads(requested[0].content) == {"command": "ls -la 'a b'", "timeout": 7}
+    assert requested[0].url.path == f"/sandbox/{'a' * 32}/api/bash/execute_bash_command"
 
 
-def test_answer_of_a_sandbox_is_bounded(scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_of_a_sandbox_is_bounded(scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.cli.remote.service.MAX_ANSWER_BYTES", 10)
-    answer = scripted(lambda _: httpx.Response(200, json=BODY))("sandboxes", "exec", "a" * 32, "yes")
-    assert (answer.status, "longer than" in answer.err) == (1, True)
+    response = scripted(lambda _: httpx.Response(200, json=BODY))("sandboxes", "exec", "a" * 32, "yes")
+    assert (response.status, "longer than" in response.err) == (1, True)
 
 
 @pytest.mark.parametrize("command", [("sandboxes", "exec", "a" * 32, "ls"), ("login", URL)])
@@ -109,12 +111,12 @@ def test_no_text_of_a_service_or_a_sandbox_controls_the_terminal(
     hostile = "\x1b]52;c;ZXZpbA==\x07\x9b8m"
     codes = {"device_code": "d", "user_code": hostile, "verification_uri_complete": hostile}
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/authorize"):
             return httpx.Response(200, json=codes | {"interval": 5, "expires_in": 9})
         return httpx.Response(400, json={"detail": hostile, "error": "odd", "error_description": hostile})
 
-    failed = scripted(answer)(*command)
+    failed = scripted(respond)(*command)
     assert (failed.status != 0, "]52;c;" in failed.err, CONTROLS.findall(failed.err)) == (True, True, [])
 
 

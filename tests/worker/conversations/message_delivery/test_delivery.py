@@ -12,12 +12,12 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, pending, said, say
 from tests.worker.scenarios import (
-    ask,
     assert_at_rest,
     change,
     configure,
     deliver,
     punctuated,
+    request_start,
     row,
     set_desired,
     task_of,
@@ -157,7 +157,7 @@ class TestMessagesOfAStart:
     ) -> None:
         """A user sends a message at each point of a start; none is lost."""
         for at in range(MAX_POINTS):
-            task_id = ask(context, user, sandbox.id)
+            task_id = request_start(context, user, sandbox.id)
             conversation_id = task_of(context, task_id).conversation_id
             working, database = punctuated(context, at, lambda to=conversation_id: say(context, user, to, "two"))  # type: ignore[misc]
             start_conversation(working, task_id)
@@ -175,7 +175,7 @@ class TestMessagesOfAStart:
     def test_messages_of_a_start_that_fails_end_with_it(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox.id)
+        task_id = request_start(context, user, sandbox.id)
         say(context, user, task_of(context, task_id).conversation_id, "two")
         server.refuse = {"create_conversation": httpx.Response(422, json={"detail": "no"})}
         start_conversation(context, task_id)

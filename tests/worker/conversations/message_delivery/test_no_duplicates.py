@@ -47,7 +47,7 @@ class TestNoDuplicates:
         assert 25 < died < MAX_POINTS
 
     @pytest.mark.parametrize("taken", [True, False])
-    def test_defect_37_message_has_no_duplicate_after_a_lost_answer(
+    def test_defect_37_message_has_no_duplicate_after_a_lost_response(
         self,
         context: WorkerContext,
         user: ApiUser,

@@ -27,11 +27,11 @@ from tests.worker.scenarios import (
     SECRETS,
     TOKEN,
     another,
-    ask,
     assert_failed,
     change,
     conversation_of,
     deliver,
+    request_start,
     row,
     server_of,
     task_of,
@@ -55,7 +55,7 @@ class TestFailure:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
     ) -> None:
         server.replies = {text: Reply(2, None, f"no such luck: {' '.join(SECRETS)}")}
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         task = assert_failed(context, task_id, reason, "no such luck")
         assert_no_secret(task.detail or "")
@@ -64,7 +64,7 @@ class TestFailure:
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
-        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        task_id = request_start(context, user, sandbox_id, selected_repository="acme/app")
         start_conversation(context, task_id)
         task = assert_failed(context, task_id, Reason.CLONE_FAILED, "repository not found")
         assert TOKEN not in (task.detail or "")
@@ -72,7 +72,7 @@ class TestFailure:
     def test_model_without_a_key(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         with context.database.transaction() as session:
             settings_store.change(session, context.vault, user.id, {"llm_api_key": ""})
         start_conversation(context, task_id)
@@ -90,16 +90,16 @@ class TestFailure:
         caplog.set_level(logging.DEBUG)
         problem = {"loc": ["body", "secrets"], "msg": f"no good: {' '.join(SECRETS)}", "input": list(SECRETS)}
         server.refuse = {"create_conversation": httpx.Response(422, json={"detail": [problem]})}
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         task = assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED, "no good")
         assert_no_secret((task.detail or "") + repr(task.request) + logged(caplog))
 
-    def test_server_that_does_not_answer(
+    def test_server_that_does_not_respond(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.before = unreachable
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         for attempt in range(1, context.settings.max_attempts):
             start_conversation(context, task_id)
             waiting = task_of(context, task_id)
@@ -115,15 +115,15 @@ class TestFailure:
     ) -> None:
         """The fake's client parses the address, and so raises an error that the worker's own client does not raise."""
         server.refuse = {"create_conversation": httpx.Response(307, headers={"Location": "foo:bar"})}
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         for _ in range(context.settings.max_attempts):
             start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "InvalidURL")
 
-    def test_server_that_answers_after_a_while(
+    def test_server_that_responds_late(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         server.before = unreachable
         start_conversation(context, task_id)
         server.before = lambda _method: None
@@ -132,17 +132,17 @@ class TestFailure:
 
     def test_wrong_server(self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault) -> None:
         change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         for _ in range(context.settings.max_attempts):
             start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.WRONG_SERVER)
 
-    def test_server_that_listens_elsewhere_by_now(
+    def test_server_whose_address_has_changed(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault
     ) -> None:
         key = row(context, Sandbox, sandbox_id).session_key
         change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another sandbox's key"))
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.PREPARING_REPOSITORY
         change(context, Sandbox, sandbox_id, session_key=key)
@@ -157,7 +157,7 @@ class TestFailure:
         server: FakeAgentServer,
         publisher: RecordingPublisher,
     ) -> None:
-        task_id = ask(context, user, sandbox_id, title="refused below")
+        task_id = request_start(context, user, sandbox_id, title="refused below")
 
         def report(_method: str) -> None:
             if (found := conversation_of(context, task_id)) is not None:
@@ -175,7 +175,7 @@ class TestFailure:
     def test_defect_03_sandbox_created_for_the_start_is_deleted(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher, method: str
     ) -> None:
-        task_id = ask(context, user)
+        task_id = request_start(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         reconcile(context, sandbox_id)
         server_of(engine, sandbox_id).refuse = {method: httpx.Response(422, json={"detail": "no"})}
@@ -191,7 +191,7 @@ class TestFailure:
     def test_worker_that_lost_its_lease_does_not_delete_the_next_worker_s_conversation(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
 
         def be_overtaken(method: str) -> None:
             if method == "create_conversation":
@@ -210,7 +210,7 @@ class TestFailure:
 def test_worker_that_writes_the_sandbox_s_status_causes_no_deadlock(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, database: Database
 ) -> None:
-    task_id = ask(context, user)
+    task_id = request_start(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     reconcile(context, sandbox_id)
     server_of(engine, sandbox_id).refuse = {"run_command": httpx.Response(422, json={"detail": "no"})}
@@ -239,7 +239,7 @@ def overlap_in_the_middle(
 
 
 def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
-    task_id = ask(context, user, sandbox_id)
+    task_id = request_start(context, user, sandbox_id)
     change(context, StartTask, task_id, secrets="damaged")
     for _ in range(context.settings.max_attempts):
         assert task_of(context, task_id).stage != Stage.ERROR
@@ -250,9 +250,9 @@ def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user
 def test_sandbox_that_another_start_uses_outlives_the_start_it_was_created_for(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    first = ask(context, user, sandbox_id)
+    first = request_start(context, user, sandbox_id)
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
-    second = ask(context, user, sandbox_id)
+    second = request_start(context, user, sandbox_id)
     start_conversation(context, second)
     server.replies = {"init --quiet": Reply(2, None, "no such luck")}
     start_conversation(context, first)

@@ -13,10 +13,10 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
 from tests.worker.scenarios import (
     SECRETS,
-    ask,
     assert_failed,
     change,
     conversation_of,
+    request_start,
     task_of,
 )
 from worker.context import WorkerContext
@@ -33,7 +33,7 @@ class TestSecrets:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.DEBUG)
-        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        task_id = request_start(context, user, sandbox_id, selected_repository="acme/app")
         server.before = unreachable
         start_conversation(context, task_id)
         server.before = lambda _method: None
@@ -58,7 +58,7 @@ class TestSecrets:
             raise RuntimeError(" ".join(SECRETS))
 
         monkeypatch.setattr("worker.conversations.start.build_request", fail)
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         start_conversation(context, task_id)
         task = task_of(context, task_id)
         assert (task.stage, task.attempt) == (Stage.WAITING_FOR_SANDBOX, 1)
@@ -69,7 +69,7 @@ class TestSecrets:
     def test_secret_that_an_update_has_made_unusable_ends_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        task_id = ask(context, user, sandbox_id)
+        task_id = request_start(context, user, sandbox_id)
         sealed = context.vault.encrypt(json.dumps({"not-usable": SECRETS[0]}))
         change(context, StartTask, task_id, secrets=sealed)
         start_conversation(context, task_id)

@@ -85,7 +85,7 @@ def disconnect(engine: Engine, network: NetworkRequest, name: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_container_whose_network_was_removed_does_not_start_and_says_why(
+def test_container_whose_network_was_removed_fails_with_the_reason(
     engine: Engine, request_: ContainerRequest, network: NetworkRequest
 ) -> None:
     """`docker network prune` removes a network whose containers are all stopped."""

@@ -161,7 +161,7 @@ def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
 
 
 @pytest.mark.parametrize(("state", "status", "reason"), FOUND)
-def test_sandbox_that_stopped_with_its_node_says_so_and_is_resumed_on_its_files(
+def test_sandbox_that_stopped_with_its_node_has_the_reason_and_keeps_its_files(
     context: WorkerContext,
     other: WorkerContext,
     user: ApiUser,

@@ -71,7 +71,7 @@ class TestStart:
         assert len(engine.containers) == 1
 
     @pytest.mark.parametrize("is_paused", [True, False])
-    def test_container_that_others_started_before_it_was_configured_is_restarted(
+    def test_container_started_from_outside_before_its_configuration_is_restarted(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, is_paused: bool
     ) -> None:
         sandbox_id = start(context, user)
@@ -103,7 +103,9 @@ class TestStart:
         running(context, user)
         assert "pull" in engine.verbs()
 
-    def test_engine_that_is_down_loses_nothing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_engine_that_is_down_loses_no_desired_state(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         sandbox_id = start(context, user)
         engine.down = True
         for _ in range(context.settings.max_attempts + 2):
@@ -140,7 +142,7 @@ class TestFailure:
         assert "exit code 3" in detail
         assert "the last line" in detail
 
-    def test_agent_server_that_never_answers(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_agent_server_that_never_responds(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.at_boot = "never"
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)

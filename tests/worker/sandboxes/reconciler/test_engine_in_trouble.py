@@ -62,7 +62,7 @@ def resync_if_possible(context: WorkerContext) -> None:
 
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize(("desired", "verbs", "status"), STATES)
-def test_desired_state_stands_until_it_is_reached(
+def test_desired_state_is_kept_until_it_is_reached(
     context: WorkerContext,
     user: ApiUser,
     engine: FakeEngine,
@@ -88,7 +88,7 @@ def test_desired_state_stands_until_it_is_reached(
 
 
 @pytest.mark.parametrize("verb", ["unpause", "observe"])
-def test_resume_stands_until_it_is_reached(
+def test_resume_is_kept_until_it_is_reached(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
 ) -> None:
     sandbox_id = running(context, user)

@@ -49,7 +49,7 @@ def test_claimed_sandbox_whose_server_stays_dormant_fails(
     assert_reconciled(context, sandbox_id)
 
 
-def test_delete_whose_volume_stays_says_so_until_it_is_gone(
+def test_delete_shows_a_remaining_volume_until_it_is_removed(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)

@@ -75,7 +75,7 @@ def test_credential_is_private_while_it_exists(shell: LocalShell, sandbox: Path,
         ({"host": "http://127.0.0.1:9"}, "Failed to connect|Could not connect|Couldn't connect"),
     ],
 )
-def test_defect_33_failed_clone_says_why_and_leaves_nothing(
+def test_defect_33_failed_clone_has_its_reason_and_leaves_no_files(
     shell: LocalShell, sandbox: Path, server: GitServer, change: dict[str, str], text: str
 ) -> None:
     values = {"name": "acme/app", "token": TOKEN, "host": server.url, **change}
@@ -100,10 +100,10 @@ def test_clone_that_exists_is_kept(shell: LocalShell, sandbox: Path, server: Git
     project = project_of(sandbox, app_on(server))
     prepare_repository(shell, project)
     (sandbox / "work dir" / "app" / "made.txt").write_text("the agent's work")
-    asked = len(server.requests)
+    requested = len(server.requests)
     prepare_repository(shell, project)
     assert (sandbox / "work dir" / "app" / "made.txt").exists()
-    assert len(server.requests) == asked
+    assert len(server.requests) == requested
 
 
 def test_remains_of_an_interrupted_attempt_are_removed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:

@@ -21,14 +21,14 @@ def head(shell: LocalShell, clone: Path) -> str:
     return shell.git(clone, "rev-parse", "--abbrev-ref", "HEAD")
 
 
-def ask(shell: LocalShell, sandbox: Path, server: GitServer, branch: str, **more: object) -> str | None:
+def send(shell: LocalShell, sandbox: Path, server: GitServer, branch: str, **more: object) -> str | None:
     return prepare_repository(shell, project_of(sandbox, app_on(server, branch=branch, **more))).branch
 
 
 def test_branch_is_fetched_and_checked_out(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
     (clone / "untracked.txt").write_text("the agent's work")
     for branch in ("feature/x", "topic", "feature/x"):
-        assert ask(shell, sandbox, server, branch) == branch
+        assert send(shell, sandbox, server, branch) == branch
         assert head(shell, clone) == branch
         assert shell.git(clone, "rev-parse", "--abbrev-ref", "@{upstream}") == f"origin/{branch}"
     assert (clone / "untracked.txt").exists()
@@ -42,17 +42,17 @@ def test_branch_that_the_clone_is_on_is_left_as_it_is(
 ) -> None:
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
     (clone / "README.md").write_text("changed")
-    asked = len(server.requests)
-    assert ask(shell, sandbox, server, "mine") == "mine"
+    requested = len(server.requests)
+    assert send(shell, sandbox, server, "mine") == "mine"
     assert (clone / "README.md").read_text() == "changed"
-    assert len(server.requests) == asked
+    assert len(server.requests) == requested
 
 
 def test_branch_created_in_the_sandbox_is_found(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     shell.git(clone, "branch", "mine")
-    assert ask(shell, sandbox, server, "mine") == "mine"
+    assert send(shell, sandbox, server, "mine") == "mine"
     assert head(shell, clone) == "mine"
 
 
@@ -61,7 +61,7 @@ def test_branch_that_does_not_exist_is_an_error(
 ) -> None:
     before = head(shell, clone)
     with pytest.raises(RepositoryCloneFailed, match="nope"):
-        ask(shell, sandbox, server, "nope")
+        send(shell, sandbox, server, "nope")
     assert head(shell, clone) == before
     assert not list((sandbox / "shm").iterdir())
 
@@ -71,7 +71,7 @@ def test_uncommitted_changes_prevent_a_checkout(
 ) -> None:
     (clone / "README.md").write_text("changed")
     with pytest.raises(RepositoryCloneFailed, match=r"on openhands-workspace-01234567, with changes .* not committed"):
-        ask(shell, sandbox, server, "topic")
+        send(shell, sandbox, server, "topic")
     assert (clone / "README.md").read_text() == "changed"
     assert head(shell, clone) == "openhands-workspace-01234567"
 
@@ -80,12 +80,12 @@ def test_inherited_branch_leaves_the_clone_on_its_own(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     (clone / "README.md").write_text("changed")
-    assert ask(shell, sandbox, server, "topic", keeps_branch=True) == "openhands-workspace-01234567"
+    assert send(shell, sandbox, server, "topic", keeps_branch=True) == "openhands-workspace-01234567"
 
 
 def test_full_clone_stays_full(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server, full=True)))
-    assert ask(shell, sandbox, server, "topic") == "topic"
+    assert send(shell, sandbox, server, "topic") == "topic"
     clone = sandbox / "work dir" / "app"
     assert shell.git(clone, "rev-parse", "--is-shallow-repository") == "false"
     assert shell.git(clone, "rev-list", "--count", "HEAD") == "2"
@@ -95,5 +95,5 @@ def test_tag_is_checked_out_too(shell: LocalShell, sandbox: Path, server: GitSer
     shell.git(clone, "tag", "v1")
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
     for _ in range(2):
-        assert ask(shell, sandbox, server, "v1") == "v1"
+        assert send(shell, sandbox, server, "v1") == "v1"
         assert shell.git(clone, "describe", "--tags") == "v1"

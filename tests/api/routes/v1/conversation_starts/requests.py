@@ -8,7 +8,7 @@ from sqlmodel import select
 
 from shared.db.database import Database
 from shared.models import Sandbox, StartTask
-from tests.api.answers import get_json
+from tests.api.responses import get_json
 from tests.factories import (
     ApiUser,
 )
@@ -20,9 +20,9 @@ _get = partial(get_json, PATH)
 
 
 def _start(client: TestClient, user: ApiUser, **request: Any) -> Any:
-    answer = client.post(PATH, json=request, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.post(PATH, json=request, headers=user.headers)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def _status(client: TestClient, user: ApiUser, **request: Any) -> int:

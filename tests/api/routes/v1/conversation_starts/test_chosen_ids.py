@@ -39,8 +39,8 @@ class TestChosenId:
     ) -> None:
         conversation_id = new_id()
         with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
-            ids = {future.result()["id"] for future in asked}
+            requested = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
+            ids = {future.result()["id"] for future in requested}
         assert len(ids) == len(_all_sandboxes(database)) == 1
 
     @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ class TestChosenId:
         assert _start(client, user, **first) == shown
         assert len(_all_sandboxes(database)) == 1
 
-    def test_inherited_values_do_not_make_it_another_request(
+    def test_request_equals_one_with_inherited_values(
         self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user)
@@ -72,9 +72,7 @@ class TestChosenId:
         assert _start(client, user, **request)["id"] == _start(client, user, **request)["id"]
 
     @pytest.mark.parametrize("sent", [{}, {"title": "First"}])
-    def test_renaming_does_not_make_it_another_request(
-        self, client: TestClient, user: ApiUser, sent: dict[str, str]
-    ) -> None:
+    def test_renamed_start_equals_its_request(self, client: TestClient, user: ApiUser, sent: dict[str, str]) -> None:
         request = sent | {"conversation_id": new_id()}
         first = _start(client, user, **request)
         for title in ("Second", "Third"):
@@ -91,7 +89,7 @@ class TestChosenId:
         assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
         assert shown["agent_server_url"] == f"http://testserver/sandbox/{task.sandbox_id}"
 
-    def test_id_that_another_request_took_meanwhile_is_answered_with_its_task(
+    def test_id_of_a_concurrent_request_returns_its_task(
         self, client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         conversation_id = new_id()

@@ -114,7 +114,7 @@ class TestStart:
 
     def test_request_is_echoed_with_all_its_fields(self, client: TestClient, user: ApiUser) -> None:
         conversation_id = "11111111-2222-4333-8444-555555555555"
-        asked = {
+        requested = {
             "conversation_id": conversation_id,
             "initial_message": {"role": "user", "content": [{"type": "text", "text": "Hi"}], "run": True},
             "system_message_suffix": "Be brief.",
@@ -130,10 +130,10 @@ class TestStart:
             "public": True,
             "plugins": [{"source": "github:o/p", "ref": "v1", "repo_path": None, "parameters": {"a": [1, "b"]}}],
         }
-        request = _start(client, user, **asked, unknown="ignored")["request"]
+        request = _start(client, user, **requested, unknown="ignored")["request"]
         message = {"role": "user", "run": True, "content": [{"type": "text", "text": "Hi", "cache_prompt": False}]}
         nothing = ("sandbox_id", "processors", "suggested_task", "parent_conversation_id", "secrets")
-        assert request == asked | {"initial_message": message} | dict.fromkeys(nothing)
+        assert request == requested | {"initial_message": message} | dict.fromkeys(nothing)
 
     def test_blank_fields_are_unset(self, client: TestClient, user: ApiUser) -> None:
         blank = dict.fromkeys(("sandbox_id", "llm_model", "selected_repository", "selected_branch", "title"), "")
@@ -165,10 +165,10 @@ class TestStart:
 
     def test_error_does_not_repeat_a_secret(self, client: TestClient, user: ApiUser) -> None:
         for secrets in ({"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, {"pasted-s3cr3t": 1}):
-            asked = {"secrets": secrets, "title": ["s3cr3t"]}
-            answer = client.post(PATH, json=asked, headers=user.headers)
-            assert answer.status_code == 422
-            assert "s3cr3t" not in answer.text
+            requested = {"secrets": secrets, "title": ["s3cr3t"]}
+            response = client.post(PATH, json=requested, headers=user.headers)
+            assert response.status_code == 422
+            assert "s3cr3t" not in response.text
 
     def test_unsafe_repositories_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for repository in UNSAFE_REPOSITORIES:

@@ -92,14 +92,14 @@ DEFAULTS = {
 
 
 def store(client: TestClient, user: ApiUser, body: Any) -> None:
-    answer = client.post("/api/settings", json=body, headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Settings stored"})
+    response = client.post("/api/settings", json=body, headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Settings stored"})
 
 
 def read(client: TestClient, user: ApiUser) -> dict[str, Any]:
-    answer = client.get("/api/settings", headers=user.headers)
-    assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
+    response = client.get("/api/settings", headers=user.headers)
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -126,9 +126,9 @@ def raw_store(database: Database) -> str:
 def refused(client: TestClient, user: ApiUser, body: dict[str, Any]) -> list[list[str]]:
     """Check the body of a 422; return the locations of its errors."""
     # Any client may write JSON like this, with NaN and lone surrogates.
-    answer = client.post("/api/settings", content=json.dumps(body), headers=user.headers | JSON)
-    assert answer.status_code == 422, answer.text
-    entries = answer.json()["detail"]
+    response = client.post("/api/settings", content=json.dumps(body), headers=user.headers | JSON)
+    assert response.status_code == 422, response.text
+    entries = response.json()["detail"]
     assert all(set(entry) == {"loc", "msg", "type"} for entry in entries)
     assert all(isinstance(entry["msg"], str) and isinstance(entry["type"], str) for entry in entries)
     return [entry["loc"] for entry in entries]

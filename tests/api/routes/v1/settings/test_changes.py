@@ -38,7 +38,7 @@ def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Da
     assert load(database, user).llm_api_key == LLM_KEY
 
 
-def test_null_is_the_default_except_where_it_keeps(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_null_sets_the_default_or_keeps_the_value(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     store(client, user, dict.fromkeys(FULL))
     kept = ("llm_model", "llm_base_url", "user_consents_to_analytics")

@@ -85,9 +85,9 @@ def test_a_server_keeps_its_key_when_it_moves_to_another_list(
         {"stdio_servers": [{"name": "files", "command": "npx", "env": {"OTHER": MASK}}]},
     ],
 )
-def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: ApiUser, servers: dict[str, Any]) -> None:
+def test_mask_without_a_stored_secret_is_rejected(client: TestClient, user: ApiUser, servers: dict[str, Any]) -> None:
     store(client, user, {"mcp_config": MCP})
-    answer = client.post("/api/settings", json={"language": "fr", "mcp_config": servers}, headers=user.headers)
-    assert answer.status_code == 400
-    assert answer.json()["detail"].startswith("mcp_config: ")
+    response = client.post("/api/settings", json={"language": "fr", "mcp_config": servers}, headers=user.headers)
+    assert response.status_code == 400
+    assert response.json()["detail"].startswith("mcp_config: ")
     assert read(client, user).items() >= {"language": None, "mcp_config": MASKED_MCP}.items()

@@ -22,9 +22,9 @@ from tests.factories import ApiUser
 
 
 def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: ApiUser) -> None:
-    answer = client.get("/api/settings", headers=user.headers)
-    assert answer.status_code == 404
-    assert answer.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
+    response = client.get("/api/settings", headers=user.headers)
+    assert response.status_code == 404
+    assert response.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
 
 
 def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user: ApiUser) -> None:
@@ -69,11 +69,11 @@ def test_the_store_holds_no_secret_in_clear(client: TestClient, database: Databa
     assert not [secret for secret in [*SECRETS, "sse.example.com", user.key] if secret in held]
 
 
-def test_answers_hold_no_secret(client: TestClient, user: ApiUser) -> None:
+def test_responses_contain_no_secret(client: TestClient, user: ApiUser) -> None:
     bodies = [FULL, *({"max_iterations": "x", name: value} for name, value in FULL.items())]
-    answers = [client.post("/api/settings", json=body, headers=user.headers).text for body in bodies]
-    answers.append(client.get("/api/settings", headers=user.headers).text)
-    assert not [secret for secret in SECRETS if secret in "".join(answers)]
+    responses = [client.post("/api/settings", json=body, headers=user.headers).text for body in bodies]
+    responses.append(client.get("/api/settings", headers=user.headers).text)
+    assert not [secret for secret in SECRETS if secret in "".join(responses)]
 
 
 def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:

@@ -21,9 +21,9 @@ def body(key: str, size: int) -> dict[str, Any]:
 
 
 def refused(client: TestClient, user: ApiUser, sent: dict[str, Any], path: str = PATH) -> str:
-    answer = client.post(path, json=sent, headers=user.headers)
-    assert answer.status_code == 400, answer.text
-    return str(answer.json()["detail"])
+    response = client.post(path, json=sent, headers=user.headers)
+    assert response.status_code == 400, response.text
+    return str(response.json()["detail"])
 
 
 @pytest.fixture

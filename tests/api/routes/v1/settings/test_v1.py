@@ -36,9 +36,9 @@ def _diff(path: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 
 def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: ApiUser) -> None:
-    answer = client.get(PATH, headers=user.headers)
-    assert answer.status_code == 404
-    assert answer.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
+    response = client.get(PATH, headers=user.headers)
+    assert response.status_code == 404
+    assert response.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
 
 
 def test_defaults_are_those_of_v1(client: TestClient, user: ApiUser) -> None:
@@ -89,7 +89,7 @@ def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user:
     assert read(client, user)["llm_model"] == "nested"
 
 
-def test_a_diff_changes_what_it_names(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_diff_changes_only_the_fields_that_it_names(client: TestClient, database: Database, user: ApiUser) -> None:
     post(
         client, user, agent(llm={"model": "m", "api_key": "k", "temperature": 0.5, "seed": 3}, tool_concurrency_limit=2)
     )
@@ -158,10 +158,10 @@ def test_secrets_are_masked_and_a_mask_keeps_them(client: TestClient, database: 
     assert set(load(database, user).agent_settings["llm"]) == {"aws_access_key_id", "aws_secret_access_key"}
 
 
-def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: ApiUser) -> None:
+def test_mask_without_a_stored_secret_is_rejected(client: TestClient, user: ApiUser) -> None:
     for diff in (agent(llm={"aws_session_token": MASK}), agent(llm={"extra_headers": {"X-Key": MASK}})):
-        answer = client.post(PATH, json=diff, headers=user.headers)
-        assert (answer.status_code, "mask" in answer.json()["detail"]) == (400, True)
+        response = client.post(PATH, json=diff, headers=user.headers)
+        assert (response.status_code, "mask" in response.json()["detail"]) == (400, True)
 
 
 def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(

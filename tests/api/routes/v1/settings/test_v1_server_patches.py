@@ -49,7 +49,7 @@ def test_null_removes_a_server(client: TestClient, database: Database, user: Api
     assert load(database, user).mcp_config == LISTS | {"stdio_servers": []}
 
 
-def test_a_change_keeps_what_it_does_not_name(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_change_keeps_fields_that_it_does_not_name(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, files={"transport": "stdio", "command": "npx", "args": ["-y", "more"]})
     patch(client, user, news={"description": "text"}, docs={"timeout": None})
     assert load(database, user).mcp_config == {
@@ -147,13 +147,13 @@ def test_other_fields_of_v1_are_stored_and_shown(
 def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
     client: TestClient, database: Database, user: ApiUser, servers: dict[str, Any], text: str
 ) -> None:
-    answer = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
-    assert (answer.status_code, text in answer.json()["detail"]) == (400, True), answer.text
+    response = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
+    assert (response.status_code, text in response.json()["detail"]) == (400, True), response.text
     assert load(database, user).mcp_config == LISTS
 
 
 def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: ApiUser) -> None:
     more = {f"E{number}": "x" for number in range(100)}
-    answer = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
-    assert (answer.status_code, "at most 100 variables" in answer.json()["detail"]) == (400, True), answer.text
+    response = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
+    assert (response.status_code, "at most 100 variables" in response.json()["detail"]) == (400, True), response.text
     patch(client, user, files={"env": dict.fromkeys(more) | {"E0": "x"}})

@@ -34,9 +34,9 @@ def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user
         post(client, user, {"mcp_config": None})
         post(client, user, agent(mcp_config=sent))
         assert load(database, user).mcp_config == LISTS
-    answer = client.get(PATH, headers=user.headers)
-    assert "plain" not in answer.text
-    shown = answer.json()
+    response = client.get(PATH, headers=user.headers)
+    assert "plain" not in response.text
+    shown = response.json()
     assert list(shown["agent_settings"]["mcp_config"]) == ["files", "news", "docs"]
     assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | MASKED
     assert shown["mcp_config"]["shttp_servers"] == [LISTS["shttp_servers"][0] | {"api_key": MASK}]
@@ -66,8 +66,8 @@ def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Databa
     post(client, user, {"mcp_config": lists}, "/api/settings")
     docs = SERVERS["docs"] | {"url": "https://docs.example.com/mcp?key=new"}
     for sent in ({"docs": docs}, {"files": SERVERS["files"], "news": SERVERS["news"]}):
-        answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
-        assert answer.status_code == 200, answer.text
+        response = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+        assert response.status_code == 200, response.text
     assert load(database, user).mcp_config == LISTS | {
         "sse_servers": [old, *LISTS["sse_servers"]],
         "shttp_servers": [LISTS["shttp_servers"][0] | {"url": docs["url"]}],
@@ -98,14 +98,12 @@ def test_map_of_invalid_servers_erases_nothing(
     client: TestClient, database: Database, user: ApiUser, path: str, sent: Any
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
-    answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
-    assert (answer.status_code, answer.json()["detail"][0]["loc"][:2]) == (422, ["body", "mcp_config"])
+    response = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+    assert (response.status_code, response.json()["detail"][0]["loc"][:2]) == (422, ["body", "mcp_config"])
     assert load(database, user).mcp_config == LISTS
 
 
-def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
-    client: TestClient, database: Database, user: ApiUser
-) -> None:
+def test_change_by_lists_keeps_the_fields_of_the_map(client: TestClient, database: Database, user: ApiUser) -> None:
     post(client, user, agent(mcp_config=SERVERS))
     known = {"sse_servers": [{"url": "https://news.example.com", "api_key": "new"}]}
     post(client, user, {"mcp_config": known}, "/api/settings")
@@ -154,6 +152,6 @@ def test_null_removes_the_headers_of_a_server_in_the_lists(
 @pytest.mark.parametrize(
     ("url", "listed"), [("https://a.example.com/sse", "sse_servers"), ("https://a.example.com/mcp", "shttp_servers")]
 )
-def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: ApiUser, url: str, listed: str) -> None:
+def test_missing_transport_of_a_server_is_inferred(client: TestClient, user: ApiUser, url: str, listed: str) -> None:
     post(client, user, agent(mcp_config={"a": {"url": url}}))
     assert [server["url"] for server in read(client, user)["mcp_config"][listed]] == [url]

@@ -20,14 +20,14 @@ JSON = {"Content-Type": "application/json"}
 
 
 def post(client: TestClient, user: ApiUser, body: Any, path: str = PATH) -> None:
-    answer = client.post(path, json=body, headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Settings stored"}), answer.text
+    response = client.post(path, json=body, headers=user.headers)
+    assert (response.status_code, response.json()) == (200, {"message": "Settings stored"}), response.text
 
 
 def read(client: TestClient, user: ApiUser, path: str = PATH) -> dict[str, Any]:
-    answer = client.get(path, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    response = client.get(path, headers=user.headers)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -39,9 +39,9 @@ def load(database: Database, user: ApiUser) -> StoredSettings:
 
 
 def refused(client: TestClient, user: ApiUser, body: dict[str, Any]) -> list[str]:
-    answer = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
-    assert answer.status_code == 422, answer.text
-    return [".".join(entry["loc"]) for entry in answer.json()["detail"]]
+    response = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
+    assert response.status_code == 422, response.text
+    return [".".join(entry["loc"]) for entry in response.json()["detail"]]
 
 
 def agent(**diff: Any) -> dict[str, Any]:

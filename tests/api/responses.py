@@ -9,6 +9,6 @@ from tests.factories import ApiUser
 
 def get_json(family: str, client: TestClient, user: ApiUser, path: str = "", **params: Any) -> Any:
     """Return the document at a path below the common path of routes."""
-    answer = client.get(family + path, params=params, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = client.get(family + path, params=params, headers=user.headers)
+    assert response.status_code == 200, response.text
+    return response.json()

@@ -31,7 +31,7 @@ def make_hostile(database: Database, user: ApiUser, server: HostileServer) -> Co
     return make_conversation(database, user, make_sandbox(database, user, exposed_urls=urls))
 
 
-def ask(client: TestClient, user: ApiUser, conversation: Conversation) -> int:
+def send(client: TestClient, user: ApiUser, conversation: Conversation) -> int:
     path = f"/api/v1/app-conversations/{conversation.id}/git/changes"
     return int(client.get(path, params={"path": "/"}, headers=user.headers).status_code)
 
@@ -44,7 +44,7 @@ def test_timeout_covers_the_whole_response(
     with hostile(mode) as server:
         conversation = make_hostile(database, user, server)
         began = time.monotonic()
-        assert ask(client, user, conversation) == 502
+        assert send(client, user, conversation) == 502
         assert time.monotonic() - began < 20
 
 
@@ -56,7 +56,7 @@ def test_response_needs_no_more_memory_than_its_max_size(
         conversation = make_hostile(database, user, server)
         tracemalloc.start()
         try:
-            assert ask(client, user, conversation) == status
+            assert send(client, user, conversation) == status
             assert tracemalloc.get_traced_memory()[1] < MAX_GROWTH
         finally:
             tracemalloc.stop()
@@ -67,7 +67,7 @@ def test_response_that_is_not_json_is_a_502(
     client: TestClient, database: Database, user: ApiUser, content: bytes
 ) -> None:
     with hostile(answering(content)) as server:
-        assert ask(client, user, make_hostile(database, user, server)) == 502
+        assert send(client, user, make_hostile(database, user, server)) == 502
 
 
 @pytest.mark.parametrize("content", [b"[" * 1_000_000, b"[" + b"[]," * 1_000_000 + b"[]]", b"[" + b"9" * 1000 + b"]"])
@@ -75,21 +75,21 @@ def test_response_that_costs_too_much_to_parse_is_a_413(
     client: TestClient, database: Database, user: ApiUser, content: bytes
 ) -> None:
     with hostile(answering(content)) as server:
-        assert ask(client, user, make_hostile(database, user, server)) == 413
+        assert send(client, user, make_hostile(database, user, server)) == 413
 
 
 def test_cookie_of_one_server_is_not_sent_to_another(client: TestClient, database: Database, user: ApiUser) -> None:
     with hostile(answering([], Set_Cookie="session=" + "x" * 4000)) as server, hostile(answering([])) as other:
         for each in (server, other):
-            assert ask(client, user, make_hostile(database, user, each)) == 200
-    assert b"cookie" not in other.asked[0].lower()
+            assert send(client, user, make_hostile(database, user, each)) == 200
+    assert b"cookie" not in other.requested[0].lower()
 
 
 def test_file_list_is_cut_to_its_max_length(client: TestClient, database: Database, user: ApiUser) -> None:
     with hostile(answering({"exit_code": 0, "stdout": "./a\n" * 100_000, "stderr": None})) as server:
         conversation = make_hostile(database, user, server)
-        answer = client.get(f"/api/v1/app-conversations/{conversation.id}/files", headers=user.headers)
-    assert len(answer.json()) == 2000
+        response = client.get(f"/api/v1/app-conversations/{conversation.id}/files", headers=user.headers)
+    assert len(response.json()) == 2000
 
 
 def test_stop_reads_no_page_with_too_many_runs(client: TestClient, database: Database, user: ApiUser) -> None:
@@ -99,4 +99,4 @@ def test_stop_reads_no_page_with_too_many_runs(client: TestClient, database: Dat
     with hostile(answering({"items": [one] * 5000})) as server:
         conversation = make_hostile(database, user, server)
         assert client.post(f"/api/v1/sandboxes/{conversation.sandbox_id}/pause").status_code == 200
-        assert len(server.asked) == 1
+        assert len(server.requested) == 1

@@ -19,25 +19,25 @@ MESSAGE = {"role": "user", "content": HELLO, "run": True}
 LONG = timedelta(days=1)
 
 
-def ask(
+def send(
     runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
 ) -> httpx.Response | None:
     """Send a request, and record it in the history if it has a verb; return None without a response."""
     headers = runner.client.user.headers | ({"Idempotency-Key": key} if key else {})
     call = runner.client.history.invoke(verb, None) if verb else 0
     try:
-        answer = http.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
+        response = http.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
     except httpx.TransportError:
         return None
-    if verb and answer.is_success:
-        runner.client.history.answer(call, Outcome.OK, verb, str(answer.json()["id"]))
-    return answer
+    if verb and response.is_success:
+        runner.client.history.complete(call, Outcome.OK, verb, str(response.json()["id"]))
+    return response
 
 
 def record_request(runner: Runner, verb: Verb, sandbox_id: str) -> None:
     """Record an acknowledged request that was not sent through a client."""
     history = runner.client.history
-    history.answer(history.invoke(verb, None), Outcome.OK, verb, sandbox_id)
+    history.complete(history.invoke(verb, None), Outcome.OK, verb, sandbox_id)
 
 
 def set_key_use(runner: Runner, at: datetime | None) -> None:

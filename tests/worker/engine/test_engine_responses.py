@@ -53,12 +53,12 @@ def raised(call: Callable[[], object]) -> tuple[type[BaseException], float]:
     return caught.type, monotonic() - began
 
 
-@pytest.mark.parametrize("answer", [NO_RESPONSE, Answer(STREAM + chunk(LINE), holds=True)])
+@pytest.mark.parametrize("response", [NO_RESPONSE, Answer(STREAM + chunk(LINE), holds=True)])
 def test_pull_with_a_lost_response_ends(
-    scripted: ScriptedEngine, engine: DockerEngine, answer: Answer, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedEngine, engine: DockerEngine, response: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "PULL_SECONDS", 0.2)
-    scripted.answers[PULL] = answer
+    scripted.responses[PULL] = response
     error_type, seconds = raised(lambda: engine.pull("a:1"))
     assert error_type is EngineUnavailable
     assert seconds < SOON_SECONDS
@@ -79,12 +79,12 @@ def test_pull_with_a_lost_response_ends(
 def test_pull_with_a_cut_response_may_be_retried(
     scripted: ScriptedEngine, engine: DockerEngine, content: bytes
 ) -> None:
-    scripted.answers[PULL] = Answer(content)
+    scripted.responses[PULL] = Answer(content)
     assert raised(lambda: engine.pull("a:1"))[0] is EngineUnavailable
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
+    ("response", "kind"),
     [
         (error(500, "no space left on device"), EngineFailing),
         (error(500, "dial tcp 127.0.0.1:1: connection refused"), EngineFailing),
@@ -99,9 +99,9 @@ def test_pull_with_a_cut_response_may_be_retried(
     ],
 )
 def test_pull_is_final_only_if_no_later_one_can_succeed(
-    scripted: ScriptedEngine, engine: DockerEngine, answer: Answer, kind: type[Exception]
+    scripted: ScriptedEngine, engine: DockerEngine, response: Answer, kind: type[Exception]
 ) -> None:
-    scripted.answers |= {PULL: answer, "/json": whole(b'{"Id":"1"}')}
+    scripted.responses |= {PULL: response, "/json": whole(b'{"Id":"1"}')}
     assert raised(lambda: engine.pull("a:1"))[0] is kind
 
 
@@ -109,35 +109,35 @@ def test_quiet_stream_of_events_ends(
     scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.2)
-    scripted.answers[EVENTS] = Answer(STREAM + chunk(EVENT), holds=True)
+    scripted.responses[EVENTS] = Answer(STREAM + chunk(EVENT), holds=True)
     for times in (1, 2):
         began = monotonic()
         assert list(engine.follow("test")) == ["aw-1"]
         assert monotonic() - began < SOON_SECONDS
-        assert scripted.asked[EVENTS] == times
+        assert scripted.requested[EVENTS] == times
 
 
 def test_event_stream_without_a_response_means_engine_unavailable(
     scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.2)
-    scripted.answers[EVENTS] = NO_RESPONSE
+    scripted.responses[EVENTS] = NO_RESPONSE
     assert raised(lambda: engine.follow("test"))[0] is EngineUnavailable
 
 
 def test_cut_event_means_engine_unavailable(scripted: ScriptedEngine, engine: DockerEngine) -> None:
-    scripted.answers[EVENTS] = Answer(STREAM + chunk(EVENT[:9]) + b"0\r\n\r\n")
+    scripted.responses[EVENTS] = Answer(STREAM + chunk(EVENT[:9]) + b"0\r\n\r\n")
     assert raised(lambda: list(engine.follow("test")))[0] is EngineUnavailable
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_temporary_error_means_engine_failing(scripted: ScriptedEngine, engine: DockerEngine, status: int) -> None:
-    scripted.answers["/json"] = error(status, "later")
+    scripted.responses["/json"] = error(status, "later")
     assert raised(lambda: engine.observe("aw-1"))[0] is EngineFailing
 
 
 def test_rejected_request_means_engine_refused(scripted: ScriptedEngine, engine: DockerEngine) -> None:
-    scripted.answers["/json"] = error(REFUSED, "never")
+    scripted.responses["/json"] = error(REFUSED, "never")
     assert raised(lambda: engine.observe("aw-1"))[0] is EngineRefused
 
 
@@ -148,7 +148,7 @@ def test_lost_response_during_a_heartbeat_loses_no_node(
     assert WorkerSettings().heartbeat_seconds + engine_module.READ_SECONDS < lost
     assert WorkerSettings().heartbeat_seconds + engine_module.LIST_SECONDS < lost
     monkeypatch.setattr(engine_module, "READ_SECONDS", 0.2)
-    scripted.answers["/info"] = NO_RESPONSE
+    scripted.responses["/info"] = NO_RESPONSE
     error_type, seconds = raised(engine.read_id)
     assert error_type is EngineUnavailable
     assert seconds < SOON_SECONDS
@@ -159,17 +159,17 @@ def test_container_that_is_still_being_created_is_waited_for(
 ) -> None:
     """The container's name is taken, but the container can't be inspected yet."""
     image = whole(b'{"Id":"1","Config":{"Labels":null}}')
-    scripted.answers |= {f"/images/{request_.image}/json": image, "/volumes/create": VOLUME}
-    scripted.answers["/containers/create"] = error(409, "conflict")
+    scripted.responses |= {f"/images/{request_.image}/json": image, "/volumes/create": VOLUME}
+    scripted.responses["/containers/create"] = error(409, "conflict")
     with pytest.raises(EngineUnavailable, match="still being created"):
         engine.create(request_)
 
 
 def test_clients_are_reused(scripted: ScriptedEngine, engine: DockerEngine) -> None:
-    scripted.answers["/json"] = whole(b'{"Id":"1"}')
+    scripted.responses["/json"] = whole(b'{"Id":"1"}')
     for _ in range(3):
         assert engine.find_image("a:1") == "1"
-    assert scripted.asked["/version"] == 1
+    assert scripted.requested["/version"] == 1
     assert len(engine._clients._idle) == 1
 
 
@@ -194,26 +194,24 @@ def test_abandoned_create_creates_no_container(
         raise Stop
 
     scripted.go_on.clear()
-    scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": whole(b'{"Id":"1"}', 201)}
+    scripted.responses |= {"/volumes/create": VOLUME, "/containers/create": whole(b'{"Id":"1"}', 201)}
     with pytest.raises(Stop):
         lease_renewer.run_watched(create, stop)
     scripted.go_on.set()
     assert ended.wait(SOON_SECONDS)
-    assert scripted.asked["/volumes/create"] == 1
-    assert scripted.asked["/containers/create"] == 0
+    assert scripted.requested["/volumes/create"] == 1
+    assert scripted.requested["/containers/create"] == 0
 
 
 @pytest.mark.parametrize("words", ["client version 1.41 is too old", "client version 1.41 is too new"])
-def test_engine_of_another_version_is_asked_for_its_version(
-    scripted: ScriptedEngine, engine: DockerEngine, words: str
-) -> None:
+def test_version_of_a_replaced_engine_is_requested(scripted: ScriptedEngine, engine: DockerEngine, words: str) -> None:
     """The engine is upgraded or downgraded while the worker runs."""
-    scripted.answers |= {"/v1.41/info": whole(INFO), "/v1.41/events": whole(b"")}
+    scripted.responses |= {"/v1.41/info": whole(INFO), "/v1.41/events": whole(b"")}
     assert engine.read_id() == "engine /data"
     assert list(engine.follow("test")) == []
-    scripted.answers = {
+    scripted.responses = {
         "/version": whole(b'{"ApiVersion":"1.45"}'),
-        **{f"/v1.45/{path}": answer for path, answer in {"info": whole(INFO), "events": whole(EVENT)}.items()},
+        **{f"/v1.45/{path}": response for path, response in {"info": whole(INFO), "events": whole(EVENT)}.items()},
         "/info": error(REFUSED, words),
     }
     with pytest.raises(EngineFailing, match="client version"):

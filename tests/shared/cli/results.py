@@ -14,7 +14,7 @@ COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """The status and the output of a command."""
 
     status: int
@@ -22,12 +22,12 @@ class Answer:
     err: str
 
 
-Cli = Callable[..., Answer]
+Cli = Callable[..., Result]
 
 
-def rows(answer: Answer, *, status: int = 0) -> list[list[str]]:
-    assert answer.status == status, answer
-    return [line.split("\t") for line in answer.out.splitlines()[1:]]
+def rows(response: Result, *, status: int = 0) -> list[list[str]]:
+    assert response.status == status, response
+    return [line.split("\t") for line in response.out.splitlines()[1:]]
 
 
 def mode(path: Path) -> int:
@@ -43,9 +43,9 @@ def owner(database: Database, var: Path, key: str) -> str | None:
     return holder and holder.name
 
 
-def assert_complains(answer: Answer, *words: str, status: int = 1) -> None:
-    assert answer.status == status
-    assert answer.out == ""
-    assert answer.err.count("\n") == 1, answer.err
-    assert "Traceback" not in answer.err
-    assert all(word in answer.err for word in words), answer.err
+def assert_complains(response: Result, *words: str, status: int = 1) -> None:
+    assert response.status == status
+    assert response.out == ""
+    assert response.err.count("\n") == 1, response.err
+    assert "Traceback" not in response.err
+    assert all(word in response.err for word in words), response.err

@@ -57,31 +57,31 @@ class EverythingFails(ResponseFault):
     mode = FailureMode.FAIL
 
 
-class AnswersFail(ResponseFault):
+class ResponsesFail(ResponseFault):
     """Reads and writes get a 500, although writes are executed."""
 
     mode = FailureMode.FAIL_AFTER
 
 
-class AnswersDropped(ResponseFault):
+class ResponsesDropped(ResponseFault):
     """The engine executes the request, and then closes the connection without a response."""
 
     mode = FailureMode.DROP
 
 
-class AnswersCut(ResponseFault):
+class ResponsesCut(ResponseFault):
     """The engine executes the request, and closes the connection in the middle of the response."""
 
     mode = FailureMode.CUT
 
 
-class AnswersLate(ResponseFault):
+class ResponsesLate(ResponseFault):
     """The engine executes the request at once, and responds five seconds later."""
 
     mode = FailureMode.DELAY
 
 
-class AnswersSwallowed(ResponseFault):
+class ResponsesSwallowed(ResponseFault):
     """The engine executes the request, and never responds on the open connection."""
 
     mode = FailureMode.SWALLOW

@@ -78,7 +78,7 @@ def test_cleanup_that_the_engine_refuses_keeps_the_reason(
     assert row(context, sandbox_id).reason == "exit_code"
 
 
-def test_lost_answer_to_a_create_does_not_block_a_delete(
+def test_lost_response_to_a_create_does_not_block_a_delete(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The create ends after the sandbox is deleted: the resync removes the stale container."""

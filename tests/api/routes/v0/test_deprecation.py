@@ -36,33 +36,33 @@ def test_deprecated_operations_are_those_of_v0(client: TestClient) -> None:
     assert found == deprecated(client) == DEPRECATED
 
 
-def test_deprecated_answers_name_their_successor(client: TestClient, user: ApiUser) -> None:
+def test_deprecated_responses_name_their_successor(client: TestClient, user: ApiUser) -> None:
     paths = {PLACEHOLDER.sub("{}", path) for path in description(client)}
     operations = [one for one in all_operations(client) if str(one) in deprecated(client)]
     assert {str(one) for one in operations} == DEPRECATED
     for operation in operations:
         for headers in ({}, user.headers):
-            answer = client.request(operation.method, operation.url(any="0" * 32), headers=headers)
-            assert re.fullmatch(r"@\d{10}", answer.headers["Deprecation"]), operation
-            found = LINK.fullmatch(answer.headers["Link"])
+            response = client.request(operation.method, operation.url(any="0" * 32), headers=headers)
+            assert re.fullmatch(r"@\d{10}", response.headers["Deprecation"]), operation
+            found = LINK.fullmatch(response.headers["Link"])
             assert found, operation
             assert found[1].replace("0" * 32, "{}") in paths, operation
-            assert "Sunset" not in answer.headers
+            assert "Sunset" not in response.headers
 
 
-def test_v1_answers_are_not_deprecated(client: TestClient, user: ApiUser) -> None:
+def test_v1_responses_are_not_deprecated(client: TestClient, user: ApiUser) -> None:
     for path in ("/api/v1/settings", "/api/v1/secrets/search", "/api/v1/app-conversations", "/api/keys"):
         assert "Deprecation" not in client.get(path, headers=user.headers).headers
 
 
 def test_a_name_in_the_successors_path_is_quoted(client: TestClient, user: ApiUser) -> None:
-    answer = client.delete("/api/secrets/a%3E%20b", headers=user.headers)
-    assert answer.headers["Link"] == '</api/v1/secrets/a%3E%20b>; rel="successor-version"'
+    response = client.delete("/api/secrets/a%3E%20b", headers=user.headers)
+    assert response.headers["Link"] == '</api/v1/secrets/a%3E%20b>; rel="successor-version"'
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Session-API-Key": "wrong"}])
 def test_errors_have_v0s_names_too(client: TestClient, headers: dict[str, str]) -> None:
-    answer = client.get("/api/settings", headers=headers)
-    body = answer.json()
-    assert answer.status_code == 401
+    response = client.get("/api/settings", headers=headers)
+    body = response.json()
+    assert response.status_code == 401
     assert body["error"] == body["detail"] == body["message"] != ""
