@@ -1,13 +1,18 @@
 """Bitbucket Cloud (REST, 2.0). The API lists repositories by workspace only."""
 
+import asyncio
 from typing import Any, ClassVar
 
+from api.errors.upstream import UpstreamTimeout
 from api.git.provider import Found, GitProvider, Window, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
 from shared.sql.page_ids import FOREIGN_PAGE
 
 MAX_WORKSPACES = 100
+# The limits of a search, which requests one page after the other until one is not empty.
+MAX_REQUESTS = 150
+SEARCH_SECONDS = 60.0
 # The API has no order by stars or forks.
 NEWEST = "-updated_on"
 
@@ -55,20 +60,34 @@ class Bitbucket(GitProvider):
     async def _repositories(
         self, window: Window, workspace: str | None, condition: str | None, order: str
     ) -> Found[Repository]:
-        # A page never spans two workspaces. Without `workspace`, empty workspaces are skipped.
-        named = [] if workspace is None else [workspace]
-        workspaces = named or (await self.installations(Window(MAX_WORKSPACES))).items
+        try:
+            async with asyncio.timeout(SEARCH_SECONDS):
+                # A page never spans two workspaces.
+                workspaces = await self._workspaces() if workspace is None else [workspace]
+                return await self._first_page(window, workspaces, {"q": condition, "sort": order})
+        except TimeoutError:
+            raise UpstreamTimeout(f"{self.name} did not respond in time") from None
+
+    async def _workspaces(self) -> list[str]:
+        # A host may list more than it was asked for.
+        return (await self.installations(Window(MAX_WORKSPACES))).items[:MAX_WORKSPACES]
+
+    async def _first_page(self, window: Window, workspaces: list[str], params: dict[str, Any]) -> Found[Repository]:
+        """The first page that is not empty, from the window's position on; an empty one after `MAX_REQUESTS`."""
         position, page = _read_position(window.start)
-        while position < len(workspaces):
-            path = f"/repositories/{segments(workspaces[position])}"
-            params = {"role": "member", "q": condition, "sort": order, "pagelen": window.size, "page": page}
-            document = self.read_object(await self.get(path, **params))
-            items = self.read(document.get("values"), self._repository)
-            following = [position, page + 1] if document.get("next") else [position + 1, 1]
-            if items:
-                return Found(items, following if following[0] < len(workspaces) else None)
-            position, page = following
-        return Found([])
+        items: list[Repository] = []
+        for _ in range(MAX_REQUESTS):
+            if items or position >= len(workspaces):
+                break
+            found = await self._page(workspaces[position], window.size, page, params)
+            items = found.items
+            position, page = (position, page + 1) if found.following else (position + 1, 1)
+        return Found(items, [position, page] if position < len(workspaces) else None)
+
+    async def _page(self, workspace: str, size: int, page: int, params: dict[str, Any]) -> Found[Repository]:
+        path = f"/repositories/{segments(workspace)}"
+        document = self.read_object(await self.get(path, role="member", pagelen=size, page=page, **params))
+        return Found(self.read(document.get("values"), self._repository), document.get("next"))
 
     def _repository(self, item: Any) -> Repository:
         return Repository(

@@ -2,17 +2,26 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from api.errors.upstream import UpstreamUnreachable
+from api.git import bitbucket
+from api.git.bitbucket import MAX_REQUESTS
 from api.git.http_client import GitClient
 from shared.errors import WorkspaceError
+from tests.factories import ApiUser
+from tests.fakes.git_host import FakeGitHost
+from tests.fakes.git_requests import GitRequest, Reply
 from tests.services.authority import Authority, breaking_tls
 from tests.services.hostile_responses import RESPONSES, sending
 from tests.services.hostile_server import MODES, hostile
+
+Ask = Callable[..., Any]
 
 
 @pytest.mark.parametrize("mode", ["floods", "inflates", "crumbles", "promises", "large header"])
@@ -56,3 +65,33 @@ async def search(url: str) -> None:
         (await client.request("github", "GET", url)).require_document()
     finally:
         await client.close()
+
+
+@pytest.fixture
+def empty_workspaces(connect: Ask, user: ApiUser, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's host that lists more workspaces than requested, each of which has two empty pages."""
+
+    def respond(request: GitRequest) -> Reply:
+        listed = [{"slug": f"w{number}"} for number in range(3 * MAX_REQUESTS)]
+        next_page = {"next": "https://next"} if request.query["page"] == "1" else {}
+        return 200, {}, {"values": listed if request.path.endswith("/user/workspaces") else [], **next_page}
+
+    monkeypatch.setattr(git_host, "respond", respond)
+    connect(user, "bitbucket")
+
+
+@pytest.mark.usefixtures("empty_workspaces")
+def test_search_sends_a_limited_number_of_requests(send: Ask, user: ApiUser, git_host: FakeGitHost) -> None:
+    response = send(user, "repositories", provider="bitbucket")
+    assert (response.status_code, response.json()["items"]) == (200, [])
+    assert len(git_host.got) == 1 + MAX_REQUESTS
+
+
+@pytest.mark.usefixtures("empty_workspaces")
+def test_search_of_slow_workspaces_ends_in_time(
+    send: Ask, user: ApiUser, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bitbucket, "SEARCH_SECONDS", 0.3)
+    git_host.delay_seconds = 0.1
+    assert send(user, "repositories", provider="bitbucket", query="app").status_code == 504
+    assert len(git_host.got) < 10
