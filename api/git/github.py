@@ -104,8 +104,8 @@ class GitHub(GitProvider):
     async def tasks(self) -> list[SuggestedTask]:
         """List the user's open pull requests that need work, and the open issues that are assigned to the user."""
         data = await self._query(TASKS, {})
-        requests = self.read(_find(data, "viewer", "pullRequests", "nodes"), self._request_task)
-        issues = self.read(_find(data, "search", "nodes"), lambda node: self._task(TaskType.OPEN_ISSUE, node))
+        requests = self.read(_find_nodes(data, "viewer", "pullRequests"), self._request_task)
+        issues = self.read(_find_nodes(data, "search"), lambda node: self._task(TaskType.OPEN_ISSUE, node))
         return drop_none([*requests, *issues])
 
     async def _search_branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
@@ -173,3 +173,9 @@ def _find(document: Any, *names: str) -> Any:
         if document is None:
             raise UpstreamUnreachable("the response of github is incomplete")
     return document
+
+
+def _find_nodes(data: Any, *names: str) -> Any:
+    """Return the nodes under a path of names, without the nulls in place of those that the token may not read."""
+    nodes = _find(data, *names, "nodes")
+    return [node for node in nodes if node is not None] if isinstance(nodes, list) else nodes

@@ -192,3 +192,15 @@ def test_wrong_parameters_are_refused(connect: Ask, send: Ask, user: ApiUser) ->
         ("installations", {"provider": "enterprise_sso"}, 400),
     ):
         assert send(user, what, **params).status_code == status, (what, params)
+
+
+def test_tasks_of_organizations_that_hide_theirs_from_the_token_are_left_out(
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost
+) -> None:
+    """GitHub has null in the place of what the token may not read, such as that of an organization with SAML."""
+    connect(user, "github")
+    issue = {"number": 5, "title": "i", "repository": {"nameWithOwner": "acme/app"}}
+    data = {"viewer": {"pullRequests": {"nodes": [None]}}, "search": {"nodes": [None, issue]}}
+    git_host.instead = (200, {}, {"data": data, "errors": [{"type": "FORBIDDEN"}]})
+    response = send(user, "suggested-tasks")
+    assert (response.status_code, [task["issue_number"] for task in response.json()["items"]]) == (200, [5])
