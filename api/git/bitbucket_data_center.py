@@ -34,9 +34,9 @@ class BitbucketDataCenter(GitProvider):
         return Found(self.read(document.get("values"), self._repository), _following(document))
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Search by name, in the server's order: the API has no other."""
+        """Search by name, in the project whose key precedes a slash in `query`; in the API's only order."""
         project, slash, name = query.rpartition("/")
-        document = await self._page("/repos", window, name=name, projectname=project if slash else None)
+        document = await self._page("/repos", window, name=name, projectkey=project if slash else None)
         return Found(self.read(document.get("values"), self._repository), _following(document))
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:

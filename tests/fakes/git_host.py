@@ -91,8 +91,11 @@ NO_APP = "You must authenticate with an access token authorized to a GitHub App 
 CLOUD_BRANCHES = [{"name": name, "target": {"hash": f"sha-{name}", "date": "2026"}} for name in BRANCHES]
 
 
+CENTER_PROJECT = {"key": "acme", "name": "The shop", "type": "NORMAL"}
+
+
 CENTER = [
-    {"id": number, "slug": name, "public": number % 2 == 1, "project": {"key": "acme", "type": "NORMAL"}}
+    {"id": number, "slug": name, "public": number % 2 == 1, "project": CENTER_PROJECT}
     for number, name in enumerate(NAMES)
 ]
 
@@ -147,6 +150,15 @@ def _cloud_branches(request: GitRequest) -> Reply:
     found = re.fullmatch(r'name ~ "(.*)"', request.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
     return named(request, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
+
+
+def _center(request: GitRequest) -> Reply:
+    """Return repositories by name; `projectname` is a name and not a key."""
+    of_project = all(
+        request.query.get(name, known) == known
+        for name, known in (("projectname", CENTER_PROJECT["name"]), ("projectkey", CENTER_PROJECT["key"]))
+    )
+    return counted(request, matching(request, CENTER, "name", "slug") if of_project else [])
 
 
 def _heads(request: GitRequest) -> Reply:
@@ -216,7 +228,7 @@ ROUTES: list[tuple[str, str, Callable[..., Reply]]] = [
     ("/2.0/repositories/acme/app/refs/branches", CLOUD, _cloud_branches),
     ("/2.0/repositories/([^/]+)", CLOUD, lambda request, workspace: _cloud(request, unquote(workspace))),
     (f"{CENTER_ROOT}/projects", BEARER, lambda request: counted(request, [{"key": name} for name in PLACES])),
-    (f"{CENTER_ROOT}/repos", BEARER, lambda request: counted(request, matching(request, CENTER, "name", "slug"))),
+    (f"{CENTER_ROOT}/repos", BEARER, _center),
     (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda request: counted(request, CENTER[:3])),
     (
         f"{CENTER_ROOT}/projects/acme/repos/app/branches",

@@ -66,6 +66,14 @@ def test_search_at_github_names_its_owners(connect: Ask, send: Ask, user: ApiUse
         assert git_host.got[-1].query["q"] == f"app in:name fork:true {owners}"
 
 
+@pytest.mark.parametrize("provider", ["bitbucket", "bitbucket_data_center", "github", "gitlab"])
+def test_repository_is_found_by_its_full_name(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
+    connect(user, provider)
+    for query, names in (("acme/app3", ["acme/app3"]), ("other/app3", [])):
+        found = walk(user, "repositories", provider=provider, query=query, limit=100)
+        assert [item["full_name"] for item in found] == names
+
+
 def test_branches_of_a_repository_with_blanks_in_its_name(connect: Ask, walk: Ask, user: ApiUser) -> None:
     connect(user, "azure_devops")
     found = walk(user, "branches", provider="azure_devops", repository="acme/My Team/My app", query="", limit=100)
