@@ -26,8 +26,8 @@ DEVICE_FORM = """
 <dt>Software, as it calls itself</dt><dd class="agent">{agent}</dd>
 <dt>Sent from</dt><dd class="address">{address}</dd>
 <dt>Begun</dt><dd class="begun">{begun}</dd>
-<dt>It gets</dt><dd>an API key with all rights of your account, which ends with the key that you sign in with; you can
-revoke it at any time</dd>
+<dt>It gets</dt><dd>an API key with all rights of your account, until you revoke it. It expires no later than the key
+that you sign in with, and stays valid if that one is revoked.</dd>
 </dl>
 <p class="wrong"><strong>Deny it if you did not begin this just now,</strong> or if you were sent this code
 or this link: the program of another person would get your account.</p>

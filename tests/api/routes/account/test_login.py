@@ -271,6 +271,16 @@ class TestDevices:
         headers = {"Authorization": f"Bearer {token['access_token']}"}
         assert browser.get(ME, headers=headers).json()["user_id"] == other_user.id
 
+    def test_page_says_that_the_device_s_key_outlives_a_revocation(self, browser: TestClient) -> None:
+        begun = browser.post("/oauth/device/authorize", json={}).json()
+        page = browser.get("/oauth/device/verify", params={"user_code": begun["user_code"]}).text
+        form = {"user_code": begun["user_code"], "decision": "approve"}
+        assert browser.post("/oauth/device/verify", data=form).status_code == 200
+        token = browser.post("/oauth/device/token", data={"device_code": begun["device_code"]}).json()
+        assert browser.delete(f"/api/keys/{browser.get(ME).json()['id']}").status_code == 200
+        assert browser.get(ME, headers={"Authorization": f"Bearer {token['access_token']}"}).status_code == 200
+        assert "stays valid if that one is revoked" in page
+
 
 def test_agent_servers_do_not_take_it(browser: TestClient, sandbox: Sandbox) -> None:
     assert browser.post("/api/v1/webhooks/conversations", json={}).status_code == 401
