@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func
+from sqlalchemy import and_, func, true
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -20,7 +20,7 @@ MAX_KEYS = 200
 
 
 class ListedUser(NamedTuple):
-    """A user, with the number of keys in force, their last use, and the number of sandboxes that are not deleted."""
+    """A user, with the number of keys in force, the last use of any key, and the number of sandboxes not deleted."""
 
     user: User
     keys: int
@@ -53,7 +53,8 @@ def read_user(session: Session, name: str) -> tuple[ListedUser, Sequence[ApiKey]
 def _describe(session: Session, users: Sequence[User]) -> list[ListedUser]:
     ids = [user.id for user in users]
     valid, alive = and_(*api_keys.is_in_force()), col(Sandbox.desired) != Desired.DELETED
-    keys = _by_user(session, col(ApiKey.user_id), func.count(), func.max(ApiKey.last_used_at), ids, valid)
+    counted, last_use = func.count().filter(valid), func.max(ApiKey.last_used_at)
+    keys = _by_user(session, col(ApiKey.user_id), counted, last_use, ids, true())
     sandboxes = _by_user(session, col(Sandbox.owner_id), func.count(), func.count(), ids, alive)
     return [
         ListedUser(

@@ -29,10 +29,12 @@ def used_key(database: Database) -> str:
     [({"expires_at": now() - HOUR}, 0), ({"revoked_at": now() - HOUR}, 0), ({"expires_at": after(3600)}, 1)],
     ids=["expired", "revoked", "in force"],
 )
-def test_keys_in_force_are_counted(database: Database, used_key: str, columns: dict[str, object], keys: int) -> None:
+def test_keys_in_force_are_counted_and_each_key_s_use_is_shown(
+    database: Database, used_key: str, columns: dict[str, object], keys: int
+) -> None:
     with database.transaction() as session:
         session.execute(update(ApiKey).where(col(ApiKey.id) == used_key).values(columns))
     with database.reading() as session:
         listed = users.read_user(session, "bob")[0]
-        assert (listed.keys, listed.last_used_at is not None) == (keys, keys > 0)
+        assert (listed.keys, listed.last_used_at is not None) == (keys, True)
         assert users.search_users(session, None, 10).items == [listed]
