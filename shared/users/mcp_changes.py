@@ -77,7 +77,10 @@ def _patch(patch: Patch, stored: Mapping[str, Any] | None) -> McpConfig:
 
 
 def _keep(before: Server, changes: Server) -> Server:
-    """The stored fields that the changes leave valid: a server is a command or has a URL, and has one authorization."""
+    """The stored fields that the changes leave valid: a server is a command or has a URL, and has one authorization.
+
+    Null in place of the headers removes the authorization, too: Agent Canvas sends it for a server without one.
+    """
     lost: frozenset[str] = frozenset()
     if changes.get("command") and "url" in before:
         lost = REMOTE_FIELDS
@@ -86,9 +89,14 @@ def _keep(before: Server, changes: Server) -> Server:
     headers = dict(before.get("headers") or {})
     if changes.get("auth"):
         headers = {name: value for name, value in headers.items() if not _authorizes(name)}
-    elif any(value and _authorizes(name) for name, value in (changes.get("headers") or {}).items()):
+    elif _replaces_authorization(changes):
         lost |= {"auth"}
     return {name: value for name, value in (before | {"headers": headers}).items() if name not in lost}
+
+
+def _replaces_authorization(changes: Server) -> bool:
+    headers = changes.get("headers", {})
+    return headers is None or any(value and _authorizes(name) for name, value in headers.items())
 
 
 def _authorizes(header: str) -> bool:

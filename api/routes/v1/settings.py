@@ -25,7 +25,7 @@ def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsU
     """Change the settings in the body, under V1's or V0's names; the others stay.
 
     Null sets a field to its default, except that it keeps keys, `llm_model`, `llm_base_url` and
-    `user_consents_to_analytics`; in `agent_settings_diff` it keeps the LLM's key only. An empty text clears a key;
+    `user_consents_to_analytics`; in `agent_settings_diff` it keeps the keys only. An empty text clears a key;
     `**********` keeps a secret.
     """
     return store(context, caller, read_changes(update))

@@ -119,7 +119,10 @@ class StdioServer(ServerOptions):
 
 
 class ServerChanges(ServerOptions):
-    """Changes of one MCP server. A field that is not sent stays, and null removes one, in headers and `env` too."""
+    """Changes of one MCP server. A field that is not sent stays, and null removes one, in headers and `env` too.
+
+    Null in place of all headers removes `auth`, too, unless it is sent.
+    """
 
     transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
     url: Url | None = None

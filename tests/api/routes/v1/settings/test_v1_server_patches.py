@@ -97,6 +97,14 @@ def test_a_server_has_one_authorization(client: TestClient, database: Database, 
     assert servers_of(database, user)["docs"].items() >= {"api_key": "newer", "headers": {"X-Team": "t"}}.items()
 
 
+def test_a_server_without_headers_has_no_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
+    """The web page sends this, without `auth`, when its user removes the authorization of a server."""
+    patch(client, user, docs={"transport": "http", "url": DOCS["url"], "headers": None})
+    assert servers_of(database, user)["docs"]["api_key"] is None
+    patch(client, user, docs={"headers": None, "auth": "newer"})
+    assert servers_of(database, user)["docs"]["api_key"] == "newer"
+
+
 def test_a_server_becomes_a_command_and_back(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, docs={"transport": "stdio", "command": "npx"})
     patch(client, user, files={"url": "https://files.example.com/sse"})
