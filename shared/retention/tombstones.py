@@ -55,10 +55,13 @@ def _delete_conversations(session: Session, sandbox_ids: Sequence[str]) -> int:
 
 
 def _find_needed(session: Session, sandbox_ids: Sequence[str]) -> set[str]:
-    """The ids of those sandboxes that a conversation, a start or a container of a lost node still needs."""
+    """The ids of those sandboxes that a conversation, a start, a kept log or a container of a lost node still needs."""
     referring = (Conversation.sandbox_id, StartTask.sandbox_id, StaleContainer.sandbox_id)
-    found = (session.exec(select(column).where(col(column).in_(sandbox_ids)).distinct()).all() for column in referring)
-    return {str(sandbox_id) for ids in found for sandbox_id in ids}
+    queries = [select(column).where(col(column).in_(sandbox_ids)).distinct() for column in referring]
+    # Logs have a retention of their own, which an operator may have set to more than this one.
+    logged = col(SandboxLog.sandbox_id).in_(sandbox_ids), col(SandboxLog.expires_at) > now()
+    queries.append(select(SandboxLog.sandbox_id).where(*logged))
+    return {str(sandbox_id) for query in queries for sandbox_id in session.exec(query).all()}
 
 
 def _delete_sandboxes(session: Session, sandbox_ids: Collection[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import time_machine
 from sqlmodel import SQLModel, select
 
-from shared.clock import now
+from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import (
     Conversation,
@@ -125,10 +125,18 @@ def with_stale_container(database: Database, _user: ApiUser, sandbox: Sandbox) -
     add(database, StaleContainer(sandbox_id=sandbox.id, node_id="lost"))
 
 
-@pytest.mark.parametrize(
-    "need",
-    [with_conversation, with_young_tombstone, with_pending_deletion, with_events, with_start, with_stale_container],
+def with_log(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
+    """A log that is kept for longer than the tombstone (`AW_CONTAINER_LOG_DAYS`)."""
+    add(database, SandboxLog(sandbox_id=sandbox.id, owner_id=user.id, container_id="c", expires_at=after(60)))
+
+
+NEEDS = (
+    *(with_conversation, with_young_tombstone, with_pending_deletion, with_events),
+    *(with_start, with_stale_container, with_log),
 )
+
+
+@pytest.mark.parametrize("need", NEEDS)
 def test_needed_tombstone_stays_and_is_checked_again_later(
     database: Database, user: ApiUser, need: Callable[[Database, ApiUser, Sandbox], None]
 ) -> None:
