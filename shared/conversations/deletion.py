@@ -23,6 +23,7 @@ from shared.leasing import leases
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.queue.jobs import DeleteConversation, DeleteSandbox, Job
+from shared.retention import tombstones
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
@@ -135,13 +136,14 @@ def remove_events(session: Session, conversation_id: str, owner_id: str) -> bool
 
 
 def finish_deletion(session: Session, conversation: Conversation) -> None:
-    """Record, under the caller's lease, that the conversation's sandbox has deleted it.
+    """Record, under the caller's lease, that the conversation's sandbox has deleted it. It replaces an old tombstone.
 
     The tombstone of a failed start is removed as well: the start task itself keeps webhooks from creating the
     conversation again.
     """
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=False, attempt=0)
     if start_tasks.find_for_conversation(session, conversation.id) is None:
+        tombstones.limit_conversations(session, conversation.sandbox_id)
         return
     conversation_queries.purge(session, conversation.id)
     conversation.lease_until = conversation.due_at = None  # the row is gone: no lease is left to release

@@ -15,12 +15,14 @@ from shared.clock import now
 from shared.models import Conversation, Event, Sandbox, SandboxLog, StaleContainer, StartTask
 from shared.models.sandboxes import IS_TOMBSTONE
 from shared.sandboxes import status as sandbox_status
-from shared.sql.statements import locked
+from shared.sql.statements import delete_unlocked, locked
 
 RETENTION = timedelta(days=30)
 # The limits of one transaction: a sandbox has at most about a thousand conversations and as many transitions.
 MAX_SANDBOXES = 10
 MAX_CONVERSATIONS = 200
+# The number of deleted conversations of an existing sandbox that are kept for longer than `RETENTION`: the newest ones.
+MAX_KEPT = 500
 
 
 def has_expired(session: Session) -> bool:
@@ -40,18 +42,35 @@ def delete_expired(session: Session, *, limit: int = MAX_SANDBOXES) -> None:
     _delete_sandboxes(session, set(ids) - needed)
 
 
+def limit_conversations(session: Session, sandbox_id: str) -> None:
+    """Delete the oldest deleted conversations of an existing sandbox, beyond `MAX_KEPT` and after their retention.
+
+    Its agent server may still know some of them, because it refused to delete them, or has files from a backup.
+    """
+    newest_first = _ended(Conversation.sandbox_id == sandbox_id).order_by(
+        col(Conversation.created_at).desc(), col(Conversation.id).desc()
+    )
+    if old := session.exec(newest_first.offset(MAX_KEPT).limit(MAX_CONVERSATIONS)).all():
+        delete_unlocked(session, Conversation, _ended(col(Conversation.id).in_(old)))
+
+
 def _expired() -> Any:
     return select(Sandbox.id).where(text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION)
 
 
 def _delete_conversations(session: Session, sandbox_ids: Sequence[str]) -> int:
-    """Delete deleted conversations whose events are removed, and return their number."""
-    events = select(Event.seq).where(Event.conversation_id == Conversation.id)
-    ended = (col(Conversation.deleted_at) <= now() - RETENTION, ~col(Conversation.awaits_sandbox), ~events.exists())
-    found = select(Conversation.id).where(col(Conversation.sandbox_id).in_(sandbox_ids), *ended)
-    ids = session.exec(locked(found.limit(MAX_CONVERSATIONS), skip_locked=True)).all()
+    """Delete deleted conversations whose retention has ended, and return their number."""
+    found = _ended(col(Conversation.sandbox_id).in_(sandbox_ids)).limit(MAX_CONVERSATIONS)
+    ids = session.exec(locked(found, skip_locked=True)).all()
     session.execute(_deletion(Conversation, Conversation.id, ids))
     return len(ids)
+
+
+def _ended(where: Any) -> Any:
+    """Those of the conversations that were deleted, with all their events, and whose retention has ended."""
+    events = select(Event.seq).where(Event.conversation_id == Conversation.id)
+    ended = (col(Conversation.deleted_at) <= now() - RETENTION, ~col(Conversation.awaits_sandbox), ~events.exists())
+    return select(Conversation.id).where(where, *ended)
 
 
 def _find_needed(session: Session, sandbox_ids: Sequence[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """Deleted conversations: their copies on agent servers are deleted, now or when the sandboxes run next."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Event, Sandbox
 from shared.queue.jobs import RefreshConversation
+from shared.retention import tombstones
 from shared.states import Desired, Reason, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_event
@@ -139,6 +141,26 @@ class TestRunningSandbox:
         refresh_conversation(context, conversation.id)
         assert_deleted(context, conversation, server)
 
+    def test_old_tombstones_beyond_the_newest_are_deleted_with_it(
+        self,
+        context: WorkerContext,
+        user: ApiUser,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        neighbour: Conversation,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Otherwise their number would grow with the age of the sandbox."""
+        monkeypatch.setattr(tombstones, "MAX_KEPT", 2)
+        long_ago, young = now() - tombstones.RETENTION, now() - tombstones.RETENTION / 2
+        deleted_at = [long_ago] * 5 + [young] * 2
+        made = [make_tombstone(context, user, sandbox, age, at) for age, at in enumerate(deleted_at)]
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        with context.database.reading() as session:
+            left = set(session.exec(select(Conversation.id)).all())
+        assert left == {made[0].id, made[1].id, made[5].id, made[6].id, conversation.id, neighbour.id}
+
     def test_worker_that_dies_is_replaced(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
@@ -249,6 +271,15 @@ def test_last_conversation_deletes_its_sandbox(
     assert "delete_conversation" not in server.calls
     reconcile(context, sandbox.id)
     assert row(context, Sandbox, sandbox.id).status == Status.DELETED
+
+
+def make_tombstone(
+    context: WorkerContext, user: ApiUser, sandbox: Sandbox, age: int, deleted_at: datetime
+) -> Conversation:
+    """A deleted conversation that was created `age` days before the deletion's retention began."""
+    created_at = now() - tombstones.RETENTION - timedelta(days=age)
+    columns = {"created_at": created_at, "deleted_at": deleted_at}
+    return make_conversation(context.database, user, sandbox, listed=False, **columns)
 
 
 def die() -> None:

@@ -108,6 +108,20 @@ def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, us
 
 
 @stores
+def test_limit_of_deleted_conversations_scans_no_table(
+    planned: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tombstones, "MAX_KEPT", 1)
+    sandbox = make_sandbox(planned.database, user)
+    for _ in range(2):
+        make_conversation(planned.database, user, sandbox, listed=False, deleted_at=now() - tombstones.RETENTION)
+    with plans_of_sessions(planned.database) as plans, planned.database.transaction() as session:
+        tombstones.limit_conversations(session, sandbox.id)
+    assert len(plans) == 2
+    assert [plan for plan in plans if scans_table(plan)] == []
+
+
+@stores
 def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: ApiUser) -> None:
     sandbox = make_sandbox(planned.database, user, due_at=now())
     make_start_task(planned.database, user, sandbox)
