@@ -2,19 +2,21 @@
 
 A tombstone explains late containers and webhooks. None can be expected after `RETENTION`. A tombstone that other rows
 still refer to, such as a conversation that its owner has kept, is written again and so stays for another `RETENTION`.
+So does one whose container or volume an engine does not remove.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, text, update
+from sqlalchemy import and_, delete, text, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Conversation, Event, Sandbox, SandboxLog, StaleContainer, StartTask
 from shared.models.sandboxes import IS_TOMBSTONE
 from shared.sandboxes import status as sandbox_status
+from shared.sql import locks
 from shared.sql.statements import delete_unlocked, locked
 
 RETENTION = timedelta(days=30)
@@ -37,9 +39,15 @@ def delete_expired(session: Session, *, limit: int = MAX_SANDBOXES) -> None:
     if _delete_conversations(session, ids) == MAX_CONVERSATIONS:
         return  # the next sweep continues
     needed = _find_needed(session, ids)
-    prolonged = update(Sandbox).where(col(Sandbox.id).in_(needed)).values(updated_at=now())
-    session.execute(prolonged.execution_options(synchronize_session=False))
+    _prolong(session, needed)
     _delete_sandboxes(session, set(ids) - needed)
+
+
+def keep(session: Session, sandbox_ids: Collection[str]) -> None:
+    """Prolong those of these tombstones whose retention is half over: an engine still has something of the sandbox."""
+    is_old = text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION / 2
+    old = locks.in_order(Sandbox, and_(col(Sandbox.id).in_(sandbox_ids), *is_old), skip_locked=True)
+    _prolong(session, session.execute(old).scalars().all())
 
 
 def limit_conversations(session: Session, sandbox_id: str) -> None:
@@ -52,6 +60,11 @@ def limit_conversations(session: Session, sandbox_id: str) -> None:
     )
     if old := session.exec(newest_first.offset(MAX_KEPT).limit(MAX_CONVERSATIONS)).all():
         delete_unlocked(session, Conversation, _ended(col(Conversation.id).in_(old)))
+
+
+def _prolong(session: Session, sandbox_ids: Collection[str]) -> None:
+    prolonged = update(Sandbox).where(col(Sandbox.id).in_(sandbox_ids)).values(updated_at=now())
+    session.execute(prolonged.execution_options(synchronize_session=False))
 
 
 def _expired() -> Any:

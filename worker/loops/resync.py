@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 import structlog
 
 from shared.leasing import leases
+from shared.retention import tombstones
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Reason, Status
@@ -105,5 +106,8 @@ def _reap(context: WorkerContext, names: Collection[str]) -> dict[str, str]:
         context.engine.remove(name)
 
     deleted = [name for name, status in explained.items() if status == Status.DELETED]
+    if deleted:  # until they are gone, their rows must explain them
+        with context.database.transaction() as session:
+            tombstones.keep(session, [name.removeprefix(NAME_PREFIX) for name in deleted])
     attempt_each(context, deleted, remove, "not_reaped")
     return explained

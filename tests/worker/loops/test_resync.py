@@ -1,15 +1,18 @@
 """Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
+import time_machine
 
 from shared.clock import after, now
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
+from shared.retention import tombstones
 from shared.states import Desired, PauseKind, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
@@ -21,6 +24,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import check, recheck
 from worker.loops.resync import resync
+from worker.loops.sweep import sweep
 from worker.sandboxes.container_spec import container_name
 
 Check = Callable[[WorkerContext, str], None]
@@ -143,6 +147,22 @@ class TestReaping:
         name = put(engine, quiet_row(context, user, Status.DELETED), ContainerState.ABSENT)
         engine.volumes[name] = {}
         resync(context)
+        assert engine.volumes == {}
+
+    def test_tombstone_stays_while_the_engine_does_not_remove_the_volume(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
+        """After a failed mount, Docker keeps the record of a volume until it is restarted (`DiskEngine.remove`)."""
+        almost = now() - tombstones.RETENTION + timedelta(minutes=1)
+        name = put(engine, quiet_row(context, user, Status.DELETED, updated_at=almost), ContainerState.ABSENT)
+        engine.shared_volumes.add(name)
+        resync(context)
+        with time_machine.travel(now() + timedelta(minutes=2), tick=False):
+            sweep(context)
+            resync(context)
+            assert all_rows(context.database)["unknown_container"] == []
+            engine.shared_volumes.clear()
+            resync(context)
         assert engine.volumes == {}
 
     def test_leaves_an_unlabelled_volume_that_no_row_explains_alone(
