@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import and_, func
+from sqlalchemy import and_, delete, func
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.db.database import Database
 from shared.errors import Conflict, NotFound
-from shared.models import Sandbox, SandboxSpec, UserSettings
+from shared.models import NodeSpecBackoff, Sandbox, SandboxSpec, UserSettings
 from shared.sandboxes import deadlines, due_deadlines, egress
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, read_page
@@ -168,15 +168,16 @@ def make_default(session: Session, spec_id: str) -> None:
 
 
 def remove_spec(session: Session, spec_id: str) -> None:
-    """Remove a spec that no sandbox was ever made from.
+    """Remove a spec that has neither sandboxes nor tombstones, with its circuit breakers.
 
     Raises:
         NotFound: there is no such spec.
-        Conflict: sandboxes refer to it.
+        Conflict: sandboxes refer to it, or tombstones (`shared.retention`).
     """
     spec = get_spec(session, spec_id)
     if session.exec(select(Sandbox.id).where(Sandbox.spec_id == spec_id).limit(1)).first() is not None:
-        raise Conflict(f"sandboxes were made from {spec_id!r}")
+        raise Conflict(f"{spec_id!r} has sandboxes, or records of deleted ones, which are kept for 30 days at least")
+    session.execute(delete(NodeSpecBackoff).where(col(NodeSpecBackoff.spec_id) == spec_id))
     session.delete(spec)
 
 

@@ -198,7 +198,7 @@ def set_spec(
 
 @specs.command("remove")
 def remove_spec(image: str) -> None:
-    """Remove a spec that no sandbox was ever created from."""
+    """Remove a spec without sandboxes, whose last one was deleted 30 days ago or earlier."""
     from shared.sandboxes import specs as stored
 
     with installation().writing() as session:

@@ -4,9 +4,9 @@ import pytest
 
 from shared.db.database import Database
 from shared.errors import Conflict, NotFound
-from shared.models import SandboxSpec
+from shared.models import NodeSpecBackoff, SandboxSpec
 from shared.sandboxes import specs
-from tests.factories import ApiUser, make_sandbox
+from tests.factories import ApiUser, make_node, make_sandbox
 
 
 def add(database: Database, image: str, *, default: bool = False) -> None:
@@ -54,6 +54,16 @@ def test_spec_with_sandboxes_cannot_be_removed(database: Database, user: ApiUser
     assert listed(database) == ["used"]
     with pytest.raises(NotFound), database.transaction() as session:
         specs.remove_spec(session, "unused")
+
+
+def test_spec_is_removed_with_the_breakers_of_its_former_sandboxes(database: Database) -> None:
+    add(database, "unused")
+    node = make_node(database)
+    with database.transaction() as session:
+        session.add(NodeSpecBackoff(node_id=node.id, spec_id="unused", failures=1))
+    with database.transaction() as session:
+        specs.remove_spec(session, "unused")
+    assert listed(database) == []
 
 
 def test_pages_of_specs_are_in_order(database: Database) -> None:
