@@ -125,6 +125,27 @@ def tombstone(session: Session, conversation: Conversation, due_at: datetime) ->
         setattr(conversation, name, value)
 
 
+def delete_unlisted(session: Session, conversation_id: str, *, begun: bool) -> bool:
+    """Delete the conversation of a failed start, if it has a row.
+
+    Args:
+        begun: the agent server may have the conversation.
+
+    Returns:
+        Whether a tombstone is left, for a worker to delete that copy, and the events: a sandbox may report any number
+        of them before its agent server has the conversation.
+    """
+    conversation = conversation_queries.find(session, conversation_id, lock=True)
+    if conversation is None or conversation.listed:
+        return False
+    reported = select(Event.seq).where(Event.conversation_id == conversation_id)
+    if begun or session.exec(reported.limit(1)).first() is not None:
+        tombstone(session, conversation, now())
+        return True
+    conversation_queries.purge(session, conversation_id)
+    return False
+
+
 def remove_events(session: Session, conversation_id: str, owner_id: str) -> bool:
     """Remove one batch of a conversation's events.
 

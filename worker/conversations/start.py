@@ -270,22 +270,13 @@ class ConversationStart:
             # The sandbox first, as in `StatusWriter._write`: two lock orders would be a deadlock.
             node_id = start_tasks.delete_unused_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
-            self._delete_conversation(session, begun=begun)
+            has_more = conversation_deletion.delete_unlisted(session, self._task.conversation_id, begun=begun)
             pending_messages.delete_all(session, self._task.conversation_id)
-        if begun:
+        if has_more:
             # After the write: had this worker lost the lease, the conversation would be the next worker's.
             refresh_conversation(self._context, self._task.conversation_id)
         if node_id is not None:
             self._context.publisher.publish(DeleteSandbox(str(self._task.sandbox_id), node_id))
-
-    def _delete_conversation(self, session: Session, *, begun: bool) -> None:
-        conversation = conversation_queries.find(session, self._task.conversation_id, lock=True)
-        if conversation is None or conversation.listed:
-            return
-        if begun:
-            conversation_deletion.tombstone(session, conversation, now())
-        else:
-            conversation_queries.purge(session, conversation.id)
 
 
 def _give_up(context: WorkerContext, task: StartTask) -> None:

@@ -1,17 +1,18 @@
 """Cancelled starts: at every stage and at every point they end, and what was created for them is deleted."""
 
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
 
 from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
+from shared.conversations import events, start_tasks
 from shared.conversations import queries as conversation_queries
-from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, Status
-from tests.factories import ApiUser, make_conversation, make_start_task
+from tests.factories import ApiUser, make_conversation, make_event, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker.scenarios import (
     assert_at_rest,
@@ -88,6 +89,31 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
         found = conversation_of(context, task.id)
         assert found
         assert found.listed
+
+
+def test_events_that_precede_the_conversation_are_removed_in_batches(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the sandbox may report any number of them, and SQLite has one writer."""
+    removed: list[int] = []
+
+    def remove(*arguments: Any) -> int:
+        removed.append(remove_events(*arguments))
+        return removed[-1]
+
+    remove_events = events.remove
+    monkeypatch.setattr(events, "remove", remove)
+    monkeypatch.setattr(conversation_deletion, "EVENTS_AT_ONCE", 2)
+    change(context, Sandbox, sandbox_id, goes_with_conversations=True)
+    sandbox = row(context, Sandbox, sandbox_id)
+    task = make_start_task(context.database, user, sandbox, stage=Stage.PREPARING_REPOSITORY, cancelled_at=now())
+    reported = make_conversation(context.database, user, sandbox, id=task.conversation_id, listed=False)
+    for _ in range(5):
+        make_event(context.database, reported)
+    start_conversation(context, task.id)
+    assert_failed(context, task.id, Reason.CANCELLED, "cancelled")
+    assert conversation_of(context, task.id) is None
+    assert [number for number in removed if number] == [2, 2, 1]
 
 
 def test_start_that_is_cancelled_stops_at_the_next_point(
