@@ -7,7 +7,7 @@ routers for agent servers have `route_class=AgentServerRoute`.
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -50,9 +50,7 @@ class Caller:
         settings, origin = get_context(self._request).settings, own_origin(self._request)
         if self.is_browser or not settings.client_port:
             return SandboxUrls(origin)
-        host = urlsplit(origin).netloc.rpartition("@")[2]
-        host = re.sub(r":\d*$", "", host)
-        return SandboxUrls(origin, settings.client_url.rstrip("/") or f"http://{host}:{settings.client_port}")
+        return SandboxUrls(origin, settings.client_url.rstrip("/") or _client_url(origin, settings.client_port))
 
 
 class UserRoute(DocumentedRoute):
@@ -87,6 +85,12 @@ async def get_sandbox(request: Request) -> Sandbox:
 
 CurrentCaller = Annotated[Caller, Depends(get_caller)]
 CurrentSandbox = Annotated[Sandbox, Depends(get_sandbox)]
+
+
+@lru_cache(maxsize=1024)
+def _client_url(origin: str, port: int) -> str:
+    host = re.sub(r":\d*$", "", urlsplit(origin).netloc.rpartition("@")[2])
+    return f"http://{host}:{port}"
 
 
 def _authenticated(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
