@@ -1,6 +1,7 @@
 """Cleanup of the networks that workers create for their nodes, and of their firewall rules. Both outlive a worker."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
@@ -11,6 +12,8 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 # A network's name and its bridge's name have the same suffix.
 NAMES, BRIDGES = "agent-workspace-", "br-aw"
 FAMILIES = ("inet", "bridge")
+# A network of a slot in the text of rules.
+NETWORK = re.compile(r"(\d+\.\d+\.\d+\.0)/24\b")
 
 
 def remove_networks(installation: str) -> None:
@@ -30,8 +33,11 @@ def remove_rules(network: str, place: Sequence[str] = ()) -> None:
 
 
 def remove_abandoned_networks() -> None:
-    """Remove the bridges and rules of runs that were killed: those in the networks of slots that no process holds."""
-    for bridge, number in _bridges_in_slots():
+    """Remove the bridges and rules of runs that were killed: those in the networks of slots that no process holds.
+
+    Rules without a bridge would block the next holder of their slot.
+    """
+    for bridge, number in {*_bridges_in_slots(), *_rules_in_slots()}:
         if slot := take_slot(number):
             subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
             remove_rules(bridge)
@@ -44,6 +50,22 @@ def _bridges_in_slots() -> Iterator[tuple[str, int]]:
             number = number_of(IPv4Address(entry["local"]))
             if number is not None and link["ifname"].startswith(BRIDGES):
                 yield link["ifname"], number
+
+
+def _rules_in_slots() -> Iterator[tuple[str, int]]:
+    for item in json.loads(_output("nft", "--json", "list", "tables"))["nftables"]:
+        name = item.get("table", {}).get("name", "")
+        if name.startswith(BRIDGES) and item["table"]["family"] == FAMILIES[0]:
+            for address in NETWORK.findall(_rules_of(name)):
+                number = number_of(IPv4Address(address))
+                if number is not None:
+                    yield name, number
+
+
+def _rules_of(table: str) -> str:
+    # Another process may have removed it.
+    command = ["nft", "list", "table", FAMILIES[0], table]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _output(*command: str) -> str:

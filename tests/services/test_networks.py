@@ -22,4 +22,20 @@ def test_bridge_and_rules_are_removed_once_no_process_holds_the_slot() -> None:
         assert (LINKS / bridge).exists()
     remove_abandoned_networks()
     assert not (LINKS / bridge).exists()
-    assert bridge not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+    assert bridge not in list_tables()
+
+
+def test_rules_without_a_bridge_are_removed_once_no_process_holds_the_slot() -> None:
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        table = f"{BRIDGES}t{slot.number}"
+        rule = f"add table inet {table}; add chain inet {table} c; add rule inet {table} c ip daddr {slot.network} drop"
+        subprocess.run(["nft", rule], check=True)
+        remove_abandoned_networks()
+        assert table in list_tables()
+    remove_abandoned_networks()
+    assert table not in list_tables()
+
+
+def list_tables() -> str:
+    """The names of the machine's firewall tables."""
+    return subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
