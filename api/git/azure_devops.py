@@ -7,6 +7,8 @@ from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Forbidden, Invalid
 
 VERSION = {"api-version": "7.1"}
+# The API sends all repositories at once. Only their names are read before the page is cut out.
+MAX_REPOSITORIES = 20_000
 HEADS = "refs/heads/"
 
 
@@ -44,7 +46,7 @@ class AzureDevOps(GitProvider):
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
         """Search repositories by name, ordered by name: the API has no other order."""
-        found = [item for item in await self._all(None) if query.lower() in item.full_name.lower()]
+        found = [(name, item) for name, item in await self._all(None) if query.lower() in name.lower()]
         return self._slice(found, window)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
@@ -61,27 +63,32 @@ class AzureDevOps(GitProvider):
         items = self.read(self.read_object(reply).get("value"), _branch)
         return Found(items, reply.headers.get("X-MS-ContinuationToken") or None)
 
-    async def _all(self, project: str | None) -> list[Repository]:
+    async def _all(self, project: str | None) -> list[tuple[str, Any]]:
+        """The organization's repositories, or those of one project: full names and items, ordered by name."""
         folder = "" if project is None else f"/{segments(project)}"
-        found = self.read(await self._values(f"{folder}/_apis/git/repositories", VERSION), self._repository)
-        return sorted(found, key=lambda item: item.full_name.lower())
+        values = await self._values(f"{folder}/_apis/git/repositories", VERSION)
+        names = self.read(values, self._full_name, max_items=MAX_REPOSITORIES)
+        return sorted(zip(names, values, strict=True), key=lambda named: named[0].lower())
 
     async def _values(self, path: str, params: dict[str, Any]) -> Any:
         return self.read_object(await self.get(path, **params)).get("value")
 
-    def _slice(self, found: list[Repository], window: Window) -> Found[Repository]:
+    def _slice(self, found: list[tuple[str, Any]], window: Window) -> Found[Repository]:
         first = window.count(0)
         last = first + window.size
-        return Found(found[first:last], last if last < len(found) else None)
+        items = self.read([item for _, item in found[first:last]], self._repository)
+        return Found(items, last if last < len(found) else None)
+
+    def _full_name(self, item: Any) -> str:
+        organization = self.folder.strip("/").rpartition("/")[2]
+        return f"{organization}/{item['project']['name']}/{item['name']}"
 
     def _repository(self, item: Any) -> Repository:
-        project = item["project"]
-        organization = self.folder.strip("/").rpartition("/")[2]
         return Repository(
             id=str(item["id"]),
-            full_name=f"{organization}/{project['name']}/{item['name']}",
+            full_name=self._full_name(item),
             git_provider=self.name,
-            is_public=project.get("visibility") == "public",
+            is_public=item["project"].get("visibility") == "public",
             owner_type="organization",
             main_branch=(item.get("defaultBranch") or "").removeprefix(HEADS) or None,
         )

@@ -23,6 +23,9 @@ from shared.users.settings import DEFAULT_HOSTS
 Item = TypeVar("Item")
 
 MAX_START = 100_000
+# A page has 100 items at most, but a host may send more than it was asked for. All of 100,000 would be converted on the
+# event loop.
+MAX_ITEMS = 1_000
 
 
 @dataclass(frozen=True)
@@ -142,14 +145,16 @@ class GitProvider(ABC):
         """Return a header of basic authentication; `credentials` is `user:password`."""
         return f"Basic {b64encode(credentials.encode()).decode()}"
 
-    def read(self, items: Any, make: Callable[[Any], Item]) -> list[Item]:
+    def read(self, items: Any, make: Callable[[Any], Item], *, max_items: int = MAX_ITEMS) -> list[Item]:
         """Convert the items of a provider's list.
 
         Raises:
-            UpstreamUnreachable: the list does not have the provider's documented shape.
+            UpstreamUnreachable: the list does not have the provider's documented shape, or more than `max_items` items.
         """
         if not isinstance(items, list):
             raise self._unexpected_shape()
+        if len(items) > max_items:
+            raise UpstreamUnreachable(f"the response of {self.name} has more than {max_items} items")
         try:
             return [make(item) for item in items]
         except (KeyError, TypeError, AttributeError, IndexError, ValidationError):

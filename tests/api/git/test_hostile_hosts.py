@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.errors.upstream import UpstreamUnreachable
-from api.git import bitbucket
+from api.git import azure_devops, bitbucket
 from api.git.bitbucket import MAX_REQUESTS
 from api.git.http_client import GitClient
+from api.git.provider import MAX_ITEMS
+from api.schemas.v1.git import Repository
 from shared.errors import WorkspaceError
 from tests.factories import ApiUser
 from tests.fakes.git_host import FakeGitHost
@@ -95,3 +97,26 @@ def test_search_of_slow_workspaces_ends_in_time(
     git_host.delay_seconds = 0.1
     assert send(user, "repositories", provider="bitbucket", query="app").status_code == 504
     assert len(git_host.got) < 10
+
+
+@pytest.mark.parametrize("provider", ["github", "gitlab", "forgejo"])
+def test_list_that_is_longer_than_any_page_is_a_502(
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, provider: str
+) -> None:
+    connect(user, provider)
+    git_host.instead = (200, {}, [{}] * (MAX_ITEMS + 1))
+    response = send(user, "branches", provider=provider, repository="acme/app", query="", limit=1)
+    assert (response.status_code, f"more than {MAX_ITEMS} items" in response.json()["detail"]) == (502, True)
+
+
+def test_page_of_many_repositories_converts_its_own_only(
+    connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(azure_devops, "Repository", lambda **fields: made.append(fields) or Repository(**fields))
+    connect(user, "azure_devops")
+    names = [f"app{number:05}" for number in range(2 * MAX_ITEMS)]
+    listed = [{"id": name, "name": name, "project": {"name": "shop"}} for name in names]
+    git_host.instead = (200, {}, {"value": listed})
+    [found] = send(user, "repositories", provider="azure_devops", query="app01", limit=1).json()["items"]
+    assert (found["full_name"], len(made)) == ("acme/shop/app01000", 1)
