@@ -6,7 +6,7 @@ So does one whose container or volume an engine does not remove.
 """
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import and_, delete, text, update
@@ -48,6 +48,17 @@ def keep(session: Session, sandbox_ids: Collection[str]) -> None:
     is_old = text(IS_TOMBSTONE), col(Sandbox.updated_at) <= now() - RETENTION / 2
     old = locks.in_order(Sandbox, and_(col(Sandbox.id).in_(sandbox_ids), *is_old), skip_locked=True)
     _prolong(session, session.execute(old).scalars().all())
+
+
+def restart_retention(session: Session, began: datetime, *, limit: int) -> int:
+    """Prolong the oldest tombstones that were written before `began`, and return their number; 0: none is left.
+
+    After a restore, engines may have containers of sandboxes that were already deleted at the time of the backup.
+    """
+    outdated = text(IS_TOMBSTONE), col(Sandbox.updated_at) < began
+    ids = session.exec(select(Sandbox.id).where(*outdated).order_by(col(Sandbox.updated_at)).limit(limit)).all()
+    _prolong(session, ids)
+    return len(ids)
 
 
 def limit_conversations(session: Session, sandbox_id: str) -> None:

@@ -6,12 +6,16 @@ from shared.backup import former_files, store
 from shared.backup.manifest import Manifest
 from shared.changes import change_feed
 from shared.cli.local.installation import LocalInstallation
+from shared.clock import now
 from shared.db import unfinished_restore
 from shared.nodes import registry as node_registry
+from shared.retention import tombstones
 from shared.users import api_keys
 
 # Sandboxes per transaction, which then takes less than 100 ms.
 BATCH = 50
+# Tombstones per transaction: the same.
+TOMBSTONES = 500
 
 
 class BackupOperations(LocalInstallation):
@@ -35,12 +39,19 @@ class BackupOperations(LocalInstallation):
         for start in range(0, len(ids), BATCH):
             with self.writing() as session:
                 store.restart_deadlines(session, ids[start : start + BATCH])
+        self._restart_retention()
         with self.writing() as session:
             store.forget_removals(session)
             node_registry.mark_unreported(session)
             change_feed.skip_numbers(session)
             unfinished_restore.clear(session)
         return made, len(ids)
+
+    def _restart_retention(self) -> None:
+        began, is_complete = now(), False
+        while not is_complete:
+            with self.writing() as session:
+                is_complete = tombstones.restart_retention(session, began, limit=TOMBSTONES) < TOMBSTONES
 
     def _keep_unknown_key(self) -> None:
         """Rename the first user's key file if the database does not know the key, which a starting service prints."""

@@ -1,18 +1,25 @@
-"""What a restored database says about containers to be removed: since the backup, they may have been used."""
+"""What a restored database says about containers to be removed, and for how long."""
 
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+from sqlmodel import select
+
 from shared.backup import store
+from shared.cli.backup import operations
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import LocalInstallation
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox, StaleContainer, UnknownContainer
 from shared.nodes import registry
+from shared.retention import tombstones
+from shared.retention.tombstones import RETENTION
 from shared.sandboxes import quarantine
 from shared.settings import Settings
-from tests.factories import NODE_ID, make_node
+from shared.states import Status
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 
 PASSPHRASE = "correct horse battery"
 
@@ -41,3 +48,25 @@ def test_quarantine_starts_again(
     BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
     with LocalInstallation(clean).reading() as session:
         assert quarantine.find(session) == []
+
+
+def test_retention_of_tombstones_starts_again(
+    settings: Settings,
+    database: Database,
+    user: ApiUser,
+    clean: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that returns may have their containers, which would be unknown without them."""
+    monkeypatch.setattr(operations, "TOMBSTONES", 2)
+    long_ago = now() - 2 * RETENTION
+    for _ in range(5):
+        make_sandbox(database, user, status=Status.DELETED, updated_at=long_ago)
+    living = make_sandbox(database, user, updated_at=long_ago)
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with LocalInstallation(clean).reading() as session:
+        rows = session.exec(select(Sandbox).where(Sandbox.id != living.id)).all()
+        assert (len(rows), tombstones.has_expired(session)) == (5, False)
+        assert session.get_one(Sandbox, living.id).updated_at == long_ago
