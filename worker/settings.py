@@ -16,7 +16,9 @@ class WorkerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)
 
-    node: str = Field(default_factory=socket.gethostname, max_length=64, description="Name of this worker's node")
+    node: str = Field(
+        default_factory=socket.gethostname, min_length=1, max_length=64, description="Name of this worker's node"
+    )
     docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
     node_address: str = Field("127.0.0.1", description="Address on which this node's door listens for the API")

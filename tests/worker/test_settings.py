@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from worker.settings import WorkerSettings
 
@@ -20,3 +21,9 @@ def test_url_of_the_door(values: dict[str, Any], door: str) -> None:
     settings = WorkerSettings(**values)
     assert settings.door_url == door
     assert settings.webhook_url == f"http://host.docker.internal:{settings.door_port}/api/v1/webhooks"
+
+
+def test_node_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_NODE", "")
+    with pytest.raises(ValidationError, match="at least 1 character"):
+        WorkerSettings()

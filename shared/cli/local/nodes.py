@@ -151,11 +151,11 @@ def remove_unknown(
     yes: Yes = False,
 ) -> None:
     """Remove a node's containers and volumes that are not in the database, with their files."""
-    from shared.nodes import registry
+    from shared.nodes import placement, registry
     from shared.sandboxes import quarantine
 
     with installation().reading() as session:
-        registry.get(session, node)
+        is_away = placement.is_silent(registry.get(session, node).heartbeat_at)
         listed = [row.name for row in quarantine.find(session, node)]
     chosen = names or listed
     if not yes:
@@ -163,7 +163,8 @@ def remove_unknown(
     confirm(f"Remove them from {node}?", yes=yes)
     with installation().writing() as session:
         quarantine.approve(session, node, chosen)
-    typer.echo(f"the worker of {node} now removes {len(chosen)} unknown container(s), with their files")
+    when = "as soon as it runs again" if is_away else "now"
+    typer.echo(f"the worker of {node} removes {len(chosen)} unknown container(s) {when}, with their files")
 
 
 def _awaited(row: "UnknownContainer") -> str:

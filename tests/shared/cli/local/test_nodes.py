@@ -155,6 +155,15 @@ def test_unknown_containers_are_removed_on_an_operator_s_approval(
 
 
 @pytest.mark.usefixtures("unknown")
+@pytest.mark.parametrize(("node", "minutes", "when"), [("a", 0, "now"), ("b", 5, "as soon as it runs again")])
+def test_worker_that_is_not_running_removes_unknown_containers_later(
+    migrated: Cli, database: Database, node: str, minutes: int, when: str
+) -> None:
+    make_node(database, "b", detail="away", heartbeat_at=now() - timedelta(minutes=minutes))
+    assert f"container(s) {when}, with" in migrated("nodes", "remove-unknown", node, "--yes").out
+
+
+@pytest.mark.usefixtures("unknown")
 def test_container_that_is_not_unknown_there_is_not_removed(migrated: Cli, database: Database) -> None:
     assert_complains(migrated("nodes", "remove-unknown", "a", "aw-1", "aw-b", "--yes"), "aw-b", status=3)
     assert approved(database) == []
