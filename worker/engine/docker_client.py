@@ -9,6 +9,7 @@ import requests
 import urllib3
 from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound, StreamParseError
+from docker.transport import UnixHTTPAdapter
 from docker.types import LogConfig
 
 from shared.container_logs.printed_text import PrintedLog
@@ -43,8 +44,26 @@ CONNECTION_ERRORS = (
 )
 
 
+class SharedConnections(UnixHTTPAdapter):
+    """Docker's adapter, with the same connections for all URLs.
+
+    Docker's has connections of its own for each of the last 25 URLs. Most URLs contain a container's name, so hardly
+    any connection would be used again, and a hundred clients would keep 2,500 of them open.
+    """
+
+    def get_connection(self, _url: str | bytes, proxies: Any = None) -> Any:
+        """Return the pool of connections."""
+        return super().get_connection("http+docker://engine", proxies)
+
+
 class TimedClient(APIClient):
     """Docker's client, with a timeout that also applies to each line of pulls and events."""
+
+    def mount(self, prefix: str | bytes, adapter: Any) -> None:
+        """Use `SharedConnections` at a Unix socket."""
+        if isinstance(adapter, UnixHTTPAdapter):
+            adapter = SharedConnections(adapter.socket_path, adapter.timeout)
+        super().mount(prefix, adapter)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request, as one span of a trace."""
