@@ -1,5 +1,6 @@
 """The recording of the recovery from a death, whichever process is faster."""
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class FakeRunner(Runner):
         self._directory = directory
         self.is_done = True
         self.held_at_start: set[str] = set()
+        self.started_at = 0.0
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
 
     def meet(self, process: str, point: str) -> None:
@@ -41,6 +43,7 @@ class FakeRunner(Runner):
 
     def start_process(self, name: str) -> None:
         self.held_at_start = set(self.points["worker"].held())
+        self.started_at = time.time()
         if name == "worker":
             self.meet("worker", OF_SWEEP)
 
@@ -91,6 +94,17 @@ def test_routine_is_not_held_during_its_own_recovery(tmp_path: Path) -> None:
     faked = FakeRunner(tmp_path)
     drill.record_recovery(faked, routine("resync", act=lambda _runner, _subject: None), ("worker", OF_WORKER))
     assert faked.held_at_start == {"events", "network"}
+
+
+def test_recovery_of_events_begins_in_a_later_second_than_the_death(tmp_path: Path) -> None:
+    faked, died_at = FakeRunner(tmp_path), 0.0
+
+    def act(_runner: Runner, _subject: str) -> None:
+        nonlocal died_at
+        died_at = time.time()
+
+    drill.record_recovery(faked, routine("events", act=act), ("worker", OF_WORKER))
+    assert int(faked.started_at) > int(died_at) > 0
 
 
 def test_recovery_that_does_not_settle_is_an_error(tmp_path: Path) -> None:
