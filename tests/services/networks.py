@@ -12,6 +12,7 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 # A network's name and its bridge's name have the same suffix.
 NAMES, BRIDGES = "agent-workspace-", "br-aw"
 FAMILIES = ("inet", "bridge")
+MISCOUNTED = "has active endpoints"
 # A network of a slot in the text of rules.
 NETWORK = re.compile(r"(\d+\.\d+\.\d+\.0)/24\b")
 
@@ -21,7 +22,7 @@ def remove_networks(installation: str) -> None:
     label = f"label={INSTALLATION_LABEL}={installation}"
     names = _output("docker", "network", "ls", "--filter", label, "--format", "{{.Name}}").split()
     for name in names:
-        _output("docker", "network", "rm", name)
+        _remove(name)
         remove_rules(name)
 
 
@@ -42,6 +43,17 @@ def remove_abandoned_networks() -> None:
             subprocess.run(["ip", "link", "delete", bridge], capture_output=True, check=False)
             remove_rules(bridge)
             slot.release()
+
+
+def _remove(network: str) -> None:
+    """Remove an unused network. Docker refuses it if it has miscounted the network's containers (moby/moby#42119).
+
+    It counts them again when it is restarted. Until then, the network stays, and each later sweep tries again.
+    """
+    command = ["docker", "network", "rm", network]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and MISCOUNTED not in done.stderr:
+        raise RuntimeError(done.stderr)
 
 
 def _bridges_in_slots() -> Iterator[tuple[str, int]]:

@@ -1,9 +1,12 @@
 """Networks that killed test runs leave behind are removed."""
 
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
-from tests.services.networks import BRIDGES, remove_abandoned_networks
+import pytest
+
+from tests.services.networks import BRIDGES, MISCOUNTED, NAMES, remove_abandoned_networks, remove_networks
 from tests.services.slots import is_unused, taken_slot
 
 LINKS = Path("/sys/class/net")
@@ -34,6 +37,18 @@ def test_rules_without_a_bridge_are_removed_once_no_process_holds_the_slot() -> 
         assert table in list_tables()
     remove_abandoned_networks()
     assert table not in list_tables()
+
+
+@pytest.mark.parametrize(("error", "is_raised"), [(f"network x id 1 {MISCOUNTED}", False), ("permission denied", True)])
+def test_network_whose_containers_docker_miscounts_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, is_raised: bool
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\n[ "$2" = ls ] && echo {NAMES}absent || {{ echo "{error}" >&2; exit 1; }}\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(RuntimeError, match=error) if is_raised else nullcontext():
+        remove_networks("installation")
 
 
 def list_tables() -> str:
