@@ -14,6 +14,9 @@ from worker.context import WorkerContext
 from worker.loops.deadlines import apply_deadlines
 from worker.loops.warm_pool import reconcile_pools
 
+# The tables whose rows have a retention.
+RETAINED = (idempotency, change_feed, kept_logs, start_tasks, tombstones)
+
 
 def sweep(context: WorkerContext) -> None:
     """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records."""
@@ -51,9 +54,8 @@ def _take_due(context: WorkerContext) -> list[Job]:
 
 
 def _delete_expired(context: WorkerContext) -> None:
-    for table in (idempotency, change_feed, kept_logs, start_tasks, tombstones):
-        with context.database.reading() as session:
-            expired = table.has_expired(session)
-        if expired:
-            with context.database.transaction() as session:
-                table.delete_expired(session)
+    with context.database.reading() as session:
+        expired = [table for table in RETAINED if table.has_expired(session)]
+    for table in expired:
+        with context.database.transaction() as session:
+            table.delete_expired(session)
