@@ -61,8 +61,14 @@ def untrue(evidence: Evidence) -> Iterator[str]:
         in_quarantine = {FROZEN, *STOPPED} if _is_quarantined(row, evidence) else set()
         if state not in _true_states(row) | in_quarantine:
             yield f"sandbox {row.id} has the status {row.status} ({row.pause_kind}); its container is {state}"
-        if row.status in (Status.RUNNING, Status.PAUSED) and sandbox_name(row.id) not in evidence.volumes:
+        if _needs_volume(row) and sandbox_name(row.id) not in evidence.volumes:
             yield f"sandbox {row.id} has the status {row.status}; its volume does not exist"
+
+
+def _needs_volume(row: Sandbox) -> bool:
+    """Whether the sandbox must have a volume. One that was paused before it was ever ready need not have one."""
+    was_ready = row.ready_at is not None
+    return row.status == Status.RUNNING or (row.status == Status.PAUSED and was_ready)
 
 
 def _true_states(row: Sandbox) -> set[str]:
@@ -70,7 +76,8 @@ def _true_states(row: Sandbox) -> set[str]:
         case Status.RUNNING:
             return {RUNNING}
         case Status.PAUSED:
-            return {FROZEN} if row.pause_kind == PauseKind.FROZEN else {*STOPPED}
+            stopped = {*STOPPED} if _needs_volume(row) else {*STOPPED, ABSENT}
+            return {FROZEN} if row.pause_kind == PauseKind.FROZEN else stopped
         case Status.ERROR:
             return {ABSENT} if row.ready_at is None else {*STOPPED, ABSENT}
         case Status.DELETED:

@@ -88,6 +88,12 @@ STOPPED = replace(
     sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED)],
     containers=[container("exited")],
 )
+# Stopped before it was ever ready: it need not have a container or a volume.
+NEVER_RAN = replace(
+    GONE,
+    sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED, ready_at=None)],
+    transitions=path(Status.STARTING, Status.PAUSED),
+)
 FAILED = replace(
     FINE,
     sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, reason=Reason.EXIT_CODE, ready_at=None)],
@@ -125,6 +131,7 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(FINE, history=REFUSED_PAUSE),
         replace(GONE, history=DELETED),
         replace(STOPPED, history=ANSWERED_STOP),
+        replace(NEVER_RAN, history=ANSWERED_STOP),
         FAILED,
         replace(GONE, history=CONVERSE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]),
         replace(FINE, listed={"s": "RUNNING"}),

@@ -76,9 +76,14 @@ def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool)
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
         # A container paused with memory kept may have only its files left, for example after a reboot.
-        return state not in ({ContainerState.PAUSED} if row.pause_kind == PauseKind.FROZEN else STOPPED)
+        return state not in ({ContainerState.PAUSED} if row.pause_kind == PauseKind.FROZEN else _stopped_states(row))
     never_was = row.status == Status.ERROR and row.ready_at is None
     return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
+
+
+def _stopped_states(row: ResyncRow) -> set[ContainerState]:
+    """The states of a stopped sandbox's container. One that was never ready may have none."""
+    return {*STOPPED, ContainerState.ABSENT} if row.ready_at is None else STOPPED
 
 
 def _is_own_name(name: str) -> bool:

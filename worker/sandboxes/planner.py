@@ -2,7 +2,7 @@
 
 from enum import StrEnum, auto
 
-from shared.states import Desired
+from shared.states import PAUSING, Desired
 from worker.engine.protocol import ContainerState
 
 
@@ -70,6 +70,7 @@ def plan(
     health: Health,
     has_volume: bool,
     is_outdated: bool = False,
+    is_new: bool = False,
 ) -> Action:
     """The next action.
 
@@ -81,13 +82,14 @@ def plan(
         health: the agent server's; it counts only while the container runs.
         has_volume: the container is absent, and its volume exists.
         is_outdated: the door can't reach the container. A sandbox that is to run gets another one.
+        is_new: the sandbox was never ready, so it has no files that a container must be kept for.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL
     if desired == Desired.DELETED:
         return _plan_deleted(state, has_volume=has_volume)
     if state == ContainerState.ABSENT:
-        return Action.CREATE if unapplied else Action.FAIL
+        return _plan_absent(desired, unapplied=unapplied, is_new=is_new)
     if state == ContainerState.DEAD:
         return Action.REMOVE_CONTAINER if unapplied else Action.FAIL
     if desired == Desired.RUNNING:
@@ -99,6 +101,13 @@ def plan(
 def _plan_deleted(state: ContainerState, *, has_volume: bool) -> Action:
     gone = state == ContainerState.ABSENT and not has_volume
     return Action.WRITE_DELETED if gone else Action.REMOVE
+
+
+def _plan_absent(desired: Desired, *, unapplied: bool, is_new: bool) -> Action:
+    # A pause must wait neither for the pull of an image nor for an engine that creates no containers.
+    if is_new and desired in PAUSING:
+        return Action.WRITE_PAUSED
+    return Action.CREATE if unapplied else Action.FAIL
 
 
 def _plan_paused(desired: Desired, state: ContainerState, *, unapplied: bool, health: Health) -> Action:

@@ -223,6 +223,7 @@ class SandboxReconciler:
             health=self._actions.probe(observed),
             has_volume=observed.has_volume,
             is_outdated=self._sandbox.desired == Desired.RUNNING and self._actions.is_outdated(observed),
+            is_new=self._sandbox.ready_at is None,
         )
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:

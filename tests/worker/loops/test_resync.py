@@ -92,6 +92,14 @@ def test_paused_sandbox_of_another_pause_kind_is_checked(
     assert checked(context) == ({stopped.id} if state == FROZEN else set())
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_stopped_sandbox_without_a_container_is_checked_only_if_it_was_ready(
+    context: WorkerContext, user: ApiUser, ready: bool
+) -> None:
+    stopped = quiet_row(context, user, Status.PAUSED, ready=ready, pause_kind=PauseKind.STOPPED)
+    assert checked(context) == ({stopped.id} if ready else set())
+
+
 def test_failed_start_without_a_container_is_consistent(context: WorkerContext, user: ApiUser) -> None:
     quiet_row(context, user, Status.ERROR, ready=False)
     assert checked(context) == set()

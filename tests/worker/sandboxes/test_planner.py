@@ -1,10 +1,11 @@
 """`plan` with all combinations of its arguments, for containers that are not outdated."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 
-from shared.states import Desired
+from shared.states import PAUSING, Desired
 from worker.engine.protocol import ContainerState as State
 from worker.sandboxes.planner import FINAL_ACTIONS, Action, Health, plan
 
@@ -112,3 +113,13 @@ def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: 
     actions = {health: plan(desired, state, unapplied=unapplied, health=health, has_volume=True) for health in Health}
     assert Action.INITIALIZE not in (actions[Health.SILENT], actions[Health.READY])
     assert (actions[Health.AWAITING_INIT] == Action.INITIALIZE) == (actions[Health.READY] == Action.WRITE_RUNNING)
+
+
+@pytest.mark.parametrize(("desired", "unapplied", "has_volume"), list(product(Desired, BOOLEANS, BOOLEANS)))
+def test_sandbox_that_was_never_ready_is_paused_without_a_container(
+    desired: Desired, unapplied: bool, has_volume: bool
+) -> None:
+    observed: dict[str, Any] = {"unapplied": unapplied, "health": Health.SILENT, "has_volume": has_volume}
+    action = plan(desired, State.ABSENT, **observed, is_new=True)
+    is_pause = desired in PAUSING
+    assert action == (Action.WRITE_PAUSED if is_pause else plan(desired, State.ABSENT, **observed))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.states import Desired, Status
+from shared.states import PAUSING, Desired, Status
 from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
@@ -17,6 +17,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
 )
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
+from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
@@ -120,3 +121,31 @@ class TestStop:
         set_desired(context, sandbox_id, Desired.STOPPED)
         reconcile(context, sandbox_id)
         return sandbox_id
+
+
+@pytest.mark.parametrize("desired", sorted(PAUSING))
+class TestBeforeTheFirstRun:
+    """A drain waits for each sandbox of its node: also for one that never ran, on an engine that creates nothing."""
+
+    def test_pause_needs_neither_a_container_nor_an_image(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired
+    ) -> None:
+        sandbox_id = start(context, user)
+        engine.images.clear()
+        engine.fail = {"create": 1000, "pull": 1000}
+        reconcile(context, sandbox_id)
+        set_desired(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "STOPPED", None)
+        resync(context)
+        assert_reconciled(context, sandbox_id)
+
+    def test_resume_boots_it(self, context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired) -> None:
+        sandbox_id = start(context, user)
+        set_desired(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+        assert engine.verbs() == []
+        set_desired(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert history(context, sandbox_id) == ["STARTING", "PAUSED", "STARTING", "RUNNING"]
