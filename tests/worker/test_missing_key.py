@@ -10,7 +10,18 @@ from shared.states import Desired, Reason, Stage, Status
 from tests.doubles import PromptExecutor
 from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import change, configure, request_start, row, running, set_desired, start
+from tests.worker.scenarios import (
+    change,
+    claim,
+    configure,
+    request_start,
+    row,
+    running,
+    server_of,
+    set_desired,
+    start,
+    warm,
+)
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.loops.health_monitor import SHARDS, LivenessMonitor
@@ -82,3 +93,31 @@ def test_running_sandbox_keeps_running_until_it_is_ended(
     set_desired(context, sandbox_id, desired)
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == status
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_sandbox_of_the_warm_pool_is_deleted_without_its_key(
+    context: WorkerContext, complete: WorkerContext, user: ApiUser, engine: FakeEngine, claimed: bool
+) -> None:
+    """If the key is lost, no retry succeeds. The files show that no other user has used the container."""
+    sandbox_id = warm(context)
+    reconcile(context, sandbox_id)
+    if claimed:
+        assert claim(context, user) == sandbox_id
+    rekey(complete, sandbox_id)
+    set_desired(context, sandbox_id, Desired.DELETED)
+    reconcile(context, sandbox_id)
+    assert (row(context, Sandbox, sandbox_id).status, engine.containers, engine.volumes) == (Status.DELETED, {}, {})
+
+
+def test_used_sandbox_is_quarantined_without_its_key(
+    context: WorkerContext, complete: WorkerContext, engine: FakeEngine
+) -> None:
+    """A restored database may list it as warm."""
+    sandbox_id = warm(context)
+    reconcile(context, sandbox_id)
+    server_of(engine, sandbox_id).add("c" * 32)
+    rekey(complete, sandbox_id)
+    set_desired(context, sandbox_id, Desired.DELETED)
+    reconcile(context, sandbox_id)
+    assert (row(context, Sandbox, sandbox_id).reason, len(engine.volumes)) == (Reason.ALREADY_USED, 1)

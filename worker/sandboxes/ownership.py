@@ -1,6 +1,7 @@
 """Checks that a container belongs to its row: a restored database may list a used container as warm or idle."""
 
 from shared.agent_server.errors import DoorUnavailable, WrongServer
+from shared.crypto import MissingKey
 from shared.models import Sandbox
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
@@ -36,10 +37,10 @@ def is_pools_volume(observed: ContainerStatus) -> bool:
 
 
 def _probe(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:
-    """Whether the agent server has another row's keys; None: it does not respond, or this machine does not reach it."""
+    """Whether the agent server has another row's keys; None: it does not respond, or this worker can't ask it."""
     try:
         is_used = _probe_server(context.agent_server_at(url, sandbox))
-    except DoorUnavailable:
+    except (DoorUnavailable, MissingKey):
         return None
     return None if is_used and context.network.find_route_problem() else is_used
 
