@@ -53,8 +53,10 @@ class StatusWriter:
         self._context = context
         self._sandbox = sandbox
         self._name = container_name(sandbox.id)
-        # The run before this one ended because something is awaited, and not because an action was refused.
-        self.has_waited = sandbox.reason in AWAITED.values() or (sandbox.detail or "").startswith(TROUBLE)
+        # The run before this one ended because something is awaited, and not because an action was refused. The reason
+        # of a lost node hides which of the two it was: its engine was away.
+        is_awaited = sandbox.reason in (*AWAITED.values(), Reason.NODE_LOST)
+        self.has_waited = is_awaited or (sandbox.detail or "").startswith(TROUBLE)
         # Before Python 3.12 `cached_property` has one lock for all instances.
         self._spec: SandboxSpec | None = None
         self._began = now()

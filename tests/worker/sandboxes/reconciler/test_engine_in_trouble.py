@@ -224,15 +224,18 @@ def test_pause_that_needs_a_new_container_never_ends_in_error(
     assert (row(context, sandbox_id).status, row(context, sandbox_id).pause_kind) == (Status.PAUSED, "STOPPED")
 
 
+@pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("runs", [1, 2, OFTEN])
-@pytest.mark.parametrize("max_attempts", [1, 2, 5])
+@pytest.mark.parametrize("max_attempts", [1, 2, 4, 5])
 def test_engine_that_refuses_after_an_outage_gets_a_retry(
-    context: WorkerContext, user: ApiUser, engine: FakeEngine, max_attempts: int, runs: int
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, max_attempts: int, runs: int, lost: bool
 ) -> None:
     context = allowing(context, max_attempts)
     sandbox_id = start(context, user)
     fail(engine, ["create"])
     try_often(context, sandbox_id, runs)
+    if lost:  # another node's worker has marked it
+        change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST, detail="the node is lost")
     engine.fail, engine.refuse = {}, {"create": 1}
     reconcile(context, sandbox_id)
     reconcile(context, sandbox_id)
