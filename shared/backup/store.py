@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import delete, inspect, make_url
+from sqlalchemy import delete, inspect, make_url, update
 from sqlmodel import Session, col, select
 
 from shared.backup import former_files, keys, manifest, postgresql, sqlite, stored_secrets
@@ -12,7 +13,8 @@ from shared.backup.new_folder import create_private, filling
 from shared.clock import now
 from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
-from shared.models import Sandbox, StaleContainer, UnknownContainer
+from shared.models import Sandbox, StaleContainer, StartTask, UnknownContainer
+from shared.models.conversations import UNFINISHED
 from shared.sandboxes import deadlines
 from shared.settings import Settings
 from shared.states import Desired
@@ -108,6 +110,23 @@ def forget_removals(session: Session) -> None:
     """
     for table in (StaleContainer, UnknownContainer):
         session.execute(delete(table))
+
+
+def keep_started(session: Session) -> None:
+    """Keep the files of sandboxes that were starting, or in which a conversation was: they may have been used since.
+
+    If the boot failed now, or the start of the conversation, their files would be removed. Sandboxes of the warm pool
+    are checked by workers (decision 47).
+    """
+    of_starts = select(StartTask.sandbox_id).where(*UNFINISHED)
+    session.execute(_change({"goes_with_conversations": False}, col(Sandbox.id).in_(of_starts)))
+    is_starting = (col(Sandbox.desired) == Desired.RUNNING, col(Sandbox.generation) != col(Sandbox.observed_generation))
+    is_new = (col(Sandbox.ready_at).is_(None), col(Sandbox.boot_key).is_(None))
+    session.execute(_change({"ready_at": now()}, *is_starting, *is_new))
+
+
+def _change(values: dict[str, Any], *where: Any) -> Any:
+    return update(Sandbox).where(*where).values(values).execution_options(synchronize_session=False)
 
 
 def _is_unfinished(settings: Settings, made: Manifest) -> bool:

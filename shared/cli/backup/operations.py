@@ -42,6 +42,7 @@ class BackupOperations(LocalInstallation):
         self._restart_retention()
         with self.writing() as session:
             store.forget_removals(session)
+            store.keep_started(session)
             node_registry.mark_unreported(session)
             change_feed.skip_numbers(session)
             unfinished_restore.clear(session)

@@ -19,7 +19,7 @@ from shared.retention.tombstones import RETENTION
 from shared.sandboxes import quarantine
 from shared.settings import Settings
 from shared.states import Status
-from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
+from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox, make_start_task
 
 PASSPHRASE = "correct horse battery"
 
@@ -70,3 +70,18 @@ def test_retention_of_tombstones_starts_again(
         rows = session.exec(select(Sandbox).where(Sandbox.id != living.id)).all()
         assert (len(rows), tombstones.has_expired(session)) == (5, False)
         assert session.get_one(Sandbox, living.id).updated_at == long_ago
+
+
+def test_sandboxes_of_starts_are_kept(
+    settings: Settings, database: Database, user: ApiUser, sandbox: Sandbox, clean: Settings, tmp_path: Path
+) -> None:
+    """They may have been used since the backup. Now their boots or their starts may fail."""
+    starting = make_sandbox(database, user, status=Status.STARTING)
+    make_start_task(database, user, starting)
+    pooled = make_sandbox(database, user, status=Status.STARTING, boot_key="ciphertext")
+    store.back_up(settings, tmp_path / "backup", PASSPHRASE)
+    BackupOperations(clean).restore(tmp_path / "backup", PASSPHRASE)
+    with LocalInstallation(clean).reading() as session:
+        rows = session.exec(select(Sandbox)).all()
+    found = {row.id: (row.ready_at is not None, row.goes_with_conversations) for row in rows}
+    assert found == {starting.id: (True, False), pooled.id: (False, True), sandbox.id: (True, True)}
