@@ -1,8 +1,9 @@
 """Drain a node: set the desired state of each of its sandboxes to STOPPED. Their files stay on the node."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from sqlmodel import Session
+from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Sandbox
@@ -47,6 +48,15 @@ def drain_progress(session: Session, node_id: str) -> DrainProgress:
         else:
             drained.awaited.append(sandbox.id)
     return drained
+
+
+def find_obstacles(session: Session, sandbox_ids: Collection[str]) -> dict[str, str]:
+    """Return why a worker has failed to stop or delete these sandboxes so far, by id. The others are left out."""
+    failed = (col(Sandbox.attempt) > 0, col(Sandbox.detail).is_not(None))
+    found = select(Sandbox.id, Sandbox.reason, Sandbox.detail).where(col(Sandbox.id).in_(sandbox_ids), *failed)
+    # The lines after the first one are the container's log.
+    why = {sandbox_id: (reason, str(detail).partition("\n")[0]) for sandbox_id, reason, detail in session.exec(found)}
+    return {sandbox_id: ": ".join(filter(None, parts)) for sandbox_id, parts in why.items()}
 
 
 def _must_stop(sandbox: Sandbox) -> bool:

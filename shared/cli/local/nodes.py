@@ -1,6 +1,6 @@
 """`agent-workspace nodes`: the commands for nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,7 @@ from shared.cli.backup.commands import back_up_files, restore_files
 from shared.cli.confirmation import Yes, confirm
 from shared.cli.exits import FAILED, INTERRUPTED
 from shared.cli.local.environment import installation
-from shared.cli.output import NAME, age_text, print_table, showing, time_text
+from shared.cli.output import NAME, age_text, cell_text, print_table, showing, time_text
 from shared.cli.service.joining import invite, join
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _await_drained(here: "LocalInstallation", name: str) -> "DrainProgress":
     from rich.console import Console
     from rich.progress import Progress
 
-    drained, is_warned = _read_progress(here, name), False
+    drained, is_warned, reported = _read_progress(here, name), False, set[str]()
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:
         bar = progress.add_task("stopping", total=total)
@@ -185,6 +185,7 @@ def _await_drained(here: "LocalInstallation", name: str) -> "DrainProgress":
             is_warned = is_warned or _warn_if_silent(here, name)
             sleep(POLL_SECONDS)
             drained = _read_progress(here, name)
+            _report_obstacles(here, drained.awaited, reported)
             progress.update(bar, completed=max(0, total - len(drained.awaited)))
     return drained
 
@@ -199,6 +200,18 @@ def _warn_if_silent(here: "LocalInstallation", name: str) -> bool:
         wait = "its sandboxes stop when a worker runs there again; Ctrl-C ends only this wait"
         typer.echo(f"the last heartbeat of {name} was {age_text(last)}: {wait}", err=True)
     return is_silent
+
+
+def _report_obstacles(here: "LocalInstallation", awaited: Collection[str], reported: set[str]) -> None:
+    """Print why sandboxes are not stopped yet, each reason once."""
+    from shared.sandboxes import drain
+
+    with here.reading() as session:
+        found = drain.find_obstacles(session, awaited)
+    lines = {f"{sandbox_id} is not stopped yet: {why}" for sandbox_id, why in found.items()}
+    for line in sorted(lines - reported):
+        typer.echo(cell_text(line), err=True)
+    reported |= lines
 
 
 def _read_progress(here: "LocalInstallation", name: str) -> "DrainProgress":

@@ -11,7 +11,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.sandboxes import desired_state, quarantine
-from shared.states import Desired, NodeStatus, PauseKind, Status
+from shared.states import Desired, NodeStatus, PauseKind, Reason, Status
 from tests.factories import make_node, make_sandbox, make_spec, make_user
 from tests.shared.cli.results import Cli, assert_complains, rows
 
@@ -238,6 +238,22 @@ def test_drain_warns_that_no_worker_runs(
     assert response.status == 0
     assert response.err.count("last heartbeat of a was 36") == 1
     assert set(desires(database, three_on_a[:2])) == {Desired.STOPPED}
+
+
+def test_drain_says_once_why_a_sandbox_is_not_stopped_yet(
+    migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        with database.transaction() as session:
+            found = session.get_one(Sandbox, three_on_a[0])
+            found.attempt, found.reason, found.detail = 1, Reason.ENGINE_ERROR, "stop is retried: no such runtime"
+
+    steps = iter((fail, fail, lambda: stop_all(database)))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _: next(steps)())
+    response = migrated("nodes", "drain", "a", "--yes")
+    assert response.status == 0
+    why = f"{three_on_a[0]} is not stopped yet: engine_error: stop is retried: no such runtime"
+    assert response.err.count(why) == response.err.count("is not stopped yet") == 1
 
 
 def test_draining_continues_after_an_interruption(
