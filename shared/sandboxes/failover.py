@@ -79,12 +79,15 @@ def fail_over(session: Session, lost: LostNode, sandbox_id: str, lease: LeaseReq
     """
     # A locked sandbox does not delay the others: the next sweep retries it.
     sandbox = get_locked(session, Sandbox, sandbox_id, skip_locked=True)
-    problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
-    is_abandoned = session.get_one(Node, lost.node_id).forgotten_at is not None
-    if problem is None or sandbox is None or (action := _action_for(sandbox, lost.node_id, is_abandoned)) is None:
+    # All workers of a cluster detect the loss at the same time: those who come too late do not wait for the node's row.
+    if sandbox is None or _find_action(session, sandbox, lost.node_id) is None:
         return None
+    problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
+    # The node may have been given up since.
+    is_abandoned = session.get_one(Node, lost.node_id).forgotten_at is not None
+    action = None if problem is None else _action_for(sandbox, lost.node_id, is_abandoned)
     node_id = placement.place(session, sandbox.spec_id) if action == FailoverAction.MOVE else None
-    if action == FailoverAction.MOVE and node_id is None:
+    if problem is None or action is None or (action == FailoverAction.MOVE and node_id is None):
         return None
     leases.mark_due(session, Sandbox, sandbox_id, now())
     row = leases.claim(session, Sandbox, sandbox_id, lease.owner, lease.seconds)
@@ -95,6 +98,11 @@ def fail_over(session: Session, lost: LostNode, sandbox_id: str, lease: LeaseReq
     if node_id is None:
         return _mark_lost(session, row, problem, is_abandoned=is_abandoned)
     return _move(session, row, node_id, lease.due_at)
+
+
+def _find_action(session: Session, sandbox: Sandbox, node_id: str) -> FailoverAction | None:
+    """Return the action that the sandbox needs, read without a lock on its node."""
+    return _action_for(sandbox, node_id, session.get_one(Node, node_id).forgotten_at is not None)
 
 
 def _candidates(session: Session, node_id: str, is_abandoned: bool) -> Sequence[Sandbox]:

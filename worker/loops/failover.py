@@ -14,6 +14,7 @@ from shared.nodes import registry as node_registry
 from shared.queue.jobs import Job, ResumeSandbox
 from shared.sandboxes import failover
 from shared.sandboxes.failover import LeaseRequest, LostNode
+from shared.states import NodeStatus
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
@@ -61,18 +62,28 @@ class NodeFailureDetector:
 
 def fail_over(context: WorkerContext, lost: LostNode) -> None:
     """Mark the node and its sandboxes lost, and move the sandboxes that their owners have resumed since."""
-    with context.database.transaction() as session:
-        before = session.get(Node, lost.node_id)
-        known = before is not None and before.detail is not None
-        if node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at) is None:
-            return
-    if not known:
-        log.warning("node_lost", lost=lost.node_id)
+    if not _mark_lost(context, lost):
+        return
     with context.database.reading() as session:
         ids = failover.find_actionable(session, lost.node_id)
     for sandbox_id in ids:
         context.publisher.publish(*_fail_over(context, lost, sandbox_id))
     context.publisher.publish(*_take_due(context, lost))
+
+
+def _mark_lost(context: WorkerContext, lost: LostNode) -> bool:
+    """Mark the node lost, and return whether it is. If it is marked already, no worker of the cluster locks its row."""
+    with context.database.reading() as session:
+        before = session.get(Node, lost.node_id)
+    if before is None or before.heartbeat_at != lost.heartbeat_at:
+        return False
+    if before.detail is not None and before.status != NodeStatus.READY:
+        return True
+    with context.database.transaction() as session:
+        problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
+    if problem is not None and before.detail is None:
+        log.warning("node_lost", lost=lost.node_id)
+    return problem is not None
 
 
 def _fail_over(context: WorkerContext, lost: LostNode, sandbox_id: str) -> list[Job]:

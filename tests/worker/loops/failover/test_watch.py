@@ -1,7 +1,7 @@
 """A silent node is marked lost, and so are its sandboxes."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,7 +12,7 @@ from shared.nodes import registry as node_registry
 from shared.queue.jobs import StartConversation
 from shared.sandboxes import failover
 from shared.sandboxes.drain import DrainProgress, drain_progress
-from shared.sandboxes.failover import LostNode
+from shared.sandboxes.failover import LeaseRequest, LostNode
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
@@ -137,6 +137,26 @@ class TestLoss:
         lose(other)
         assert row(other, Sandbox, sandbox.id).fence == before.fence
 
+    def test_loss_that_is_recorded_costs_no_transaction(
+        self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each worker of a cluster checks each lost node every second."""
+        make_sandbox(other.database, user)
+        lose(other)
+        lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        monkeypatch.setattr(other.database, "transaction", forbid)
+        fail_over(other, lost)
+
+    def test_worker_that_comes_too_late_does_not_lock_the_node(
+        self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sandbox = make_sandbox(other.database, user)
+        lose(other)
+        lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        monkeypatch.setattr(node_registry, "mark_lost", forbid)
+        with other.database.transaction() as session:
+            assert failover.fail_over(session, lost, sandbox.id, LeaseRequest("worker-c", 15, now())) is None
+
     @pytest.mark.parametrize("desired", sorted(Desired))
     def test_sandbox_that_waits_for_its_node_or_for_room_costs_no_transaction(
         self, other: WorkerContext, user: ApiUser, desired: Desired
@@ -235,3 +255,7 @@ class TestDrain:
 def progress(other: WorkerContext) -> DrainProgress:
     with other.database.reading() as session:
         return drain_progress(session, NODE_ID)
+
+
+def forbid(*_: object, **__: object) -> NoReturn:
+    pytest.fail("the call must not happen")
