@@ -52,6 +52,8 @@ defaults
     timeout server-fin 30s
     retries 0
     option http-no-delay
+    # A sandbox may never respond. Without this, its connections would outlast the clients that have left, for a day.
+    option abortonclose
     option disable-h2-upgrade
 
 frontend service

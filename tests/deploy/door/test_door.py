@@ -1,6 +1,7 @@
 """A node's door: HAProxy between the service and test servers in place of sandboxes, at addresses of this machine."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -166,6 +167,23 @@ def test_refused_client_keeps_no_connection(door: Running, token: str, responses
                 found.append(response.status)
                 response.read()
     assert found == responses
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], ids=["nothing", "a head"])
+def test_sandbox_that_does_not_respond_keeps_no_connection_of_a_client_that_left(door: Running, sent: bytes) -> None:
+    with socket.create_server((f"{door.prefix}.5", 0)) as listener, closing(socket.socket()) as client:
+        listener.settimeout(20)
+        client.connect(("127.0.0.1", door.port))
+        path, token = f"/{door.prefix}.5/{listener.getsockname()[1]}/", VAULT.derive(PURPOSE)
+        client.sendall(f"GET {path} HTTP/1.1\r\n{TOKEN_HEADER}: {token}\r\n\r\n".encode())
+        with listener.accept()[0] as sandbox:
+            sandbox.settimeout(20)
+            assert sandbox.recv(65_536)
+            sandbox.sendall(sent)
+            assert not sent or client.recv(65_536)
+            client.close()
+            with suppress(ConnectionResetError):
+                assert sandbox.recv(65_536) == b""
 
 
 def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileServer) -> None:
