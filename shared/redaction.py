@@ -12,16 +12,28 @@ HIDDEN = "******"
 MIN_SECRET_LENGTH = 4
 # The format of LLM providers' keys: an error may quote a key that its owner has replaced since.
 PROVIDER_KEY = re.compile(r"\b(?:sk-|gsk_|xai-|AIza)[A-Za-z0-9_-]{16,}")
+# The max work of one function that `redacting` returns: for each secret, the characters of all texts, and for each text
+# as many more. It takes a second at most. Sandboxes choose the texts, and a user may have 20,000 secrets.
+MAX_WORK, WORK_OF_TEXT = 1_000_000_000, 100
 # Fields that are not redacted: other documents refer to their values, which may contain a short secret by chance.
 NAMES = ("id", "key", "kind", "source", "timestamp")
 
 
 def redacting(secrets: Iterable[str]) -> Redact:
-    """A function that replaces each secret in a text with asterisks, long secrets before short ones."""
+    """A function that replaces each secret in a text with asterisks, long secrets before short ones.
+
+    The text as a whole is replaced if the function has exceeded `MAX_WORK`.
+    """
     forms = {form for secret in secrets for form in _forms(secret)}
     known = sorted((form for form in forms if len(form) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
+    work_left = MAX_WORK
+
     def redact(text: str) -> str:
+        nonlocal work_left
+        work_left -= len(known) * (len(text) + WORK_OF_TEXT)
+        if work_left < 0:
+            return HIDDEN
         for secret in known:
             text = text.replace(secret, HIDDEN)
         return PROVIDER_KEY.sub(HIDDEN, text)
