@@ -26,6 +26,8 @@ MAX_BYTES = 1024 * 1024
 MAX_DOWNLOAD_BYTES = 8 * 1024 * 1024
 # A message may contain images. The limit is higher than that of messages to the API.
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+# Characters of a title that an agent server takes. It refuses a longer one, and a blank one.
+MAX_TITLE_LENGTH = 200
 # Each chunk costs the reader CPU time. Except for the first ones, an honest server's chunks are larger on average.
 FREE_CHUNKS = 1024
 MIN_CHUNK_BYTES = 512

@@ -17,6 +17,7 @@ from tests.fakes.conversation import Body, FakeConversation
 
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_ITEMS = 100  # of a page
+MAX_TITLE_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ class FakeAgentServer:
             return _page(talk.found(request.url.params), request.url.params)
         if method == "run" and talk.execution_status == "running":
             return httpx.Response(409, json={"detail": "Conversation already running."})
+        if method == "rename_conversation" and not 0 < len(_json(request)["title"].strip()) <= MAX_TITLE_LENGTH:
+            return httpx.Response(422, json={"detail": [{"loc": ["body", "title"], "msg": "1 to 200 characters"}]})
         return httpx.Response(200, json=self._talk(method, talk, request))
 
     def _talk(self, method: str, talk: FakeConversation, request: httpx.Request) -> Body:

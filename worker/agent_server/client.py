@@ -209,9 +209,9 @@ class AgentServer:
         return True
 
     def rename_conversation(self, conversation_id: str, title: str) -> bool:
-        """Set the title. False: no such conversation."""
-        aim, path = "rename the conversation", paths.conversation(conversation_id)
-        return self._read_if_known(Document, aim, "PATCH", path, json={"title": title}) is not None
+        """Set the title, cut to the length that the server takes. False: no such conversation."""
+        path, cut = paths.conversation(conversation_id), title.strip()[: limits.MAX_TITLE_LENGTH]
+        return self._read_if_known(Document, "rename the conversation", "PATCH", path, json={"title": cut}) is not None
 
     def interrupt(self, conversation_id: str) -> bool:
         """Interrupt the running agent; the next message continues it. False: no such conversation."""

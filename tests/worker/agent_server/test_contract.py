@@ -161,6 +161,8 @@ class TestConversation:
         assert (server.get_conversation(id_of(body)) or {})["title"] is None
         assert server.rename_conversation(id_of(body), 'A "better" title')
         assert (server.get_conversation(id_of(body)) or {})["title"] == 'A "better" title'
+        assert server.rename_conversation(id_of(body), f"  {'t' * 500}")
+        assert (server.get_conversation(id_of(body)) or {})["title"] == "t" * 200
 
     def test_is_deleted(self, server: AgentServer, running: str) -> None:
         assert server.delete_conversation(running)

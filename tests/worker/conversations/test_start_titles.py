@@ -42,6 +42,18 @@ def test_title_set_during_a_start_is_the_conversations(
     assert (conversation.title, conversation.title_settled, conversation.listed) == ("New", True, True)
 
 
+def test_title_longer_than_an_agent_server_takes_is_the_conversations(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    title = "t" * 500
+    task_id = request_start(context, user, sandbox_id, title=title)
+    start_conversation(context, task_id)
+    task, conversation = task_of(context, task_id), conversation_of(context, task_id)
+    assert (task.stage, task.detail) == (Stage.READY, None)
+    assert conversation is not None
+    assert (conversation.title, server.get(conversation.id).title) == (title, "t" * 200)
+
+
 @pytest.mark.usefixtures("server")
 def test_title_of_a_started_conversation_is_not_its_tasks_any_more(
     context: WorkerContext, user: ApiUser, sandbox_id: str
