@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
 def unpack(project: Path) -> subprocess.CompletedProcess[str]:
     programs = project / "programs"
     programs.mkdir()
-    for name in ("bash", "cat", "dirname", "sha512sum"):
+    for name in ("bash", "cat", "dirname", "ls", "sha512sum"):
         (programs / name).symlink_to(str(shutil.which(name)))
     return subprocess.run(
         [project / "deploy" / "canvas", sys.executable],
@@ -52,3 +52,25 @@ def test_missing_web_ui_is_fetched_with_npm(project: Path) -> None:
     done = unpack(project)
     assert done.returncode == 1
     assert "npm is needed to fetch the web page" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        (("agent-workspace.db",), "has files that make page has not put there: name another folder in AW_CANVAS_DIR"),
+        ((".hidden",), "has files that make page has not put there: name another folder in AW_CANVAS_DIR"),
+        ((".made-from", "index.html"), "npm is needed"),
+        ((), "npm is needed"),
+    ],
+)
+def test_only_an_earlier_web_ui_is_replaced(
+    project: Path, tmp_path: Path, files: tuple[str, ...], complaint: str
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in files:
+        (folder / name).touch()
+    (project / "var" / "env").write_text(f"AW_CANVAS_DIR={folder}\n")
+    done = unpack(project)
+    assert (done.returncode, complaint in done.stderr) == (1, True), done.stderr
+    assert sorted(each.name for each in folder.iterdir()) == sorted(files)
