@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.addresses import NEVER, in_url
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     secret_keys: SecretStr = Field(
         SecretStr(""), description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key"
     )
-    host: str = Field("127.0.0.1", description="Address the API listens on")
+    host: str = Field("127.0.0.1", min_length=1, description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
     network_isolation: bool = Field(
         default=True,
@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     client_url: str = Field("", description="URL of the client port; empty: from the host of a request, and the port")
     sandbox_api_url: str = Field("", description="The API's URL for nodes' doors; empty: this machine's host and port")
     door_ca: str = Field("", description="Certificate authority of the nodes' doors, a file; empty: they have no TLS")
-    default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
+    default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", min_length=1, description="First spec's image")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Max webhook body, bytes")
     max_connections: int = Field(
@@ -166,10 +166,10 @@ class Settings(BaseSettings):
     log_level: str = Field("INFO", pattern=LEVELS, description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
-    @field_validator("sandbox_addresses", mode="before")
+    @field_validator("var_dir", "sandbox_addresses", mode="before")
     @classmethod
-    def _or_default(cls, network: object) -> object:
-        return network or None
+    def _or_default(cls, value: object, info: ValidationInfo) -> object:
+        return value or cls.model_fields[str(info.field_name)].default
 
     @field_validator("sandbox_addresses")
     @classmethod

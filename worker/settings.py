@@ -19,9 +19,11 @@ class WorkerSettings(BaseSettings):
     node: str = Field(
         default_factory=socket.gethostname, min_length=1, max_length=64, description="Name of this worker's node"
     )
-    docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
+    docker_host: str = Field("unix:///var/run/docker.sock", min_length=1, description="The engine beside this worker")
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
-    node_address: str = Field("127.0.0.1", description="Address on which this node's door listens for the API")
+    node_address: str = Field(
+        "127.0.0.1", min_length=1, description="Address on which this node's door listens for the API"
+    )
     door_port: int = Field(3001, ge=1, le=65535, description="Port of this node's door")
     egress_port: int = Field(
         3003, ge=1, le=65535, description="Port of this node's egress proxy, at its address in the sandboxes' network"
@@ -61,7 +63,8 @@ class WorkerSettings(BaseSettings):
         gt=0,
         description="Pause between two probes of each running agent server",
     )
-    heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two heartbeats of the node")
+    # Less than `placement.HEARTBEAT_LIMIT`: otherwise no sandboxes are placed on a node between its heartbeats.
+    heartbeat_seconds: float = Field(5.0, gt=0, le=15, description="Pause between two heartbeats of the node")
     node_lost_seconds: float = Field(
         20.0, gt=0, description="Seconds without a heartbeat after which another node is marked lost"
     )
@@ -94,6 +97,7 @@ class WorkerSettings(BaseSettings):
     )
     sandbox_dns: str = Field(
         "auto",
+        min_length=1,
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
     )
     container_log_days: float = Field(
@@ -102,7 +106,9 @@ class WorkerSettings(BaseSettings):
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"
     )
-    metrics_host: str = Field("127.0.0.1", description="Address on which a worker serves this machine's metrics")
+    metrics_host: str = Field(
+        "127.0.0.1", min_length=1, description="Address on which a worker serves this machine's metrics"
+    )
     metrics_port: int = Field(0, ge=0, le=65535, description="Port on which a worker serves metrics; 0: none")
     max_attempts: int = renamed(
         "MOST_ATTEMPTS",
@@ -120,7 +126,14 @@ class WorkerSettings(BaseSettings):
     @field_validator("advertised_host")
     @classmethod
     def _or_address(cls, host: str, fields: ValidationInfo) -> str:
-        return host or fields.data["node_address"]
+        return host or fields.data.get("node_address", "")
+
+    @field_validator("node_lost_seconds")
+    @classmethod
+    def _exceeds_heartbeats(cls, seconds: float, fields: ValidationInfo) -> float:
+        if seconds <= fields.data.get("heartbeat_seconds", 0.0):
+            raise ValueError("use more than AW_HEARTBEAT_SECONDS: nodes would be lost between their heartbeats")
+        return seconds
 
     @cached_property
     def door_url(self) -> str:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
+from pydantic_settings import BaseSettings
 
 from shared.settings import Settings
+from worker.settings import WorkerSettings
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,21 @@ def test_environment_takes_precedence_over_the_file(tmp_path: Path, monkeypatch:
 def test_invalid_value_is_rejected(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         settings(**values)
+
+
+def is_safe_if_empty(kind: type[BaseSettings], name: str) -> bool:
+    """Whether an empty setting is refused, or has the default."""
+    try:
+        return bool(getattr(kind.model_validate({name: ""}), name) == kind.model_fields[name].default)
+    except ValidationError:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Settings, WorkerSettings])
+def test_empty_setting_is_refused_unless_its_description_says_what_it_means(kind: type[BaseSettings]) -> None:
+    """An empty address would be that of all interfaces, and an empty folder the current one."""
+    unclear = [name for name, field in kind.model_fields.items() if "empty" not in str(field.description)]
+    assert [name for name in unclear if not is_safe_if_empty(kind, name)] == []
 
 
 def test_every_variable_has_a_description() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from shared.nodes.placement import HEARTBEAT_LIMIT
 from worker.settings import WorkerSettings
 
 
@@ -21,6 +22,25 @@ def test_url_of_the_door(values: dict[str, Any], door: str) -> None:
     settings = WorkerSettings(**values)
     assert settings.door_url == door
     assert settings.webhook_url == f"http://host.docker.internal:{settings.door_port}/api/v1/webhooks"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"heartbeat_seconds": HEARTBEAT_LIMIT.seconds},
+        {"heartbeat_seconds": 5, "node_lost_seconds": 5},
+        {"heartbeat_seconds": 15, "node_lost_seconds": 10},
+    ],
+)
+def test_heartbeats_that_come_too_late_are_refused(values: dict[str, Any]) -> None:
+    """A node would be lost, or take no sandboxes, between two heartbeats, although it works."""
+    with pytest.raises(ValidationError):
+        WorkerSettings(**values)
+
+
+@pytest.mark.parametrize("values", [{"heartbeat_seconds": 15}, {"heartbeat_seconds": 1, "node_lost_seconds": 2}])
+def test_heartbeats_that_come_in_time_are_accepted(values: dict[str, Any]) -> None:
+    assert WorkerSettings(**values).model_dump().items() >= values.items()
 
 
 def test_node_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

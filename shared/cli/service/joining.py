@@ -73,7 +73,7 @@ def write_invitation(settings: Settings) -> str:
     _require_reachable("AW_SANDBOX_API_URL", api, "the API listens on this machine only")
     found = {f"AW_{name.upper()}": getattr(settings, name) for name in SHARED if name in settings.model_fields_set}
     found |= {"AW_SECRET_KEYS": ",".join(settings.vault_keys), "AW_SANDBOX_API_URL": api}
-    return _as_text({name: str(value) for name, value in found.items()})
+    return _as_text({name: str(value) for name, value in found.items() if value is not None})
 
 
 def read_invitation(text: str) -> dict[str, str]:

@@ -42,6 +42,12 @@ def test_invitation_is_read_as_it_was_written() -> None:
     assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
+def test_setting_that_is_empty_is_not_in_the_invitation() -> None:
+    found = read_invitation(write_invitation(settings(sandbox_addresses="")))
+    assert "AW_SANDBOX_ADDRESSES" not in found
+    assert Settings.model_validate({name.removeprefix("AW_").lower(): text for name, text in found.items()})
+
+
 @pytest.mark.parametrize("password", ["it's", "'", '"', "a\\'b", "a\\\\b", "a b#c"])
 def test_password_may_have_any_character(password: str, tmp_path: Path) -> None:
     url = f"postgresql://workspace:{password}@10.77.0.1/workspace"

@@ -35,7 +35,7 @@ def http() -> Iterator[httpx.Client]:
 
 def named(context: WorkerContext) -> WorkerContext:
     """A worker with this engine and database, and otherwise with what the process of a worker has."""
-    made = make_context(context.shared, WorkerSettings(node=NODE_ID, advertised_host=NAME, heartbeat_seconds=3600), app)
+    made = make_context(context.shared, WorkerSettings(node=NODE_ID, advertised_host=NAME), app)
     for opened in (made.database, made.renewer.database):
         opened.close()
     return replace(context, http=made.http, settings=made.settings, impairment_checks=made.impairment_checks)
