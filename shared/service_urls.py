@@ -1,4 +1,4 @@
-"""Checks of the URLs of the database and the broker. Their errors contain no part of a URL: it has a password."""
+"""Checks of the URLs in settings. Their errors contain no part of a URL: it may have a password."""
 
 import re
 from typing import Annotated
@@ -8,8 +8,10 @@ from pydantic import AfterValidator
 
 # As SQLAlchemy reads it: a password ends at the first `@`, and what follows is the host.
 DATABASE = re.compile(
-    r"(?:postgres(?:ql)?|sqlite)(?:\+\w+)?://(?:[^:/@]*(?::[^@]*)?@)?(?:\[[^/?@]*\]|[^/:?@]*)(?::[0-9]*)?(?:[/?].*)?"
+    r"(?:postgres|postgresql(?:\+psycopg)?|sqlite)://"
+    r"(?:[^:/@]*(?::[^@]*)?@)?(?:\[[^/?@]*\]|[^/:?@]*)(?::[0-9]*)?(?:[/?].*)?"
 )
+BROKERS = ("redis", "rediss", "redis+socket")
 ESCAPED = "in its user and password, write @ : / # ? % as %40 %3A %2F %23 %3F %25"
 
 
@@ -25,7 +27,9 @@ def check_database_url(url: str) -> str:
 
 
 def check_broker_url(url: str) -> str:
-    """The URL, if its parts can be told from each other. A password with an unescaped `/` would be read as a port.
+    """The URL, if it is one of a supported broker, and its parts can be told from each other.
+
+    A password with an unescaped `/` would be read as a port.
 
     Raises:
         ValueError: they can't.
@@ -37,8 +41,27 @@ def check_broker_url(url: str) -> str:
         is_usable = False
     if not is_usable or ("@" not in parts.netloc and "@" in url):
         raise ValueError(f"not a URL that can be used: {ESCAPED}")
+    if url and parts.scheme not in BROKERS:
+        raise ValueError("use redis://USER:PASSWORD@HOST:PORT/NUMBER, or rediss:// for TLS")
+    return url
+
+
+def check_web_url(url: str) -> str:
+    """The URL, if it is one of a web server. Without a scheme, its host would be read as one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if url and not is_usable:
+        raise ValueError("use a URL such as https://HOST or http://HOST:PORT")
     return url
 
 
 DatabaseUrl = Annotated[str, AfterValidator(check_database_url)]
 BrokerUrl = Annotated[str, AfterValidator(check_broker_url)]
+Url = Annotated[str, AfterValidator(check_web_url)]

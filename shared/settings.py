@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_valid
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.addresses import NEVER, in_url
-from shared.service_urls import BrokerUrl, DatabaseUrl
+from shared.service_urls import BrokerUrl, DatabaseUrl, Url
 
 FLOWER_USER = "flower"
 SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
@@ -92,15 +92,15 @@ class Settings(BaseSettings):
     model_servers: str = Field(
         "", description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated"
     )
-    web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
+    web_url: Url = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
     flower_port: int = Field(5555, ge=1, le=65535, description="Port that Flower listens on, at 127.0.0.1")
-    flower_url: str = Field("", description="URL of a Flower on another machine, with its login; empty: this machine's")
+    flower_url: Url = Field("", description="URL of a Flower on another machine, with its login; empty: this machine's")
     client_port: int = Field(
         3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
     )
-    client_url: str = Field("", description="URL of the client port; empty: from the host of a request, and the port")
-    sandbox_api_url: str = Field("", description="The API's URL for nodes' doors; empty: this machine's host and port")
+    client_url: Url = Field("", description="URL of the client port; empty: from the host of a request, and the port")
+    sandbox_api_url: Url = Field("", description="The API's URL for nodes' doors; empty: this machine's host and port")
     door_ca: str = Field("", description="Certificate authority of the nodes' doors, a file; empty: they have no TLS")
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", min_length=1, description="First spec's image")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
@@ -162,7 +162,7 @@ class Settings(BaseSettings):
     git_hosts: str = Field(
         "", description="Git hosts that may be private or without https, comma-separated, optionally with a port"
     )
-    traces_url: str = Field("", description="OTLP receiver for traces, as http://127.0.0.1:4318/v1/traces; empty: none")
+    traces_url: Url = Field("", description="OTLP receiver for traces, as http://127.0.0.1:4318/v1/traces; empty: none")
     log_level: str = Field("INFO", pattern=LEVELS, description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 

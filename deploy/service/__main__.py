@@ -9,13 +9,19 @@ def run(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     # Imported after the signal handlers are set: the import takes a second.
+    from pydantic import ValidationError  # noqa: PLC0415
+
     from deploy.service.errors import ServiceError  # noqa: PLC0415
     from deploy.service.start import main  # noqa: PLC0415
+    from shared.cli.exits import error_text  # noqa: PLC0415
+    from shared.cli.output import NAME  # noqa: PLC0415
 
     try:
         main(arguments)
     except ServiceError as error:
         sys.exit(str(error))
+    except ValidationError as error:
+        sys.exit(f"wrong settings, nothing was started: {error_text(error, NAME)}")
 
 
 def _leave(number: int, _frame: object) -> None:

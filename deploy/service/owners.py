@@ -40,6 +40,7 @@ def has_own_users(settings: Settings) -> bool:
     """Whether the processes run as users of their own. If they should and can't, print the reason."""
     if os.geteuid() != 0 or os.environ.get("AW_OWN_USERS") != "1":
         return False
+    settings.var_dir.absolute().parent.mkdir(parents=True, exist_ok=True)
     reason = _find_obstacle(settings)
     if reason:
         hint = more("all-processes-run-as-root")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xmlrpc.client import Fault, ServerProxy
 
+from pydantic import ValidationError
 from rich.console import Console
 from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped]
 
@@ -23,7 +24,10 @@ from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
 from deploy.service.owners import assign_files, has_assigned_files
 from deploy.service.ports import is_open
+from shared.cli.exits import error_text
+from shared.cli.output import NAME
 from shared.settings import Settings
+from worker.settings import WorkerSettings
 
 WORKER, API = "worker", "web"
 ROLLING = (WORKER, API)
@@ -37,8 +41,10 @@ def main(names: Sequence[str]) -> None:
     Raises:
         ServiceError: no service runs, it has no process of that name, it does not listen on the API's addresses, or a
             process does not work after its restart. The processes after it were not restarted, and keep running.
+        ValidationError: a setting is wrong. No process was stopped.
     """
     console, settings = Console(highlight=False), Settings()
+    WorkerSettings()  # a stopped worker would not start with a wrong one
     if has_assigned_files(settings):
         assign_files(settings)  # what a migration has added
     with _supervisor(control_socket(settings.var_dir)) as supervisor:
@@ -128,5 +134,7 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except ServiceError as error:
         sys.exit(str(error))
+    except ValidationError as error:
+        sys.exit(f"wrong settings, nothing was restarted: {error_text(error, NAME)}")
     except Fault as fault:
         sys.exit(f"not restarted: {fault.faultString}; see the service's output")

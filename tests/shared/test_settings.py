@@ -42,6 +42,15 @@ def test_database_urls_are_normalised(given: str, in_force: str) -> None:
         {"database_url": "hush"},
         {"redis_url": "redis://:hush/x@h:1/0"},
         {"redis_url": "redis://:7/hush@h:1/0"},
+        {"database_url": "postgresql+psycopg2://u:hush@h/d"},
+        {"redis_url": "hush:6379/0"},
+        {"redis_url": "sentinel://:hush@h:26379/0"},
+        {"sandbox_api_url": "hush:3000"},
+        {"sandbox_api_url": "10.0.0.1:3000/hush"},
+        {"web_url": "hush"},
+        {"client_url": "ws://hush"},
+        {"flower_url": "https://flower:hush@"},
+        {"traces_url": "http://hush:x/v1/traces"},
     ],
 )
 def test_unusable_urls_are_refused_without_their_passwords(values: dict[str, str]) -> None:
@@ -60,6 +69,8 @@ def test_unusable_urls_are_refused_without_their_passwords(values: dict[str, str
         {"redis_url": "redis://:p@:6379/0"},
         {"redis_url": "redis://:6379/0"},
         {"redis_url": "redis+socket:///run/broker.sock"},
+        {"flower_url": "https://flower:p@flower.example"},
+        {"traces_url": "http://[::1]:4318/v1/traces?key=value"},
     ],
 )
 def test_usable_urls_are_accepted(values: dict[str, str]) -> None:

@@ -47,6 +47,14 @@ def test_second_start_reports_the_first_and_changes_nothing(folder: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+def test_start_with_a_wrong_setting_names_its_variable(folder: Path) -> None:
+    process, log = start(folder, "-m", "deploy.service", AW_PORT="hush", PYTHONPATH=str(REPOSITORY))
+    assert process.wait(60) == 1
+    text = log.read_text()
+    assert text.startswith("wrong settings, nothing was started: AW_PORT: ")
+    assert (text.count("\n"), "hush" in text, (folder / "var").exists()) == (1, False, False)
+
+
 def test_folder_is_free_after_the_service_has_ended(tmp_path: Path) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     for _ in range(2):

@@ -138,6 +138,7 @@ def test_ownership_of_files_changes_but_not_of_link_targets(tmp_path: Path) -> N
         ("AW_DATABASE_URL", "sqlite:////elsewhere/file.db", "AW_DATABASE_URL names a file"),
         ("AW_DOCKER_HOST", "tcp://engine.example:2376", "AW_DOCKER_HOST is not a socket"),
         ("AW_VAR_DIR", "closed/var", "other users may not enter"),
+        ("AW_VAR_DIR", "closed/new/var", "other users may not enter"),
     ],
 )
 def test_processes_run_as_root_where_others_can_not(

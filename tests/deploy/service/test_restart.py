@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from pydantic import ValidationError
 
 from deploy.service import restart
 from deploy.service.errors import ServiceError
@@ -103,6 +104,13 @@ def test_process_that_does_not_respond_ends_the_restart(
 def test_next_worker_is_stopped_when_the_last_one_works(supervisor: LateWorkers) -> None:
     restart.main([])
     assert supervisor.stopped_before_the_last_worked == []
+
+
+def test_wrong_setting_of_a_worker_stops_no_process(supervisor: LateWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_CONCURRENCY", "many")
+    with pytest.raises(ValidationError, match="concurrency"):
+        restart.main([])
+    assert supervisor.stopped == []
 
 
 @pytest.mark.usefixtures("supervisor")
