@@ -12,6 +12,7 @@ import redis
 from kombu.exceptions import OperationalError
 
 from shared.changes.notifier import CHANNEL, server_url
+from shared.cli.checks import installation_checks
 from shared.queue.broker import make_app
 from shared.settings import Settings
 from tests.docs.documents import read_page
@@ -111,6 +112,12 @@ def test_jobs_and_notifications_pass_with_the_documented_rights(broker: Broker, 
     with valkey.client() as admin:
         assert admin.acl_log() == [], "nothing was refused"
     assert PASSWORD not in (tmp_path / "log").read_text()
+
+
+def test_doctor_examines_the_broker_with_the_documented_rights(broker: Broker) -> None:
+    finding = installation_checks._check_broker(Settings(redis_url=broker.trusted))
+    assert finding.problem is None
+    assert installation_checks.major(finding.found.removeprefix("version ")) >= installation_checks.OLDEST_REDIS
 
 
 @pytest.mark.parametrize("options", ["stranger", "none", "host"])
