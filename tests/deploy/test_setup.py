@@ -106,9 +106,11 @@ class TestInstallPackages:
         assert done.entry == "packages-could-not-be-installed"
         assert "E: no such mirror" in done.said
 
-    def test_postgresql_gets_no_cluster_of_its_own(self, machine: Machine) -> None:
-        assert machine.run("install-packages", "postgresql", root=True).status == 0
+    def test_postgresql_gets_no_cluster_of_its_own_if_setup_installs_it(self, machine: Machine) -> None:
         file = machine.elsewhere("/etc/postgresql-common") / "createcluster.conf"
+        assert machine.run("install-packages", "git", "haproxy", root=True).status == 0
+        assert not file.exists()
+        assert machine.run("install-packages", "git", "postgresql", root=True).status == 0
         assert file.read_text() == "create_main_cluster = false\n"
 
     def test_squid_unit_is_masked_if_setup_installs_squid(self, machine: Machine) -> None:
