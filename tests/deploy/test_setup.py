@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.machine import PYTHON, Machine
+from tests.waiting import eventually
 
 NEEDS_ROOT = """
 Packages are missing, and only root on Debian can install them here. Install them with
     apt-get update && apt-get install --no-install-recommends {packages}
 and repeat the command.
 """
+AWAIT_END = 'until [ -e "$STATE/end" ]; do sleep 0.1; done'
 INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold"
 
 
@@ -155,6 +157,22 @@ class TestEngine:
         machine.stub("systemctl", 'touch "$STATE/engine"')
         assert machine.run("engine", root=True).status == 0
         assert machine.calls("dockerd", "systemctl") == ["systemctl start docker"]
+
+    def test_log_of_an_engine_without_systemd_is_limited(self, machine: Machine) -> None:
+        machine.stop_engine()
+        machine.stub("dockerd", f'touch "$STATE/engine"; {AWAIT_END}; echo ended')
+        script = machine.deploy / "limit-log"
+        script.write_text(script.read_text().replace("PAUSE=60", "PAUSE=0.1"))
+        log, text = machine.project / "var" / "log" / "dockerd.log", b"." * 11 * 1024 * 1024
+        log.parent.mkdir(parents=True)
+        log.write_bytes(text)
+        try:
+            assert machine.run("engine", root=True).status == 0
+            eventually(lambda: log.stat().st_size == 0, deadline_seconds=30)
+            assert log.with_name("dockerd.log.1").read_bytes() == text
+        finally:
+            (machine.state / "end").touch()
+        eventually(lambda: log.read_text() == "ended\n", deadline_seconds=30)
 
     def test_engine_that_never_responds_is_quoted(self, machine: Machine) -> None:
         machine.stop_engine()
