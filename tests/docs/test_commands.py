@@ -42,6 +42,14 @@ def test_options_that_operators_read_of_exist() -> None:
     assert [text for text in code if (found := OPTION.match(text)) and found[0] not in known] == []
 
 
+def test_no_documented_command_replaces_a_file_that_is_not_the_service_s() -> None:
+    lines = [(page.name, line) for page in PAGES for line in list_code(page.read_text())]
+    files = [(page, found[1]) for page, line in lines if (found := re.match(r"cat >(/\S+)", line))]
+    assert files
+    own = ("/etc/agent-workspace/", "/etc/systemd/system/docker.service.d/")
+    assert [file for file in files if not file[1].startswith(own)] == []
+
+
 @pytest.mark.parametrize(
     ("line", "exists"),
     [

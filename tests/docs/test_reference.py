@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.observability.metrics import collector
 from shared.settings import Settings
 from shared.states import NodeStatus, Stage, Status
-from tests.docs.documents import PAGES, read_page, read_section
+from tests.docs.documents import DOCS, PAGES, README, read_page, read_section
 from tests.doubles import RecordingPublisher
 from tests.services.directories import REPOSITORY
 from worker.settings import WorkerSettings
@@ -59,6 +59,13 @@ def shown(default: object) -> str:
         return ""
     text = str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
     return f"`{text}`" if text else ""
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "start" / "install.md"])
+def test_required_disk_includes_what_a_node_keeps_free(page: Path) -> None:
+    [found] = re.findall(r"about (\d+) GB of free", page.read_text())
+    [used] = re.findall(r"(\d) GB(?: for the service|, most of it)", page.read_text())
+    assert int(found) * 10**9 > int(used) * 10**9 + WorkerSettings.model_fields["min_free_disk_bytes"].default
 
 
 def test_settings_that_pages_name_are_documented() -> None:
