@@ -47,6 +47,19 @@ class TestSetup:
         assert made.said == "making the Python environment in .venv\n"
         assert len([call for call in machine.calls("python3") if "-m venv --clear" in call]) == 2
 
+    def test_packages_of_an_interrupted_setup_are_installed_again(self, machine: Machine) -> None:
+        interrupts = machine.state / "interrupts"
+        interrupts.touch()
+        machine.stub("recorder", f'[ ! -e {interrupts} ] || [ "$1 $2" != "pip sync" ] || exit 130')
+        assert machine.run("setup").status == 1
+        interrupts.unlink()
+        assert machine.run("setup").status == 0
+        synced = [call for call in machine.calls("uv") if call.startswith("uv pip sync")]
+        assert ["--reinstall" in call for call in synced] == [False, True]
+        (machine.project / "requirements.lock").write_text("changed==1\n")
+        assert machine.run("setup").status == 0
+        assert "--reinstall" not in machine.calls("uv")[-2]
+
     @pytest.mark.parametrize(
         ("missing", "mode", "packages"),
         [
