@@ -114,7 +114,7 @@ def _check_broker(settings: Settings) -> Finding:
 
 def _read_version(client: redis.Redis) -> str:
     """The version of a broker, by HELLO: the documented rights of the service's user do not include INFO."""
-    found = client.execute_command("HELLO")
+    found = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
     return str(dict(zip(found[::2], found[1::2], strict=True))[b"version"].decode())
 
 

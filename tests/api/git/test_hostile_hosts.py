@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -112,11 +113,11 @@ def test_list_that_is_longer_than_any_page_is_a_502(
 def test_page_of_many_repositories_converts_its_own_only(
     connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(azure_devops, "Repository", lambda **fields: made.append(fields) or Repository(**fields))
+    make = Mock(side_effect=Repository)
+    monkeypatch.setattr(azure_devops, "Repository", make)
     connect(user, "azure_devops")
     names = [f"app{number:05}" for number in range(2 * MAX_ITEMS)]
     listed = [{"id": name, "name": name, "project": {"name": "shop"}} for name in names]
     git_host.instead = (200, {}, {"value": listed})
     [found] = send(user, "repositories", provider="azure_devops", query="app01", limit=1).json()["items"]
-    assert (found["full_name"], len(made)) == ("acme/shop/app01000", 1)
+    assert (found["full_name"], make.call_count) == ("acme/shop/app01000", 1)
