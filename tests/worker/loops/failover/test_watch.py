@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -144,8 +145,10 @@ class TestLoss:
         make_sandbox(other.database, user)
         lose(other)
         lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
-        monkeypatch.setattr(other.database, "transaction", forbid)
+        transaction = Mock()
+        monkeypatch.setattr(other.database, "transaction", transaction)
         fail_over(other, lost)
+        assert transaction.call_count == 0
 
     def test_worker_that_comes_too_late_does_not_lock_the_node(
         self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
