@@ -191,6 +191,11 @@ def waits_since(newest: Sequence[Event]) -> datetime | None:
     Returns:
         None if a tool is running, or there is no event.
     """
+    return None if not newest or has_running_tool(newest) else newest[0].timestamp
+
+
+def has_running_tool(newest: Sequence[Event]) -> bool:
+    """Whether a tool of a running agent has not ended. `newest`: as for `waits_since`."""
     completed = {
         str(event.body.get(name))
         for event in newest
@@ -198,8 +203,7 @@ def waits_since(newest: Sequence[Event]) -> datetime | None:
         if event.kind != "ActionEvent"
     }
     calls = [event for event in newest if event.kind == "ActionEvent"]
-    at_work = [call for call in calls if not {call.id, str(call.body.get("tool_call_id"))} & completed]
-    return None if at_work or not newest else newest[0].timestamp
+    return any(not {call.id, str(call.body.get("tool_call_id"))} & completed for call in calls)
 
 
 def needs_worker(conversation: Conversation, reports: list[Report]) -> bool:

@@ -4,6 +4,9 @@ The agent server accepts no message id, so a worker can't query whether it has a
 message, it stores the id of the newest user message on the server. If the worker dies, or the response is lost, the
 message was delivered if a message with its content follows the stored one. A message that is larger than any pending
 one ends the search: a message behind it is delivered a second time.
+
+While a tool of the agent runs, for hours perhaps, the server does not respond to a message. It takes the message when
+the tool has ended, even if the sender has given up. So no message is sent during that time, and none is sent again.
 """
 
 import time
@@ -15,13 +18,17 @@ import structlog
 
 from shared.agent_server.errors import AgentServerRefused, ResponseTooLarge
 from shared.agent_server.responses import MessageEvent
-from shared.conversations import pending_messages
+from shared.conversations import events, pending_messages
+from shared.conversations.webhook_reports import has_running_tool
 from shared.models import Conversation, PendingMessage
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
+from worker.lease_runner import Retry
 
 log = structlog.get_logger()
 
+# Seconds between two checks whether the agent's tools have ended.
+BUSY_SECONDS = 2.0
 # Time in which the server may still take a message that was sent by a dead worker, or before the sandbox was paused.
 LATE_SECONDS = 1.0
 
@@ -32,6 +39,7 @@ def deliver(context: WorkerContext, conversation: Conversation, server: AgentSer
     Raises:
         AgentServerUnreachable: the agent server does not respond, or has a temporary error.
         WrongServer: another server answers at its URL.
+        Retry: a tool of the agent runs.
         LeaseLost: another worker owns the conversation now.
     """
     if _find_next(context, conversation) is None:
@@ -72,14 +80,33 @@ def _deliver(context: WorkerContext, conversation: Conversation, server: AgentSe
 
 
 def _send(context: WorkerContext, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
+    if message.attempted_at is not None and _is_delivered(server, message):
+        server.run(conversation.id)  # the server may have taken the message without running the agent
+        return
+    _require_no_tool(context, conversation, server)
     if message.attempted_at is None:
         newest = next((found.id for found in _list_messages(server, conversation.id)), None)
         with context.database.transaction() as session:
             pending_messages.mark_attempt(session, conversation, message, newest)
-    elif _is_delivered(server, message) or _is_delivered_late(server, message):
-        server.run(conversation.id)  # the server may have taken the message without running the agent
+    elif _is_delivered_late(server, message):
+        server.run(conversation.id)
         return
     server.send_message(conversation.id, {"role": "user", "content": message.content, "run": True})
+
+
+def _require_no_tool(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:
+    """Check that no tool of the agent runs, by the stored events and, in case the last ones are lost, by the server.
+
+    Raises:
+        Retry: a tool runs.
+    """
+    with context.database.reading() as session:
+        newest = events.newest(session, conversation.id)
+    if not has_running_tool(newest):
+        return
+    known = server.get_conversation(conversation.id)
+    if known is not None and known.get("execution_status") == "running":
+        raise Retry("a tool of the agent runs", seconds=BUSY_SECONDS, counts=False)
 
 
 def _is_delivered_late(server: AgentServer, message: PendingMessage) -> bool:

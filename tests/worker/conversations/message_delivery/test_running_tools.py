@@ -1,0 +1,87 @@
+"""While a tool of the agent runs, its server takes no message. It takes those that were sent when the tool is over."""
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation
+from tests.factories import ApiUser, make_event
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.worker.conversations.message_delivery.messages import assert_done, content, pending, said, say
+from tests.worker.scenarios import change, row
+from worker.context import WorkerContext
+from worker.conversations.message_delivery import BUSY_SECONDS
+from worker.conversations.refresh import refresh_conversation
+
+LATE = {"role": "user", "content": content("one"), "run": True}
+
+
+@pytest.fixture(autouse=True)
+def _running(talk: FakeConversation) -> None:
+    talk.become("running")
+
+
+def begin_tool(context: WorkerContext, conversation: Conversation) -> None:
+    make_event(context.database, conversation, id="call", kind="ActionEvent")
+
+
+def end_tool(context: WorkerContext, conversation: Conversation) -> None:
+    body = {"id": "result", "kind": "ObservationEvent", "action_id": "call"}
+    make_event(context.database, conversation, id="result", kind="ObservationEvent", body=body)
+
+
+def retry(context: WorkerContext, conversation: Conversation) -> None:
+    assert row(context, Conversation, conversation.id).due_at is not None
+    change(context, Conversation, conversation.id, due_at=now())
+    refresh_conversation(context, conversation.id)
+
+
+def test_message_is_sent_when_the_tool_has_ended(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+) -> None:
+    begin_tool(context, conversation)
+    say(context, user, conversation.id, "one", "two")
+    refresh_conversation(context, conversation.id)
+    found = row(context, Conversation, conversation.id)
+    assert (said(talk), server.calls.count("send_message"), found.attempt) == ([], 0, 0)
+    assert found.due_at is not None
+    assert (found.due_at - now()).total_seconds() <= BUSY_SECONDS
+    end_tool(context, conversation)
+    retry(context, conversation)
+    assert said(talk) == ["one", "two"]
+    assert_done(context, conversation.id)
+
+
+def test_message_that_was_sent_just_before_the_tool_began_is_not_sent_again(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+) -> None:
+    def begin(method: str) -> None:
+        if method == "send_message":
+            begin_tool(context, conversation)
+            server.before = lambda _method: None
+            raise httpx.ReadTimeout("the tool runs")
+
+    server.before = begin
+    say(context, user, conversation.id, "one")
+    refresh_conversation(context, conversation.id)
+    for _ in range(3):
+        retry(context, conversation)
+    assert (said(talk), len(pending(context))) == ([], 1)
+    talk.take(LATE)
+    end_tool(context, conversation)
+    retry(context, conversation)
+    assert said(talk) == ["one"]
+    assert_done(context, conversation.id)
+
+
+@pytest.mark.parametrize("status", ["paused", "error", "finished"])
+def test_message_is_sent_to_an_agent_whose_tool_was_interrupted(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, status: str
+) -> None:
+    begin_tool(context, conversation)
+    talk.become(status)
+    say(context, user, conversation.id, "one")
+    refresh_conversation(context, conversation.id)
+    assert said(talk) == ["one"]
+    assert_done(context, conversation.id)
