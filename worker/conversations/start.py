@@ -36,7 +36,14 @@ from worker.conversations.start_inputs import StartFailed, StartInputs, check_sa
 from worker.lease_runner import UNAVAILABLE_SECONDS, Retry, run_leased, taking_slot
 from worker.workspace.failures import RepositoryCloneFailed, WorkspaceSetupFailed
 from worker.workspace.git_remotes import install_logins
-from worker.workspace.setup import Project, ProjectContents, install_git_hooks, prepare_repository, run_setup_script
+from worker.workspace.setup import (
+    Project,
+    ProjectContents,
+    install_git_hooks,
+    prepare_repository,
+    read_contents,
+    run_setup_script,
+)
 
 log = structlog.get_logger()
 
@@ -134,6 +141,8 @@ class ConversationStart:
             (Stage.STARTING_CONVERSATION, partial(self._create_conversation, body)),
         )
         order = list(Stage)
+        if order.index(Stage(self._task.stage)) > order.index(Stage.PREPARING_REPOSITORY):
+            self._contents = read_contents(server, inputs.project)
         for stage, work in works:
             if order.index(stage) >= order.index(Stage(self._task.stage)) and self._has_work(stage):
                 self._enter(stage, inputs)

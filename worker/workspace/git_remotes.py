@@ -1,4 +1,4 @@
-"""git's remotes: the URLs of the providers' repositories, and the logins there.
+"""git's remotes: the URLs of the providers' repositories, their clones, and the logins there.
 
 A credential helper in the sandbox requests the owner's tokens from the service, and stores none of them. It stores the
 sandbox's session key, in a file that only the sandbox's user can read. The key gives access to the sandbox itself, and,
@@ -15,7 +15,8 @@ import structlog
 from shared.agent_server.errors import AgentServerRefused
 from shared.users.secrets import ProviderCredential
 from shared.users.settings import DEFAULT_HOSTS
-from worker.workspace.shell_scripts import LOGIN, LOGINS, Shell, with_variables
+from worker.workspace.failures import RepositoryUnavailable
+from worker.workspace.shell_scripts import FIND_HEAD, LOGIN, LOGINS, Shell, with_variables
 
 log = structlog.get_logger()
 
@@ -134,6 +135,33 @@ def list_providers(tokens: Mapping[str, ProviderCredential]) -> list[tuple[str, 
         if stored.token:
             found.append((provider, root, TOKEN_USERS.get(provider, "token")))
     return found
+
+
+def find_head(shell: Shell, folder: str, url: str, branch: str) -> str | None:
+    """The branch, or the requested tag, that the clone is on; empty: neither; None: there is no clone.
+
+    A clone gets its name only when it is complete.
+
+    Raises:
+        RepositoryUnavailable: the folder has other content.
+    """
+    result = shell.run_command(with_variables(FIND_HEAD, folder=folder, url=url, branch=branch))
+    if result.exit_code == 0:
+        mark, _, head = result.stdout.strip().partition("\n")
+        return head.strip() if mark == "cloned" else None
+    raise RepositoryUnavailable(f"{folder} exists and is not a clone of the repository")
+
+
+def recognize(shell: Shell, folder: str, repositories: Sequence[GitRepository]) -> tuple[str, str] | tuple[None, None]:
+    """The provider of the clone, and the branch that it is on; None: it is a clone of none of these repositories."""
+    for repository in repositories:
+        try:
+            head = find_head(shell, folder, repository.url, repository.branch or "")
+        except (RepositoryUnavailable, UnusableRemote):
+            continue
+        if head is not None:
+            return repository.provider, head
+    return None, None
 
 
 def install_logins(shell: Shell, logins: Logins) -> None:

@@ -24,11 +24,10 @@ from worker.workspace.failures import (
     SetupScriptFailed,
     WorkspaceSetupFailed,
 )
-from worker.workspace.git_remotes import GitRepository, UnusableRemote
+from worker.workspace.git_remotes import GitRepository, UnusableRemote, find_head, recognize
 from worker.workspace.shell_scripts import (
     CLONE,
     CONFIGURE,
-    FIND_HEAD,
     HIDE,
     HOOKS,
     INIT,
@@ -87,6 +86,11 @@ class Project:
         return f"{self.working_dir.rstrip('/')}/{self.repository.folder}"
 
     @property
+    def repositories(self) -> list[GitRepository]:
+        """The repository at each provider to try."""
+        return [] if self.repository is None else [self.repository, *self.alternatives]
+
+    @property
     def mark(self) -> str:
         """The conversation's part of the names of temporary files."""
         return self.conversation_id.replace("-", "")
@@ -121,10 +125,20 @@ def prepare_repository(shell: Shell, project: Project, before_switch: Check = la
     if project.repository is not None:
         failure = WorkspaceSetupFailed("the working folder can't be created")
         _run(shell, _configure_script(project), failure, project.redact)
-        return _clone_first(shell, project, [project.repository, *project.alternatives], before_switch)
+        return _clone_first(shell, project, project.repositories, before_switch)
     failure = WorkspaceSetupFailed("the working folder can't be initialized as a git repository")
     command = _configure_script(project) + INIT + with_variables(LIST_SCRIPTS, project=project.folder)
     return _contents(_run(shell, command, failure, project.redact))
+
+
+def read_contents(shell: Shell, project: Project) -> ProjectContents:
+    """The contents of a project that an earlier run has prepared, without its scripts. Nothing is changed.
+
+    Raises:
+        AgentServerError: the agent server does not respond, or rejects a command.
+    """
+    provider, head = recognize(shell, project.folder, project.repositories)
+    return ProjectContents(branch=clean_text(head, MAX_BRANCH_LENGTH), provider=provider)
 
 
 def run_setup_script(
@@ -190,7 +204,7 @@ def _clone(shell: Shell, project: Project, repository: GitRepository, before_swi
     except UnusableRemote as error:
         raise RepositoryUnavailable(str(error)) from error
     branch = repository.branch
-    head = _find_head(shell, project.folder, url, branch or "")
+    head = find_head(shell, project.folder, url, branch or "")
     if head is not None and (branch in (None, head) or repository.keeps_branch):
         return ProjectContents(branch=clean_text(head, MAX_BRANCH_LENGTH))
     if head is not None:
@@ -216,18 +230,6 @@ def _run_git(shell: Shell, project: Project, repository: GitRepository, script: 
         failure = RepositoryUnavailable if NOT_FOUND.search(result.output) else RepositoryCloneFailed
         raise failure(f"{aim} failed: {_tail(project.redact(hide_token(result.output)))}")
     return result
-
-
-def _find_head(shell: Shell, folder: str, url: str, branch: str) -> str | None:
-    """The branch, or the requested tag, that the clone is on; empty: neither; None: there is no clone.
-
-    A clone gets its name only when it is complete.
-    """
-    result = shell.run_command(with_variables(FIND_HEAD, folder=folder, url=url, branch=branch))
-    if result.exit_code == 0:
-        mark, _, head = result.stdout.strip().partition("\n")
-        return head.strip() if mark == "cloned" else None
-    raise RepositoryUnavailable(f"{folder} exists and is not a clone of the repository")
 
 
 def _store_credential(shell: Shell, project: Project, credential: str) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.models import Conversation, Sandbox, StartTask
@@ -141,3 +142,37 @@ def test_start_with_another_repository_blocks_no_start(context: WorkerContext, u
 def test_provider_that_has_the_repository_is_shown(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     found = started(context, request_start(context, user, sandbox_id, selected_repository="acme/app"))
     assert found.git_provider == "github"
+
+
+def interrupt_at(context: WorkerContext, server: FakeAgentServer, task_id: str, stage: Stage) -> None:
+    """Run a start until its agent server does not respond in a stage, for once."""
+
+    def fail(_method: str) -> None:
+        if row(context, StartTask, task_id).stage == stage:
+            server.before = lambda _method: None
+            raise httpx.ConnectError("refused")
+
+    server.before = fail
+    start_conversation(context, task_id)
+    assert row(context, StartTask, task_id).stage == stage
+
+
+@pytest.mark.parametrize("stage", [Stage.RUNNING_SETUP_SCRIPT, Stage.SETTING_UP_GIT_HOOKS])
+def test_start_that_is_retried_after_its_clone_shows_branch_and_provider(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage
+) -> None:
+    shown = {"selected_repository": "acme/app", "selected_branch": "dev"}
+    parent = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), **shown)
+    task_id = request_start(context, user, sandbox_id, parent_conversation_id=parent.id)
+    interrupt_at(context, server, task_id, stage)
+    found = started(context, task_id)
+    assert (found.selected_branch, found.git_provider) == ("feature/made", "github")
+
+
+def test_start_that_is_retried_after_its_clone_was_removed_goes_on(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = request_start(context, user, sandbox_id, selected_repository="acme/app")
+    interrupt_at(context, server, task_id, Stage.RUNNING_SETUP_SCRIPT)
+    server.replies["echo cloned"] = Reply(1)
+    assert started(context, task_id).listed
