@@ -6,6 +6,7 @@ same stage. A stage without work is skipped; so is SETTING_UP_SKILLS, which the 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -129,7 +130,7 @@ class ConversationStart:
 
     def _run_stages(self, sandbox: Sandbox) -> None:
         inputs = load_inputs(self._context, self._task, sandbox)
-        body = build_request(inputs.agent)  # an invalid request fails before any stage begins
+        build_request(inputs.agent)  # an invalid request fails before any stage begins
         server = self._context.agent_server(sandbox, redact=inputs.redact)
         if server is None:
             raise AgentServerUnreachable("the sandbox has no agent server's address yet")
@@ -138,7 +139,7 @@ class ConversationStart:
             (Stage.PREPARING_REPOSITORY, self._prepare_repository),
             (Stage.RUNNING_SETUP_SCRIPT, self._run_setup_script),
             (Stage.SETTING_UP_GIT_HOOKS, self._install_git_hooks),
-            (Stage.STARTING_CONVERSATION, partial(self._create_conversation, body)),
+            (Stage.STARTING_CONVERSATION, self._create_conversation),
         )
         order = list(Stage)
         if order.index(Stage(self._task.stage)) > order.index(Stage.PREPARING_REPOSITORY):
@@ -188,7 +189,10 @@ class ConversationStart:
     def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
         install_git_hooks(server, inputs.project.folder, redact=inputs.redact)
 
-    def _create_conversation(self, body: dict[str, Any], server: AgentServer, inputs: StartInputs) -> None:
+    def _create_conversation(self, server: AgentServer, inputs: StartInputs) -> None:
+        # The path of a plan depends on the provider that has the repository.
+        provider = inputs.agent.git_provider or self._contents.provider
+        body = build_request(replace(inputs.agent, git_provider=provider))
         self._provide_title_llm(server, inputs)
         server.create_conversation(body)
         if self._may_be_created and inputs.agent.initial_message:

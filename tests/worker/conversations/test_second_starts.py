@@ -5,8 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.agent_server import paths
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Reason, Stage
+from shared.users import secrets
 from tests.factories import ApiUser, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
@@ -176,3 +178,19 @@ def test_start_that_is_retried_after_its_clone_was_removed_goes_on(
     interrupt_at(context, server, task_id, Stage.RUNNING_SETUP_SCRIPT)
     server.replies["echo cloned"] = Reply(1)
     assert started(context, task_id).listed
+
+
+@pytest.mark.parametrize("stage", [None, Stage.RUNNING_SETUP_SCRIPT, Stage.STARTING_CONVERSATION])
+def test_plan_is_where_the_provider_that_has_the_repository_shows_it(
+    context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage | None
+) -> None:
+    with context.database.transaction() as session:
+        secrets.put_provider_tokens(session, context.vault, user.id, {"gitlab": {"token": "the-token"}})
+    server.replies = {"https://github.com/acme/app.git": Reply(1)} | server.replies
+    task_id = request_start(context, user, sandbox_id, selected_repository="acme/app", agent_type="plan")
+    if stage is not None:
+        interrupt_at(context, server, task_id, stage)
+    found = started(context, task_id)
+    [editor] = [tool for tool in server.get(found.id).body["agent_settings"]["tools"] if "params" in tool]
+    assert found.git_provider == "gitlab"
+    assert editor["params"]["plan_path"] == f"{found.working_dir}/{paths.plan(found.git_provider)}"
