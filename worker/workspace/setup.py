@@ -10,6 +10,7 @@ reads it there. The command that runs git removes it, with any exit code.
 import re
 import secrets
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
@@ -49,7 +50,9 @@ MAX_LINES = 20
 MAX_TAIL_LENGTH = 4000
 MAX_BRANCH_LENGTH = 500
 # Exit codes after a timeout: of coreutils' `timeout`, and of the agent server.
-TIMED_OUT = (124, 137, -1)
+TIMED_OUT = (124, -1)
+# After a timeout too; before it, someone else has killed the process, such as the kernel for lack of memory.
+KILLED = 137
 # What git prints if the provider responds that there is no such repository, or none that the token may read.
 NOT_FOUND = re.compile(r"^fatal: repository '.*' not found$", re.MULTILINE)
 Check = Callable[[str], None]
@@ -159,10 +162,10 @@ def run_setup_script(
     """
     values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "max_length": str(MAX_TAIL_LENGTH)}
     command = with_variables(SETUP, **values)
-    result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
+    result, timed_out = _run_timed(shell, command, seconds)
     if result.exit_code == 0:
         return
-    problem = f"did not end within {seconds:g} s" if _is_timeout(result) else f"ended with {result.exit_code}"
+    problem = f"did not end within {seconds:g} s" if timed_out else f"ended with {result.exit_code}"
     raise SetupScriptFailed(problem, result.exit_code, _tail(redact(result.output)))
 
 
@@ -221,14 +224,15 @@ def _clone(shell: Shell, project: Project, repository: GitRepository, before_swi
 
 
 def _run_git(shell: Shell, project: Project, repository: GitRepository, script: str, aim: str) -> CommandResult:
-    result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
-    if _is_timeout(result):
+    result, timed_out = _run_timed(shell, script, project.clone_seconds)
+    if timed_out:
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
         hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
         # After any other error, another provider could have a stranger's repository of that name.
         failure = RepositoryUnavailable if NOT_FOUND.search(result.output) else RepositoryCloneFailed
-        raise failure(f"{aim} failed: {_tail(project.redact(hide_token(result.output)))}")
+        why = _tail(project.redact(hide_token(result.output))) or f"it ended with {result.exit_code}"
+        raise failure(f"{aim} failed: {why}")
     return result
 
 
@@ -284,8 +288,12 @@ def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed, redact: Reda
     return result
 
 
-def _is_timeout(result: CommandResult) -> bool:
-    return result.exit_code in TIMED_OUT
+def _run_timed(shell: Shell, command: str, seconds: float) -> tuple[CommandResult, bool]:
+    """Run a command that ends itself after `seconds`. Return its result, and whether it ended for that reason."""
+    began = time.monotonic()
+    result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
+    is_over = time.monotonic() >= began + seconds
+    return result, result.exit_code in TIMED_OUT or (result.exit_code == KILLED and is_over)
 
 
 def _tail(output: str) -> str:

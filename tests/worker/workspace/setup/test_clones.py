@@ -1,5 +1,7 @@
 """Clones: shallow, private, and safe to repeat."""
 
+import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -94,6 +96,19 @@ def test_clone_that_exceeds_its_timeout_is_ended(shell: LocalShell, sandbox: Pat
         prepare_repository(shell, project)
     assert not list((sandbox / "work dir").iterdir())
     assert not list((sandbox / "shm").iterdir())
+
+
+def test_clone_that_is_killed_has_not_exceeded_its_timeout(
+    shell: LocalShell, sandbox: Path, server: GitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does if the sandbox has no memory left."""
+    killed = sandbox / "git"
+    killed.write_text(f'#!/bin/sh\ncase "$*" in *clone*) kill -9 $$ ;; esac\nexec {shutil.which("git")} "$@"\n')
+    killed.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sandbox}:{os.environ['PATH']}")
+    with pytest.raises(RepositoryCloneFailed, match=r"cloning acme/app failed: (Killed|it ended with 137)"):
+        prepare_repository(shell, project_of(sandbox, app_on(server)))
+    assert not list((sandbox / "work dir").iterdir())
 
 
 def test_clone_that_exists_is_kept(shell: LocalShell, sandbox: Path, server: GitServer) -> None:

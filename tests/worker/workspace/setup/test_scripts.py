@@ -92,6 +92,16 @@ def test_setup_script_that_exceeds_its_timeout_is_ended(shell: LocalShell, check
         run_setup_script(shell, str(checkout), start_id=START, seconds=0.2)
 
 
+@pytest.mark.parametrize("script", ["kill -9 $$", "sh -c 'kill -9 $$'"], ids=["script", "command"])
+def test_setup_script_that_is_killed_has_not_exceeded_its_timeout(
+    shell: LocalShell, checkout: Path, script: str
+) -> None:
+    """As the kernel does if the sandbox has no memory left."""
+    (checkout / ".openhands" / "setup.sh").write_text(f"echo begun\n{script}\n")
+    with pytest.raises(SetupScriptFailed, match="ended with 137: begun"):
+        run_setup_script(shell, str(checkout), start_id=START, seconds=60)
+
+
 def test_service_that_the_setup_script_leaves_does_not_block_it(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("sleep 60 & echo $! > service.pid\n")
     run_setup_script(shell, str(checkout), start_id=START, seconds=10)
