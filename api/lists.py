@@ -151,7 +151,9 @@ class ResponseCacheMiddleware:
 
 async def _build(request: Request, query: ListQuery) -> CachedResponse:
     caller: Caller = request.state.caller
-    built = await asyncio.get_running_loop().run_in_executor(_THREADS, query.build, get_context(request), caller)
+    context = get_context(request)
+    async with context.limits.list_threads.of(caller.id):
+        built = await asyncio.get_running_loop().run_in_executor(_THREADS, query.build, context, caller)
     body, etag = bytes(built.body), _entity_tag(caller.id, built.body)
     response = Response(body, headers={"ETag": etag}, media_type="application/json")
     return CachedResponse(caller.list_version, etag, response)

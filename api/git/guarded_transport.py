@@ -18,7 +18,7 @@ import httpcore
 import httpx
 
 from api.agent_server.transport import CountedStream
-from api.git.slots import CallerSlots
+from api.caller_slots import CallerSlots
 from shared.addresses import is_public
 from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden

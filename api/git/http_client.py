@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from api.caller_slots import CallerSlots
 from api.errors.upstream import UpstreamNotFound, UpstreamRateLimited, UpstreamTimeout, UpstreamUnreachable
 from api.git.guarded_transport import GuardedTransport
-from api.git.slots import CallerSlots
 from api.json_text import parse
 from shared.agent_server.limits import FREE_CHUNKS, MIN_CHUNK_BYTES
 from shared.agent_server.untrusted_http import HTTP_ERRORS, client_options, drop_location_async

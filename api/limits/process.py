@@ -1,5 +1,6 @@
 """All limits of one process. Each process counts for itself."""
 
+from api.caller_slots import CallerSlots
 from api.limits.bodies import BodyLimit
 from api.limits.buffers import BufferLimit
 from api.limits.concurrency import ConcurrencyLimit
@@ -12,6 +13,12 @@ ADDRESS = "this address"
 WEBHOOKS_OF_OWNER, BODIES_OF_USER = 4, 8
 # The largest message takes up to 80 MiB: a character takes four bytes if the message contains one that needs them.
 WEBSOCKET_BYTES = 128 * 1024 * 1024
+# Requests of a user, and webhooks of all of a user's sandboxes, that run in threads at a time. A page of large events,
+# or a webhook of them, takes a second of processor time. There are ten connections to the database, and eight for
+# writing, of which a caller gets half.
+THREADS_OF_USER, THREADS_OF_WEBHOOKS = 8, 4
+# Of the four threads that build lists.
+LIST_THREADS_OF_USER = 3
 
 
 class ProcessLimits:
@@ -28,6 +35,9 @@ class ProcessLimits:
         self.owner_webhook_bodies = BodyLimit(
             settings.max_webhook_bytes, of="this user's sandboxes", bodies=WEBHOOKS_OF_OWNER
         )
+        self.user_threads = CallerSlots(THREADS_OF_USER)
+        self.list_threads = CallerSlots(LIST_THREADS_OF_USER)
+        self.webhook_threads = CallerSlots(THREADS_OF_WEBHOOKS)
         self.user_bodies = BodyLimit(settings.max_body_bytes, of="this user", bodies=BODIES_OF_USER)
         self.streams = ConcurrencyLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
         self.downloads = ConcurrencyLimit(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from inspect import iscoroutinefunction
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -60,7 +61,8 @@ class UserRoute(DocumentedRoute):
 
     def get_route_handler(self) -> Handler:
         """Authenticate the caller, check the body, then call the endpoint."""
-        return _authenticated(_checked(super().get_route_handler()), find_caller)
+        handle = super().get_route_handler()
+        return _authenticated(_checked(handle if iscoroutinefunction(self.endpoint) else _in_turn(handle)), find_caller)
 
 
 class AgentServerRoute(DocumentedRoute):
@@ -122,6 +124,16 @@ def _checked(handle: Handler) -> Handler:
             return await handle(checked)
 
     return check_and_handle
+
+
+def _in_turn(handle: Handler) -> Handler:
+    """Call an endpoint that runs in a thread when fewer than `THREADS_OF_USER` of its caller's requests do."""
+
+    async def await_turn_and_handle(request: Request) -> Response:
+        async with get_context(request).limits.user_threads.of_caller():
+            return await handle(request)
+
+    return await_turn_and_handle
 
 
 def _counted(handle: Handler) -> Handler:

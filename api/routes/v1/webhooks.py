@@ -4,9 +4,10 @@ A sandbox writes to its own conversations only. The agent server repeats a repor
 report of a former container, which its sandbox left behind on a lost node, is dropped and gets a success.
 """
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 
 from api.errors.openapi import error_responses
 from api.request.authentication import AgentServerRoute, CurrentSandbox
@@ -24,6 +25,17 @@ from shared.observability import metrics
 # error is repeated, and events that are stored already are not stored again.
 MAX_STORED_AT_ONCE = 500
 
+
+async def take_turn(context: ContextDep) -> AsyncIterator[None]:
+    """Wait until fewer than `THREADS_OF_WEBHOOKS` of the owner's webhooks run in threads; count this one until it ends.
+
+    It comes last among a route's dependencies: a sandbox must not wait for another one's body.
+    """
+    async with context.limits.webhook_threads.of_caller():
+        yield
+
+
+OwnersTurn = Annotated[None, Depends(take_turn, scope="function")]
 ReportingNode = Annotated[str | None, Header(alias=webhook_ingest.NODE_HEADER, include_in_schema=False)]
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServerRoute)
@@ -31,7 +43,11 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServe
 
 @router.post("/conversations", responses=error_responses(404), openapi_extra=CONVERSATION)
 def receive_conversation(
-    context: ContextDep, sandbox: CurrentSandbox, report: ReportedConversation, node_id: ReportingNode = None
+    context: ContextDep,
+    sandbox: CurrentSandbox,
+    report: ReportedConversation,
+    _turn: OwnersTurn,
+    node_id: ReportingNode = None,
 ) -> Success:
     """Record that a conversation was created, paused or renamed (ConversationInfo)."""
     if webhook_ingest.is_of_former_container(sandbox, node_id):
@@ -48,6 +64,7 @@ def receive_events(
     queue: JobQueueDep,
     conversation_id: str,
     reports: ReportedEvents,
+    _turn: OwnersTurn,
     node_id: ReportingNode = None,
 ) -> Success:
     """Store each event once, and update the conversation from them."""

@@ -1,4 +1,4 @@
-"""Slots for each user's concurrent requests, so that one user's slow hosts can't block other users."""
+"""Slots for each user's concurrent work, so that one user's slow work can't block other users."""
 
 import asyncio
 from weakref import WeakValueDictionary
@@ -15,4 +15,8 @@ class CallerSlots:
 
     def of_caller(self) -> asyncio.Semaphore:
         """The slots of this context's caller."""
-        return self._slots.setdefault(caller.get(), asyncio.Semaphore(self._max_slots))
+        return self.of(caller.get())
+
+    def of(self, who: str | None) -> asyncio.Semaphore:
+        """The slots of a caller."""
+        return self._slots.setdefault(who, asyncio.Semaphore(self._max_slots))
