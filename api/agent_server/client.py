@@ -4,7 +4,14 @@ Clients' own traffic goes through `api.sandbox_proxy`.
 """
 
 import asyncio
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,7 +34,8 @@ from shared.states import Status
 # Total timeout of a request and its response: a hostile server may send one byte at a time. A client gets its result
 # within 30 s.
 SECONDS = 25.0
-# Concurrent requests to one agent server: each may hold a whole response in memory. Further requests wait.
+# Concurrent requests to one agent server, until their responses are parsed: each may hold a whole response in memory.
+# Further requests wait.
 MAX_CONCURRENT = 8
 
 
@@ -51,29 +59,41 @@ class AgentServers:
             sandbox: the sandbox whose agent server gets the request.
             method: the HTTP method.
             path: a path of `shared.agent_server.paths`.
-            content: further arguments of `request_at`.
+            content: further arguments of `exchange_at`.
 
         Raises:
             NotFound: the sandbox is deleted.
             Conflict: the sandbox is not running; the text says what to do.
-            AgentServerError: as for `request_at`.
+            AgentServerError: as for `exchange_at`.
         """
-        key = self._vault.decrypt(sandbox.session_key)
-        return await self.request_at(_address(sandbox), key, method, path, **content)
+        return await self.request_at(*self._server_of(sandbox), method, path, **content)
 
-    async def request_at(
+    async def request_at(self, origin: str, key: str, method: str, path: str, **content: Any) -> AgentServerResponse:
+        """Send a request as `exchange_at` does; return the response of any status."""
+        async with self.exchange_at(origin, key, method, path, **content) as response:
+            return response
+
+    def exchange(
+        self, sandbox: Sandbox, method: str, path: str, **content: Any
+    ) -> AbstractAsyncContextManager[AgentServerResponse]:
+        """Send a request as `request` does, for a block that parses the response."""
+        return self.exchange_at(*self._server_of(sandbox), method, path, **content)
+
+    @asynccontextmanager
+    async def exchange_at(
         self, origin: str, key: str, method: str, path: str, *, seconds: float | None = None, **content: Any
-    ) -> AgentServerResponse:
-        """Send a request to a running agent server at a known address; return the response of any status.
+    ) -> AsyncIterator[AgentServerResponse]:
+        """Send a request to a running agent server at a known address, for a block that parses the response.
 
-        The request is never retried, so its effect happens at most once.
+        The request is never retried, so its effect happens at most once. It counts for `MAX_CONCURRENT` until the end
+        of the block.
 
         Args:
             origin: URL of the server, at its node's door.
             key: the sandbox's key.
             method: the HTTP method.
             path: a path of `shared.agent_server.paths`.
-            seconds: total timeout, by default `SECONDS`.
+            seconds: total timeout until the block begins, by default `SECONDS`.
             content: `params` or `json`, as for httpx.
 
         Raises:
@@ -81,18 +101,25 @@ class AgentServers:
             WrongServer: the response is encoded. ResponseTooLarge: it is larger than the reader's limits.
         """
         slots = self._slots.setdefault(origin, asyncio.Semaphore(MAX_CONCURRENT))
-        try:
-            async with asyncio.timeout(SECONDS if seconds is None else seconds), slots:
-                with _points(method, path):
-                    return await self._exchange(method, origin + path, key, content)
-        except (*HTTP_ERRORS, TimeoutError) as error:
-            raise AgentServerUnreachable(f"the request to the sandbox failed: {describe_failure(error)}") from None
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(SECONDS if seconds is None else seconds):
+                    await held.enter_async_context(slots)
+                    with _points(method, path):
+                        response = await self._receive(method, origin + path, key, content)
+            except (*HTTP_ERRORS, TimeoutError) as error:
+                raise AgentServerUnreachable(f"the request to the sandbox failed: {describe_failure(error)}") from None
+            yield response
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
 
-    async def _exchange(self, method: str, url: str, key: str, content: dict[str, Any]) -> AgentServerResponse:
+    def _server_of(self, sandbox: Sandbox) -> tuple[str, str]:
+        """The address of a sandbox's agent server, and its key."""
+        return _address(sandbox), self._vault.decrypt(sandbox.session_key)
+
+    async def _receive(self, method: str, url: str, key: str, content: dict[str, Any]) -> AgentServerResponse:
         headers = {"X-Session-API-Key": key}
         async with self._client.stream(method, url, headers=headers, **content) as response:
             reader = ResponseReader(response, MAX_DOWNLOAD_BYTES)

@@ -12,8 +12,9 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from sys import getsizeof
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -40,7 +41,8 @@ REPLAY_SECONDS = 30.0
 MAX_TIMESTAMP = 64
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
-Fetch = Callable[[str, dict[str, Any], float], Awaitable[AgentServerResponse]]
+Fetch = Callable[..., AbstractAsyncContextManager[AgentServerResponse]]
+Note = Callable[[int], None]
 
 
 class Resend(NamedTuple):
@@ -49,6 +51,20 @@ class Resend(NamedTuple):
     conversation_id: str
     # The time of the first event; None: all events.
     since: str | None
+
+
+class _Event(NamedTuple):
+    """An event, encoded. The identity is the hash of its id, which may be long; None: it has no id."""
+
+    identity: int | None
+    # None: it is no time.
+    timestamp: str | None
+    text: str
+
+
+class _Page(NamedTuple):
+    events: list[_Event]
+    next_page_id: str | None
 
 
 def read_resend(proxied: ProxyRequest) -> Resend | None:
@@ -65,18 +81,19 @@ def read_resend(proxied: ProxyRequest) -> Resend | None:
     return Resend(matched[1], since)
 
 
-async def frames(server: ClientConnection, resend: Resend, fetch: Fetch) -> AsyncIterator[str | bytes]:
+async def frames(server: ClientConnection, resend: Resend, fetch: Fetch, note: Note) -> AsyncIterator[str | bytes]:
     """Yield the agent server's frames; before them the requested events, for as long as the agent server is silent.
 
     Args:
         server: the connection to the agent server.
         resend: the requested events.
-        fetch: reads a path of the agent server, with parameters and a timeout.
+        fetch: reads a path of the agent server, with `params` and `seconds`, for a block that parses the response.
+        note: called with the number of bytes of events in memory, each time it changes.
 
     Raises:
         ConnectionClosed: the agent server closed the connection.
     """
-    replay, pause = _Replay(resend, fetch), STATE_TIMEOUT_SECONDS
+    replay, pause = _Replay(resend, fetch, note), STATE_TIMEOUT_SECONDS
     while not replay.is_over:
         try:
             async with asyncio.timeout(pause):
@@ -95,10 +112,9 @@ async def frames(server: ClientConnection, resend: Resend, fetch: Fetch) -> Asyn
 class _Replay:
     """The events that a websocket requests, each read once. All reads together are limited in events and in time."""
 
-    def __init__(self, resend: Resend, fetch: Fetch) -> None:
-        self._path, self._fetch = paths.event_search(resend.conversation_id), fetch
+    def __init__(self, resend: Resend, fetch: Fetch, note: Note) -> None:
+        self._path, self._fetch, self._note = paths.event_search(resend.conversation_id), fetch, note
         self._since = resend.since
-        # Hashes of the ids of events: an id may be long.
         self._sent: set[int | None] = set()
         self._events_left, self._seconds_left = MAX_EVENT_PAGES * MAX_ITEMS, REPLAY_SECONDS
 
@@ -114,34 +130,47 @@ class _Replay:
         for _ in range(MAX_EVENT_PAGES):
             began = time.monotonic()
             page = await self._read_page(params)
-            for event in self._new(page):
-                yield await run_in_threadpool(json.dumps, event)
+            new = self._new(page)
+            # A client that reads slowly keeps the whole page in memory.
+            self._note(sum(getsizeof(event.text) for event in new))
+            for event in new:
+                yield event.text
+            self._note(0)
             self._seconds_left -= time.monotonic() - began
             if page is None or page.next_page_id is None or self.is_over:
                 return
             params["page_id"] = page.next_page_id
 
-    async def _read_page(self, params: dict[str, Any]) -> EventPage | None:
+    async def _read_page(self, params: dict[str, Any]) -> _Page | None:
         """Read a page; None if that fails."""
         seconds = min(PAGE_SECONDS, self._seconds_left)
         with suppress(WorkspaceError):
-            page, _document = await read_response(await self._fetch(self._path, params, seconds), EventPage)
-            return page
+            async with self._fetch(self._path, params=params, seconds=seconds) as response:
+                page, _document = await read_response(response, EventPage)
+                return _Page(await run_in_threadpool(_encode, page.items), page.next_page_id)
         return None
 
-    def _new(self, page: EventPage | None) -> list[dict[str, Any]]:
+    def _new(self, page: _Page | None) -> list[_Event]:
         """The page's new events. A failed page counts as a full one, so that failing reads come to an end."""
-        items = [] if page is None else page.items
-        new = [event for event in items if _identity(event) not in self._sent]
-        self._sent |= {_identity(event) for event in new} - {None}
+        events = [] if page is None else page.events
+        new = [event for event in events if event.identity not in self._sent]
+        self._sent |= {event.identity for event in new} - {None}
         for event in new:
-            timestamp = event.get("timestamp")
-            if isinstance(timestamp, str) and len(timestamp) <= MAX_TIMESTAMP:
-                self._since = timestamp
+            self._since = event.timestamp or self._since
         self._events_left -= MAX_ITEMS if page is None else len(new)
         return new
+
+
+def _encode(events: list[dict[str, Any]]) -> list[_Event]:
+    """Encode events, each in a call of its own: one call for all of them would delay other requests."""
+    return [_Event(_identity(event), _timestamp(event), json.dumps(event)) for event in events]
 
 
 def _identity(event: dict[str, Any]) -> int | None:
     found = event.get("id")
     return hash(found) if isinstance(found, str) else None
+
+
+def _timestamp(event: dict[str, Any]) -> str | None:
+    found = event.get("timestamp")
+    return found if isinstance(found, str) and len(found) <= MAX_TIMESTAMP else None

@@ -34,7 +34,6 @@ from api.server.connections import MAX_AUTH_BYTES
 from api.server.counted_websockets import Buffers
 from api.server.websockets import KeyLimits
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
-from shared.agent_server.responses import AgentServerResponse
 from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
@@ -153,7 +152,7 @@ class WebSocketProxy:
         sandbox = await self._ensure_running(proxied)
         async with self._connected(proxied, sandbox, client.share) as server:
             upwards = asyncio.create_task(self._pass_up(proxied, client, server))
-            frames_down, rate = self._frames(proxied, sandbox, server), self._chunk_rates.find(sandbox.id)
+            frames_down, rate = self._frames(proxied, sandbox, server, client.share), self._chunk_rates.find(sandbox.id)
             downwards = asyncio.create_task(_pass_down(frames_down, server, client, rate))
             checks = asyncio.create_task(self._access.recheck(proxied))
             try:
@@ -175,17 +174,13 @@ class WebSocketProxy:
         return sandbox
 
     def _frames(
-        self, proxied: ProxyRequest, sandbox: SandboxAccess, server: CountedConnection
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, server: CountedConnection, share: Share
     ) -> AsyncIterable[str | bytes]:
         resend, origin = None if proxied.port else read_resend(proxied), find_url(proxied, sandbox)
         if resend is None:
             return server
-
-        async def fetch(path: str, params: dict[str, Any], seconds: float) -> AgentServerResponse:
-            key = self._key(proxied, sandbox)
-            return await self._agent_servers.request_at(origin, key, "GET", path, params=params, seconds=seconds)
-
-        return frames(server, resend, fetch)
+        fetch = partial(self._agent_servers.exchange_at, origin, self._key(proxied, sandbox), "GET")
+        return frames(server, resend, fetch, partial(share.note, "replayed"))
 
     def _key(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> str:
         return proxied.session_key or self._vault.decrypt(sandbox.session_key)

@@ -44,8 +44,8 @@ async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id
         return SkillList(skills=[])
     wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
     body = wanted | {"project_dir": conversation.working_dir}
-    response = await context.agent_servers.request(sandbox, "POST", paths.SKILLS, json=body)
-    found = await run_in_threadpool(list_skills, (await read_response(response, Skills))[0])
+    async with context.agent_servers.exchange(sandbox, "POST", paths.SKILLS, json=body) as response:
+        found = await run_in_threadpool(list_skills, (await read_response(response, Skills))[0])
     disabled = await run_in_threadpool(_read_disabled, context, caller.id)
     return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
 
@@ -57,8 +57,8 @@ async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id:
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
     body = {"project_dir": conversation.working_dir}
-    response = await context.agent_servers.request(sandbox, "POST", paths.HOOKS, json=body)
-    return await run_in_threadpool(list_hooks, (await read_response(response, Hooks))[0])
+    async with context.agent_servers.exchange(sandbox, "POST", paths.HOOKS, json=body) as response:
+        return await run_in_threadpool(list_hooks, (await read_response(response, Hooks))[0])
 
 
 @router.post("/switch_profile", responses=error_responses(409, 502))

@@ -149,9 +149,9 @@ async def request_git(
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
     git_path, shape = GIT[what]
-    response = await context.agent_servers.request(sandbox, "GET", git_path, params=params)
-    raise_client_error(response)
-    return (await read_response(response, shape))[1]
+    async with context.agent_servers.exchange(sandbox, "GET", git_path, params=params) as response:
+        raise_client_error(response)
+        return (await read_response(response, shape))[1]
 
 
 async def pass_on(document: Any) -> Response:
@@ -195,5 +195,5 @@ async def _run(context: Context, sandbox: Sandbox, command: str, *, seconds: flo
         AgentServerError: the agent server does not answer, or its response has no outcome.
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
-    response = await context.agent_servers.request(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds)
-    return (await read_response(response, CommandOutcome))[0].result
+    async with context.agent_servers.exchange(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds) as response:
+        return (await read_response(response, CommandOutcome))[0].result

@@ -46,8 +46,8 @@ async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> b
 
 
 async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
-    found = await context.agent_servers.request(sandbox, "GET", paths.SEARCH, params=RUNNING)
-    running, _ = await read_response(found, RunningPage)
+    async with context.agent_servers.exchange(sandbox, "GET", paths.SEARCH, params=RUNNING) as found:
+        running, _ = await read_response(found, RunningPage)
     requests = [
         context.agent_servers.request(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
         for one in running.items

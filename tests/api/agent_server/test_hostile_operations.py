@@ -1,9 +1,11 @@
 """The API's requests to a hostile agent server end in time, with the right status and in bounded memory."""
 
 import asyncio
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -12,13 +14,16 @@ from fastapi.testclient import TestClient
 
 from api.agent_server import client as agent_server_client
 from api.agent_server.client import MAX_CONCURRENT, AgentServers
+from api.json_text import SMALL_BYTES
 from api.routes.v1 import sandbox_interrupt
+from shared.agent_server.responses import read_shape
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from tests import effort
 from tests.factories import DOOR, VAULT, ApiUser, make_conversation, make_sandbox
-from tests.services.hostile_server import MODES, HostileServer, hostile
+from tests.services.hostile_server import MODES, HostileServer, answering, hostile
+from tests.waiting import eventually
 
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
 V0, V1 = "/api/conversations", "/api/v1/app-conversations"
@@ -145,3 +150,34 @@ def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
 
     asyncio.run(send_often())
     assert (len(counts), max(counts)) == (3 * MAX_CONCURRENT, MAX_CONCURRENT)
+
+
+def test_responses_that_wait_to_be_parsed_are_limited(
+    client: TestClient,
+    user: ApiUser,
+    conversation: tuple[Conversation, HostileServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server may send large responses faster than they are parsed."""
+    found, server = conversation
+    server.mode, released = answering([{"path": "x" * SMALL_BYTES}]), threading.Event()
+
+    def read_slowly(*arguments: Any) -> Any:
+        released.wait(60)
+        return read_shape(*arguments)
+
+    monkeypatch.setattr("api.agent_server.responses.read_shape", read_slowly)
+
+    def get_changes(_number: int) -> int:
+        path = f"{V1}/{found.id}/git/changes?path=/a"
+        return int(client.get(path, headers=user.headers).status_code)
+
+    with ThreadPoolExecutor(3 * MAX_CONCURRENT) as pool:
+        statuses = pool.map(get_changes, range(3 * MAX_CONCURRENT))
+        try:
+            assert eventually(lambda: len(server.requested) >= MAX_CONCURRENT)
+            with pytest.raises(AssertionError):
+                eventually(lambda: len(server.requested) > MAX_CONCURRENT, deadline_seconds=1)
+        finally:
+            released.set()
+        assert set(statuses) == {200}

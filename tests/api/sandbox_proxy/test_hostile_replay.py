@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -36,14 +37,16 @@ def replay(page: Any, delay: float = 0.0) -> list[str | bytes]:
 
 
 async def _replay(page: Any, delay: float) -> list[str | bytes]:
-    async def fetch(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> AgentServerResponse:
+    @asynccontextmanager
+    async def fetch(_path: str, *, params: dict[str, Any], seconds: float) -> AsyncIterator[AgentServerResponse]:
+        assert params["limit"] == MAX_ITEMS
         if seconds < delay:
             raise AgentServerUnreachable
         await asyncio.sleep(delay)
-        return AgentServerResponse(200, json.dumps(page).encode())
+        yield AgentServerResponse(200, json.dumps(page).encode())
 
     server = cast("ClientConnection", SilentServer())
-    return [frame async for frame in frames(server, Resend("0" * 32, None), fetch)]
+    return [frame async for frame in frames(server, Resend("0" * 32, None), fetch, lambda _size: None)]
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,11 @@ from websockets.sync.server import ServerConnection
 from websockets.sync.server import serve as serve_websockets
 from websockets.utils import accept_key
 
+from api.limits.buffers import BufferLimit
+from api.sandbox_proxy import event_replay
 from shared.db.database import Database
 from shared.models import Sandbox
-from tests.api.sandbox_proxy.doubles import Serve, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of
 from tests.api.sandbox_proxy.test_websocket import socket as websocket
 from tests.factories import ApiUser, make_sandbox, session_key_of
@@ -58,12 +60,15 @@ def agent_server(database: Database, owner: ApiUser, talk: Talk) -> Iterator[San
             thread.join(20)
 
 
-def open_unread(stack: ExitStack, api: httpx.Client, sandbox: Sandbox) -> socket.socket:
+def open_unread(stack: ExitStack, api: httpx.Client, sandbox: Sandbox, path: str = "a") -> socket.socket:
     """Open a websocket whose client reads nothing."""
-    client = stack.enter_context(socket.create_connection((api.base_url.host, api.base_url.port or 80)))
+    client = stack.enter_context(socket.socket())
+    # The kernel would keep some megabytes for a client that does not read.
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect((api.base_url.host, api.base_url.port or 80))
     head = ["Host: a", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
     head += [f"Sec-WebSocket-Key: {'a' * 22}==", f"X-Session-API-Key: {session_key_of(sandbox)}"]
-    client.sendall("\r\n".join((f"GET /sandbox/{sandbox.id}/a HTTP/1.1", *head, "", "")).encode())
+    client.sendall("\r\n".join((f"GET /sandbox/{sandbox.id}/{path} HTTP/1.1", *head, "", "")).encode())
     return client
 
 
@@ -124,6 +129,29 @@ def test_sandbox_that_does_not_read_keeps_a_limited_number_of_bytes(
                     client.socket.shutdown(socket.SHUT_RDWR)
             for thread in threads:
                 thread.join(20)
+
+
+def test_page_of_replayed_events_counts_while_the_client_does_not_read_it(
+    serve: Serve, agent: Agent, running: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[BufferLimit] = []
+
+    class Recorded(BufferLimit):
+        def __init__(self, of_user: int) -> None:
+            super().__init__(of_user)
+            limits.append(self)
+
+    monkeypatch.setattr("api.limits.process.BufferLimit", Recorded)
+    monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.1)
+    events = [{"id": str(number), "text": "x" * 100_000} for number in range(70)]
+    monkeypatch.setattr(agent.server, "_page", lambda _query: {"items": events, "next_page_id": None})
+    agent.server.steps = True
+    with serve() as api, ExitStack() as clients:
+        client = open_unread(clients, api, running, f"sockets/events/{'0' * 32}?resend_mode=all")
+        assert eventually(lambda: limits[0].held.total() > 7_000_000, deadline_seconds=30)
+        client.close()
+        assert eventually(lambda: not limits[0].held.total())
+        agent.server.steps = False
 
 
 def flood_with_pings(listener: socket.socket) -> None:

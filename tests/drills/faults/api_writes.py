@@ -1,4 +1,4 @@
-"""The API's writes to agent servers, found in its source: every call of `request` or `request_at` that is not a GET."""
+"""The API's writes to agent servers, found in its source: every call of `REQUESTS` that is not a GET."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from shared.agent_server import paths
 
-REQUESTS = {"request": 1, "request_at": 2}  # the position of the HTTP method among the arguments; the path follows it
+# The position of the HTTP method among the arguments; the path follows it.
+REQUESTS = {"request": 1, "exchange": 1, "request_at": 2, "exchange_at": 2}
 # The placeholder for a part of a path that is not in the source.
 UNKNOWN = "?"
 

@@ -156,10 +156,12 @@ async def say(here, sandbox):
     await here.agent_servers.request(sandbox, "POST", path, json={})
     await here.agent_servers.request(sandbox, "GET", paths.SEARCH)
     await here.agent_servers.request_at("http://agent", "key", "POST", paths.HOOKS)
+    async with here.agent_servers.exchange(sandbox, "POST", paths.SKILLS) as response:
+        return response
 """
 
 
 def test_calls_that_write_are_found_in_the_source() -> None:
-    assert write_kinds(SOURCE) == {"agent_server.events", "agent_server.hooks", "agent_server.run"}
+    assert write_kinds(SOURCE) == {f"agent_server.{word}" for word in ("events", "hooks", "run", "skills")}
     with pytest.raises(AssertionError, match="is not in the source"):
         write_kinds(SOURCE.replace('"/run"', "run"))
