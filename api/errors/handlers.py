@@ -172,21 +172,21 @@ def _is_json(request: Request) -> bool:
 
 async def _handle_store_error(request: Request, error: Exception) -> JSONResponse:
     if is_lock_timeout(error):
-        log.warning("row_locked", path=request.url.path)
+        log.warning("row_locked", path=request.scope["path"])
         return error_response(503, LOCKED, RETRY)
     if is_disk_full(error):
-        log.error("store_disk_full", path=request.url.path)
+        log.error("store_disk_full", path=request.scope["path"])
         return error_response(503, DISK_FULL, RETRY)
     if is_read_only(error):
-        log.error("store_read_only", path=request.url.path)
+        log.error("store_read_only", path=request.scope["path"])
         return error_response(503, READ_ONLY, RETRY)
-    log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
+    log.error("store_unavailable", path=request.scope["path"], error=type(error).__name__)
     return error_response(503, "the store does not respond; retry", RETRY)
 
 
 async def _handle_internal_error(request: Request, error: Exception) -> JSONResponse:
     # Only the type is logged: an exception's text may contain a secret.
-    log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
+    log.error("internal_error", path=request.scope["path"], error=type(error).__name__, where=_where(error))
     metrics.count_failed_request()
     return error_response(500, "internal error")
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from api.errors.handlers import validation_entry
 from api.json_text import in_thread_if_large
+from api.paths import query_of
 from api.realtime.completion_waiter import AwaitedRow, Superseded
 from api.request.authentication import CurrentCaller
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
@@ -260,7 +261,7 @@ async def read_key(request: Request, context: ContextDep, caller: CurrentCaller,
     """
     if len(set(request.headers.getlist(HEADER))) > 1:
         raise RequestValidationError([validation_entry(("header", HEADER), SEVERAL, "several_idempotency_keys")])
-    operation = f"{request.method} {request.url.path}"
+    operation = f"{request.method} {request.scope['path']}"
     if not key:
         return IdempotentRequest(context.vault, caller.id, operation, None, "")
     body = await request.body()
@@ -272,7 +273,7 @@ IdempotencyOption = Annotated[IdempotentRequest, Depends(read_key)]
 
 
 def _fingerprint(request: Request, operation: str, body: bytes) -> str:
-    params = sorted(parse_qsl(request.url.query, keep_blank_values=True))
+    params = sorted(parse_qsl(query_of(request), keep_blank_values=True))
     # How long to wait is not part of the desired state.
     query = urlencode([(name, value) for name, value in params if name != "wait"])
     content = b"\n".join([operation.encode(), query.encode(), _canonical(body)])

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors.handlers import error_response
+from api.paths import query_of
 from api.request.authentication import find_signed_in
 from api.request.session_cookie import own_origin
 from api.web.pages import restrict
@@ -56,7 +57,7 @@ class Canvas:
     async def _respond(self, request: Request, path: str) -> Response:
         if await find_signed_in(request) is None:
             # On a loopback address the web UI itself does not ask for a login.
-            return_to = path + (f"?{request.url.query}" if request.url.query else "")
+            return_to = path + (f"?{query}" if (query := query_of(request)) else "")
             return RedirectResponse(f"/login?returnTo={quote(return_to, safe='/')}", 303)
         return self._send_page(own_origin(request))
 

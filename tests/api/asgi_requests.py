@@ -13,7 +13,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 class AsgiRequest:
     """A request and its response."""
 
-    def __init__(self, method: str, path: str, headers: dict[str, str]) -> None:
+    def __init__(self, method: str, path: str, headers: dict[str, str], query: bytes = b"") -> None:
         self._scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -22,7 +22,7 @@ class AsgiRequest:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query,
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
             "server": ("testserver", 80),

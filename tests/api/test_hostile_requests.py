@@ -1,12 +1,16 @@
 """Hostile cookies and requests: rejected, never a 500, and without effect."""
 
+import asyncio
 from time import process_time
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api.app import create_app
+from api.request.context import Context
 from api.request.session_cookie import COOKIE
 from shared.db.database import Database
+from tests.api.asgi_requests import AsgiRequest, body_of
 from tests.api.documented import CHANGING, FOR_USERS
 from tests.api.operations import all_operations
 from tests.api.routes.account.test_login import LIST, ME, sign_in
@@ -56,6 +60,22 @@ def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: ApiUs
     assert process_time() - began < 2
 
 
+def test_query_of_thousands_of_parameters_takes_little_time(context: Context) -> None:
+    """No limit applies to requests for health, and all other requests would wait."""
+    requests = [AsgiRequest("GET", "/alive", {}, b"a&" * 30_000) for _ in range(20)]
+
+    async def run() -> float:
+        app = create_app(context)
+        await AsgiRequest("GET", "/alive", {}).run(app, body_of(b""))
+        began = process_time()
+        for request in requests:
+            await request.run(app, body_of(b""))
+        return process_time() - began
+
+    assert asyncio.run(run()) < 0.3
+    assert {request.status for request in requests} == {422}
+
+
 def test_planted_cookie_is_not_the_login(client: TestClient, user: ApiUser) -> None:
     planted = "a" * 43
     client.cookies.set(COOKIE, planted)
@@ -79,6 +99,22 @@ def test_form_of_another_site_changes_nothing(
                 one.method, one.url(any=sandbox.id), content=b"{}", headers=site | {"Content-Type": content_type}
             )
             assert response.status_code == 403, (one, site)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/admin", 303), ("GET", "/launch", 303), ("POST", "/api/v1/sandboxes", 200)],
+)
+@pytest.mark.usefixtures("spec")
+def test_query_that_is_not_utf_8_is_served(
+    context: Context, user: ApiUser, method: str, path: str, status: int
+) -> None:
+    (context.settings.canvas / "index.html").parent.mkdir(parents=True)
+    (context.settings.canvas / "index.html").write_text("<head></head>")
+    headers = user.headers if method == "POST" else {"Accept": "text/html"}
+    request = AsgiRequest(method, path, headers | {"Idempotency-Key": "one"}, b"x=\xff")
+    asyncio.run(request.run(create_app(context), body_of(b"")))
+    assert request.status == status
 
 
 def test_reads_write_nothing(client: TestClient, database: Database, user: ApiUser) -> None:

@@ -63,7 +63,7 @@ async def ask_sandbox(
         method=wanted.method,
         target=wanted.path.encode(),
         headers=[*_own_headers(request), *wanted.passed_headers()],
-        scheme=request.url.scheme,
+        scheme=request.scope["scheme"],
         client=request.client.host if request.client else None,
         session_key=key,
         api_key=None,

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import STATUS
+from api.paths import query_of
 from api.request.authentication import find_signed_in
 from api.request.context import Context, get_context
 from api.request.form import Form
@@ -111,7 +112,7 @@ def _go_to_login(request: Request) -> Response:
     """Redirect to the login, and from there back to the page; from a form to the first page."""
     path = "/admin"
     if request.method == "GET":
-        path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
+        path = quote(request.scope["path"]) + (f"?{query}" if (query := query_of(request)) else "")
     return RedirectResponse(f"/login?returnTo={quote(path, safe='/')}", 303)
 
 

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from starlette.background import BackgroundTask
 
+from api.paths import query_of
 from api.request.context import ContextDep
 from api.request.session_cookie import own_origin
 from api.web.admin.access import AdminRoute
@@ -73,7 +74,7 @@ async def pass_on(request: Request, context: ContextDep) -> Response:
 
 async def _send(client: httpx.AsyncClient, request: Request, settings: Settings) -> httpx.Request:
     url = settings.flower_url.rstrip("/") or f"http://127.0.0.1:{settings.flower_port}"
-    query = f"?{request.url.query}" if request.url.query else ""
+    query = f"?{query_of(request)}" if query_of(request) else ""
     return client.build_request(
         request.method,
         f"{url}{request.scope['raw_path'].decode()}{query}",

@@ -29,7 +29,7 @@ EXCERPT_LINES, EXCERPT_LENGTH = 4, 600
 def render(request: Request, template: str, admin: Admin, **values: Any) -> HTMLResponse:
     """A page for an operator."""
     page = PAGES.get_template(template).render(
-        admin=admin, form_field=FIELD, path=request.url.path, now=now(), **values
+        admin=admin, form_field=FIELD, path=request.scope["path"], now=now(), **values
     )
     return HTMLResponse(page, headers=_headers(own_origin(request)))
 
