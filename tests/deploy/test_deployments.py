@@ -2,26 +2,32 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from shared import __version__
 from tests.deploy.machine_programs import find_program
+from tests.services import processes
 from tests.services.authority import Authority
 from tests.services.directories import REPOSITORY
+from tests.services.ports import Port
+from tests.waiting import eventually
 
 DEPLOY = REPOSITORY / "deploy"
 BIN = "/opt/agent-workspace/bin"
 NGINX = """\
 pid {folder}/nginx.pid;
-error_log stderr;
+error_log {folder}/errors.log;
 events {{}}
 http {{
-    access_log off;
+    access_log {folder}/accesses.log;
     include {folder}/proxy.conf;
 }}
 """
@@ -109,15 +115,48 @@ def test_units_run_modules_and_commands_that_exist() -> None:
     assert all(file.with_suffix(".py").exists() or (file / "__main__.py").exists() for file in files)
 
 
-def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
-    nginx = find_program("nginx", "nginx-light")
+def write_nginx(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    """Write the configuration with these changes into a folder; return the command of nginx."""
     text = (DEPLOY / "proxy" / "nginx.conf").read_text()
-    certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
+    certificate, key = Authority(folder, "authority").issue("127.0.0.1")
     for name, file in (("fullchain.pem", certificate), ("privkey.pem", key)):
         text = text.replace(f"/etc/ssl/agents.example.com/{name}", str(file))
-    (tmp_path / "proxy.conf").write_text(text)
-    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path))
-    assert "test is successful" in check(nginx, "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf")
+    for old, new in (("/var/log/nginx", str(folder)), *changes):
+        text = text.replace(old, new)
+    (folder / "proxy.conf").write_text(text)
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
+    return [str(find_program("nginx", "nginx-light")), "-p", str(folder), "-c", str(folder / "nginx.conf")]
+
+
+def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
+    assert "test is successful" in check(*write_nginx(tmp_path), "-t")
+
+
+# The URL of a websocket may have a sandbox's key.
+PLANTED = "/sandbox/a/events?session_api_key=planted"
+
+
+def is_listening(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 10):
+        return True
+    return False
+
+
+def test_nginx_logs_no_key_of_a_sandbox(tmp_path: Path) -> None:
+    """Nothing serves the requests here, which is an error that may be logged, too."""
+    with ExitStack() as stack:
+        plain, secure, client = (stack.enter_context(Port()) for _ in range(3))
+        changes = [("127.0.0.1:3000;", "127.0.0.1:1;"), ("127.0.0.1:3002;", "127.0.0.1:1;")]
+        for old, new in (("80", plain), ("443 ssl http2", secure), ("8443 ssl http2", client)):
+            changes += [(f"    listen [::]:{old};\n", ""), (f"listen {old};", f"listen 127.0.0.1:{new} {old[4:]};")]
+        process = processes.start([*write_nginx(tmp_path, *changes), "-g", "daemon off;"], tmp_path / "output.log")
+        stack.callback(processes.stop, process)
+        assert eventually(lambda: is_listening(plain))
+        for origin in (f"http://127.0.0.1:{plain}", f"https://127.0.0.1:{secure}", f"https://127.0.0.1:{client}"):
+            httpx.get(f"{origin}{PLANTED}", verify=False)
+    logs = {file.name: file.read_text() for file in tmp_path.glob("*.log")}
+    assert logs["agent-workspace.log"].count("/sandbox/a/events") == 3
+    assert [name for name, text in logs.items() if "planted" in text] == []
 
 
 @pytest.mark.nightly  # Caddy is 36 MB
@@ -127,3 +166,23 @@ def test_caddy_accepts_its_configuration(tmp_path: Path) -> None:
     assert "Valid configuration" in check(
         caddy, "validate", "--config", file, "--adapter", "caddyfile", HOME=str(tmp_path)
     )
+
+
+@pytest.mark.nightly
+def test_caddy_logs_no_key_of_a_sandbox(tmp_path: Path) -> None:
+    with Port() as port, Port() as client:
+        text = (DEPLOY / "proxy" / "Caddyfile").read_text().replace("{\n", "{\n\tadmin off\n", 1)
+        for old, new in (("agents.example.com {", port), ("agents.example.com:8443 {", client)):
+            text = text.replace(old, f"http://127.0.0.1:{new} {{")
+        (tmp_path / "Caddyfile").write_text(text.replace("127.0.0.1:3000 {", "127.0.0.1:1 {"))
+        options = ["run", "--config", str(tmp_path / "Caddyfile"), "--adapter", "caddyfile"]
+        variables = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        log = tmp_path / "output.log"
+        process = processes.start([find_program("caddy", "caddy"), *options], log, environment=variables)
+        try:
+            assert eventually(lambda: is_listening(port))
+            httpx.get(f"http://127.0.0.1:{port}{PLANTED}", headers={"X-Session-API-Key": "planted"})
+        finally:
+            processes.stop(process)
+    assert "/sandbox/a/events" in log.read_text()
+    assert "planted" not in log.read_text()
