@@ -33,6 +33,8 @@ DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
 FORWARDED = b"x-forwarded-"
 # Which pages may read a response is this service's decision.
 CORS = b"access-control-"
+# In `CDN-Cache-Control` and others (RFC 9213), an order to shared caches, for which they ignore `no-store`.
+CACHE_CONTROL = b"cache-control"
 # Not passed to the client: this server sets its own date and forbids caches, and a sandbox's cookies would go to all
 # others. No sandbox decides for this origin what a browser clears, enforces, reports, fetches, or asks its user for.
 DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
@@ -40,12 +42,12 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
     b"alt-svc",
     b"attribution-reporting-register-source",
     b"attribution-reporting-register-trigger",
-    b"cache-control",
     b"clear-site-data",
     b"content-security-policy",
     b"content-security-policy-report-only",
     b"critical-ch",
     b"date",
+    b"edge-control",
     b"expires",
     b"link",
     b"nel",
@@ -65,6 +67,7 @@ DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
     b"sourcemap",
     b"speculation-rules",
     b"strict-transport-security",
+    b"surrogate-control",
     b"use-as-dictionary",
     b"www-authenticate",
     b"x-content-type-options",
@@ -110,7 +113,7 @@ def for_client(proxied: ProxyRequest, headers: Headers, origin: bytes) -> Header
     lower = [(name.lower(), value) for name, value in headers]
     passed = []
     for name, value in _without(lower, DROPPED_FROM_RESPONSES):
-        if name.startswith(CORS):
+        if name.startswith(CORS) or name.endswith(CACHE_CONTROL):
             continue
         shown = relocate(proxied, value, origin) if name == b"location" else value
         if shown is not None:

@@ -59,6 +59,10 @@ ORIGIN_HEADERS = {
 # Headers that this service sets itself.
 OWN_HEADERS = {
     "Cache-Control": "public",
+    "CDN-Cache-Control": "max-age=3600",
+    "Example-CDN-Cache-Control": "public, max-age=3600",
+    "Edge-Control": "cache-maxage=1h",
+    "Surrogate-Control": "max-age=60",
     "Date": "Thu, 01 Jan 1970 00:00:00 GMT",
     "Expires": "Thu, 01 Jan 2099 00:00:00 GMT",
     "Pragma": "public",
