@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from api.json_text import TooCostly, TooManyValues, check_size, split_object, tokens
+from api.json_text import LONG_NUMBER, LongNumber, TooCostly, TooManyValues, check_size, split_object, tokens
 
 # Lengths in unparsed bytes to which texts are cut, in this order, until the document is small enough. A text that is
 # slightly longer is not cut.
@@ -25,14 +25,18 @@ def reduce_object(text: bytes, max_bytes: int) -> bytes:
     """Reduce an unparsed object until it can be parsed: cut its long texts, or remove its large properties.
 
     Raises:
-        ValueError: the text is not an object, has very many small properties, or a number with too many digits.
+        ValueError: the text is not an object, or has very many small properties.
     """
     try:
         text = cut_texts(text, max_bytes)
         check_size(text)
-    except (TooManyValues, TooLong):
-        return b"{%b}" % b",".join(pair for pair in split_object(text) if len(pair) <= SMALL_PROPERTY_BYTES)
+    except (TooManyValues, TooLong, LongNumber):
+        return b"{%b}" % b",".join(pair for pair in split_object(text) if _is_small(pair))
     return text
+
+
+def _is_small(pair: bytes) -> bool:
+    return len(pair) <= SMALL_PROPERTY_BYTES and LONG_NUMBER.search(pair) is None
 
 
 def cut_texts(text: bytes, max_bytes: int) -> bytes:

@@ -132,13 +132,12 @@ def check_tokens(text: bytes, max_tokens: int) -> None:
 
 
 def split_list(text: bytes) -> Iterator[bytes]:
-    """Yield the elements of a list in order, unparsed.
+    """Yield the elements of a list in order, unparsed. Their numbers may have any number of digits.
 
     Raises:
         ValueError: the text is not a list.
         TooManyValues: the list has more tokens than `MAX_SPLIT_TOKENS`, or more lists and objects than
             `MAX_SPLIT_CONTAINERS`.
-        LongNumber: a number has more digits than `MAX_DIGITS`.
     """
     return _split(text, b"[]")
 
@@ -154,7 +153,7 @@ def split_object(text: bytes) -> Iterator[bytes]:
 
 def _split(text: bytes, brackets: bytes) -> Iterator[bytes]:
     depth, begin, has_comma, containers = 0, 0, False, 0
-    for kind, position in _structure(text, MAX_SPLIT_TOKENS):
+    for kind, position in _structure(text, MAX_SPLIT_TOKENS, checks_numbers=False):
         containers += kind in b"[{"
         if containers > MAX_SPLIT_CONTAINERS:
             raise TooManyValues(f"there are more than {MAX_SPLIT_CONTAINERS} lists and objects")
@@ -178,25 +177,25 @@ def _check_nothing(text: bytes, brackets: bytes) -> None:
         raise ValueError(EXPECTED[brackets])
 
 
-def _structure(text: bytes, max_tokens: int) -> Iterator[_Token]:
+def _structure(text: bytes, max_tokens: int, *, checks_numbers: bool = True) -> Iterator[_Token]:
     """Yield the brackets and commas outside of strings.
 
     Raises:
         TooManyValues: there are more than `max_tokens` tokens.
-        LongNumber: a number between them has more digits than `MAX_DIGITS`.
+        LongNumber: a number between them has more digits than `MAX_DIGITS` (`checks_numbers`).
     """
     is_string, begin = False, 0
     for number, match in enumerate(tokens(text), 1):
         if number > max_tokens:
             raise TooManyValues(f"there are more than {max_tokens} brackets, commas, quotes and escapes")
-        if not is_string:
+        if checks_numbers and not is_string:
             _check_number(text, begin, match.start())
         begin = match.end()
         if (kind := match[0]) == b'"':
             is_string = not is_string
         elif not is_string:
             yield _Token(kind, match.start())
-    if not is_string:
+    if checks_numbers and not is_string:
         _check_number(text, begin, len(text))
 
 

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 
 from api.errors.handlers import validation_entry
 from api.json_cuts import reduce_object
-from api.json_text import TooManyValues, check_tokens, in_thread_if_large, load, split_list
+from api.json_text import LongNumber, TooManyValues, check_tokens, in_thread_if_large, load, split_list
 from shared.conversations.webhook_reports import ConversationReport, EventReport, read_conversation, read_event
 
 # More events than an agent server queues.
@@ -88,9 +88,9 @@ def _read(read: Callable[[Any], Report], text: bytes, *place: str) -> Report:
 
 
 def _load(text: bytes) -> Any:
-    """Parse a document; reduce it first if it is too large to parse."""
+    """Parse a document; reduce it first if it is too large to parse, or has a number with too many digits."""
     if len(text) <= MAX_DOCUMENT_BYTES:
-        with suppress(TooManyValues):
+        with suppress(TooManyValues, LongNumber):
             return load(text)
     return load(reduce_object(text, MAX_DOCUMENT_BYTES))
 

@@ -27,7 +27,8 @@ from shared.json_documents import check_document, clean_text, shorten
 from shared.models import Conversation, Event
 from shared.redaction import Redact, redact_document
 
-# A larger event is shortened, not rejected: its agent server would repeat a rejected batch indefinitely.
+# A larger event is shortened, not rejected: its agent server would repeat a rejected batch indefinitely, and send none
+# of the later events. So is one that is nested too deep.
 MAX_EVENT_BYTES = 1024 * 1024
 # The small fields that every event has, and that are never shortened.
 ESSENTIAL = ("id", "kind", "timestamp")
@@ -112,13 +113,12 @@ def read_event(body: Any) -> EventReport:
     """An event of a webhook or of the agent server's event search, shortened to `MAX_EVENT_BYTES`.
 
     Raises:
-        ValueError: the event has no usable id, kind or timestamp, or can't be stored.
+        ValueError: the event has no usable id, kind or timestamp.
     """
     if not isinstance(body, dict):
         raise ValueError("an event is an object")  # noqa: TRY004 - ValueError is what Pydantic turns into a 422
-    check_document(body)
     kind, timestamp = require_name(body, "kind"), require_time(body, "timestamp")
-    body_to_store = shorten(mask_event(body), MAX_EVENT_BYTES, keep=ESSENTIAL)
+    body_to_store = shorten(mask_event(_make_storable(body)), MAX_EVENT_BYTES, keep=ESSENTIAL)
     return EventReport(require_name(body, "id"), kind, timestamp, body_to_store, _read_change(kind, timestamp, body))
 
 
@@ -212,6 +212,15 @@ def needs_worker(conversation: Conversation, reports: list[Report]) -> bool:
     spent = (conversation.metrics or {}).get("accumulated_cost", 0.0)
     over = conversation.max_budget is not None and spent >= conversation.max_budget
     return untitled or (over and conversation.execution_status == "running")
+
+
+def _make_storable(body: dict[str, Any]) -> dict[str, Any]:
+    """The event, or its essential fields if it can't be stored: an agent chooses the arguments of its tools."""
+    try:
+        check_document(body)
+    except ValueError:
+        return {name: body[name] for name in ESSENTIAL if name in body}
+    return body
 
 
 def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
