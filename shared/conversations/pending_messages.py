@@ -57,6 +57,25 @@ def add(
     return Queued(message.id, waiting + 1, job)
 
 
+def add_sent(
+    session: Session, conversation_id: str, owner_id: str, content: list[dict[str, Any]], *, due_at: datetime
+) -> DeliverMessages | None:
+    """Store a message that was sent to the agent server, for a worker to check that the agent gets it and runs.
+
+    The maximum number does not apply: the agent server may have it in any case.
+
+    Returns:
+        The job that delivers it.
+
+    Raises:
+        NotFound: the conversation was deleted.
+        Gone: the sandbox of the conversation is deleted.
+    """
+    job = _lock(session, conversation_id, owner_id, due_at)
+    session.add(PendingMessage(conversation_id=conversation_id, content=content, attempted_at=now()))
+    return job
+
+
 def conversation_of_start(session: Session, task_id: str, owner_id: str) -> str:
     """The id of the conversation that the owner's task starts.
 

@@ -65,7 +65,7 @@ async def send_message(
     if await run_in_threadpool(find_unfinished, context, caller, conversation_id) is not None:
         await run_in_threadpool(_queue, context, caller, queue, conversation_id, said)
         return Success()
-    return Success(success=(await v1.send_message(context, caller, conversation_id, said)).success)
+    return Success(success=(await v1.send_message(context, caller, queue, conversation_id, said)).success)
 
 
 @router.get(

@@ -12,14 +12,16 @@ from starlette.concurrency import run_in_threadpool
 from api.agent_server.responses import raise_client_error, read_response
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.held_streams import HELD_DOWNLOAD
 from api.schemas.v1.pending_messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
-from shared.agent_server.errors import IncompleteResponse
-from shared.agent_server.responses import CommandOutcome, CommandResult, GitChanges, GitDiff
+from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
+from shared.agent_server.responses import AgentServerResponse, CommandOutcome, CommandResult, GitChanges, GitDiff
+from shared.conversations import events, pending_messages
 from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_reports import has_running_tool
 from shared.errors import Gone, Invalid, NotFound, Unavailable
 from shared.ids import parse_id
 from shared.json_documents import write_document, write_text
@@ -31,6 +33,9 @@ ERRORS = error_responses(409, 413, 429, 502)
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
+# An agent server's response if it has stored a message, but runs too many agents to run this one too.
+BUSY = AgentServerResponse(429, b"")
+WAITS = "the agent is busy, and gets the message as soon as its tool, or another agent of its sandbox, has ended"
 # Folders that the file list leaves out.
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
@@ -50,17 +55,23 @@ Ref = Annotated[str | None, Query(max_length=256)]
 
 @router.post("/send-message", responses=error_responses(409, 410, 429, 502))
 async def send_message(
-    context: ContextDep, caller: CurrentCaller, conversation_id: str, message: UserMessage
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: str, message: UserMessage
 ) -> MessageSent:
-    """Send a message to the agent, and let it run. A paused sandbox is not resumed."""
+    """Send a message to the agent, and let it run. A paused sandbox is not resumed.
+
+    An agent whose tool runs for more than 25 s gets the message when the tool has ended. If too many agents of the
+    sandbox run, it runs when another one has ended.
+    """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     status = wire_status(sandbox)
     if status == "MISSING":
         raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
     if status == Status.ERROR:
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
-    path = paths.events(UUID(conversation.id))
-    response = await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    response = await _post_message(context, conversation, sandbox, message)
+    if message.run and response.status == BUSY.status:
+        await run_in_threadpool(_follow_up, context, queue, conversation, message)
+        return MessageSent(success=True, sandbox_status=status, message=WAITS)
     raise_client_error(response)
     response.require_success()
     return MessageSent(success=True, sandbox_status=status)
@@ -174,6 +185,40 @@ def load_shown(context: Context, caller: Caller, conversation_id: str) -> tuple[
 def absolute_path(conversation: Conversation, path: str) -> str:
     """The absolute path in the sandbox; a relative path is below the project's folder."""
     return str(PurePosixPath(conversation.working_dir or "/", path))
+
+
+async def _post_message(
+    context: Context, conversation: Conversation, sandbox: Sandbox, message: UserMessage
+) -> AgentServerResponse:
+    """Send a message to the agent server. `BUSY`: it does not respond, but takes the message when a tool has ended.
+
+    Raises:
+        AgentServerError: the agent server does not respond for another reason.
+        Conflict: the sandbox does not run.
+    """
+    path = paths.events(UUID(conversation.id))
+    try:
+        return await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    except AgentServerUnreachable:
+        if message.run and await run_in_threadpool(_has_running_tool, context, conversation):
+            return BUSY
+        raise
+
+
+def _has_running_tool(context: Context, conversation: Conversation) -> bool:
+    if conversation.execution_status != "running":
+        return False
+    with context.database.reading() as session:
+        return has_running_tool(events.newest(session, conversation.id))
+
+
+def _follow_up(context: Context, queue: JobQueue, conversation: Conversation, message: UserMessage) -> None:
+    """Have a worker check that the agent gets the message, and runs: a client must not send it a second time."""
+    content = message.model_dump(mode="json")["content"]
+    with context.database.transaction() as session:
+        job = pending_messages.add_sent(session, conversation.id, conversation.owner_id, content, due_at=queue.due_at)
+    if job is not None:
+        queue.enqueue(job)
 
 
 def _list_command(folder: str) -> str:

@@ -7,10 +7,14 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
+from shared.db.database import Database
 from shared.models import Conversation
+from shared.queue.jobs import DeliverMessages
 from tests.api.agent_server.requests import send
-from tests.factories import ApiUser
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, ApiUser, make_conversation, make_event, make_sandbox
 from tests.fakes.scripted_agent import ScriptedAgent
+from tests.rows import as_stored
 
 BASH = "POST /api/bash/execute_bash_command"
 DOWNLOAD = "GET /api/file/download"
@@ -30,7 +34,7 @@ def script(agent: ScriptedAgent, conversation: Conversation, upstream: str, stat
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
-@pytest.mark.parametrize(("upstream_status", "status"), [(400, 400), (409, 409), (413, 413), (422, 400), (429, 429)])
+@pytest.mark.parametrize(("upstream_status", "status"), [(400, 400), (409, 409), (413, 413), (422, 400)])
 def test_client_error_of_the_agent_server_is_passed_on(
     client: TestClient,
     user: ApiUser,
@@ -46,7 +50,63 @@ def test_client_error_of_the_agent_server_is_passed_on(
     script(agent, conversation, upstream, upstream_status, {"detail": "this can't\n be done"})
     response = send(client, user, conversation, method, path, body)
     assert (response.status_code, response.json()["detail"]) == (status, "this can't be done")
-    assert ("Retry-After" in response.headers) == (status == 429)
+    assert "Retry-After" not in response.headers
+
+
+@pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS[:-1])
+def test_agent_server_that_is_busy_is_asked_again(
+    client: TestClient,
+    user: ApiUser,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+    upstream: str,
+) -> None:
+    script(agent, conversation, upstream, 429, {"detail": "later"})
+    response = send(client, user, conversation, method, path, body)
+    assert (response.status_code, response.json()["detail"], response.headers["Retry-After"]) == (429, "later", "1")
+
+
+def test_message_to_an_agent_that_can_not_run_yet_is_not_sent_again(
+    client: TestClient,
+    user: ApiUser,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    database: Database,
+    publisher: RecordingPublisher,
+) -> None:
+    """The agent server has the message. A worker has the agent run, as for a pending message that has arrived."""
+    script(agent, conversation, "POST events", 429, {"detail": "Message saved, but run capacity is full"})
+    response = send(client, user, conversation, "POST", "send-message", MESSAGE)
+    assert (response.status_code, response.json()["success"], "Retry-After" in response.headers) == (200, True, False)
+    assert publisher.jobs == [DeliverMessages(conversation.id, NODE_ID)]
+    assert as_stored(database, conversation).awaits_sandbox
+    path = f"/api/v1/conversations/{conversation.id}/pending-messages"
+    [waiting] = client.get(path, headers=user.headers).json()
+    assert [part["text"] for part in waiting["content"]] == ["go on"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "run", "status"),
+    [
+        ({"execution_status": "running"}, True, 200),
+        ({"execution_status": "running"}, False, 502),
+        ({"execution_status": "error"}, True, 502),
+    ],
+    ids=["running", "without a run", "failed"],
+)
+def test_message_to_an_agent_whose_tool_runs_is_not_sent_again(
+    client: TestClient, user: ApiUser, database: Database, columns: dict[str, Any], run: bool, status: int
+) -> None:
+    """Until the tool has ended, the agent server does not respond. Then it takes the message."""
+    nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
+    busy = make_conversation(database, user, make_sandbox(database, user, exposed_urls=nowhere), **columns)
+    make_event(database, busy, kind="ActionEvent")
+    assert send(client, user, busy, "POST", "send-message", MESSAGE | {"run": run}).status_code == status
+    waiting = client.get(f"/api/v1/conversations/{busy.id}/pending-messages", headers=user.headers).json()
+    assert len(waiting) == (status == 200)
 
 
 @pytest.mark.parametrize("response", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])

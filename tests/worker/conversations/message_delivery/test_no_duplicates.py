@@ -5,7 +5,8 @@ import time
 import httpx
 import pytest
 
-from shared.clock import now
+from shared.clock import after, now
+from shared.conversations import pending_messages
 from shared.models import Conversation, Sandbox
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
@@ -113,3 +114,20 @@ class TestNoDuplicates:
 
 def die() -> None:
     raise SystemExit
+
+
+def test_message_that_an_agent_could_not_run_on_is_run_later_and_not_sent_again(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+) -> None:
+    talk.take({"role": "user", "content": content("one"), "run": False})
+    with context.database.transaction() as session:
+        due_at = after(context.shared.republish_seconds)
+        pending_messages.add_sent(session, conversation.id, user.id, content("one"), due_at=due_at)
+    server.refuse = {"run": httpx.Response(429, json={"detail": "run limit reached"})}
+    refresh_conversation(context, conversation.id)
+    assert (said(talk), talk.execution_status) == (["one"], "idle")
+    server.refuse = {}
+    change(context, Conversation, conversation.id, due_at=now())
+    refresh_conversation(context, conversation.id)
+    assert (said(talk), talk.execution_status) == (["one"], "running")
+    assert_done(context, conversation.id)
