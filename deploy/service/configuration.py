@@ -102,7 +102,8 @@ def _identity(name: str, var: Path) -> dict[str, object]:
 
 def _ready_message(names: Collection[str]) -> dict[str, object]:
     single_run = {"autorestart": "false", "startsecs": 0, "startretries": 0}
-    command = f"{sys.executable} -m deploy.service.print_address{f' {WORKER}' if WORKER in names else ''}"
+    python = shlex.quote(sys.executable)
+    command = f"{python} -m deploy.service.print_address{f' {WORKER}' if WORKER in names else ''}"
     return {"command": command, **single_run, **_output()}
 
 

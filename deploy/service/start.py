@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> None:
         refuse_taken_ports(settings, processes)
         # Commands of the Procfile and of `prepare` come from this Python environment.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        prepare(settings)
         names = {process.name for process in processes}
+        prepare(settings, needs_image="worker" in names)
         if "web" in names:
             hold_sockets(settings)
         if "flower" in names:
@@ -55,9 +55,9 @@ def main(arguments: list[str]) -> None:
         supervise(write_configuration(processes, settings.var_dir, own_users=own_users))
 
 
-def prepare(settings: Settings) -> None:
-    """Create the sandbox image, the database and the first user if they are missing."""
-    if settings.default_sandbox_image.startswith(OWN_IMAGES):
+def prepare(settings: Settings, *, needs_image: bool) -> None:
+    """Create the database and the first user if they are missing, and beside a worker the sandbox image."""
+    if needs_image and settings.default_sandbox_image.startswith(OWN_IMAGES):
         _run(str(IMAGE_BUILD), "sandbox", AW_DOCKER_HOST=WorkerSettings().docker_host)
     _run("agent-workspace", "migrate")
     _run("agent-workspace", "bootstrap")

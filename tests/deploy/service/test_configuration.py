@@ -1,5 +1,7 @@
 """The supervisor's configuration."""
 
+import shlex
+import sys
 from configparser import RawConfigParser
 from pathlib import Path
 
@@ -66,6 +68,15 @@ def test_banner_is_printed_on_the_first_start_only(written: RawConfigParser) -> 
     assert not written.getboolean("program:ready", "autorestart")
     assert written.getint("program:ready", "startretries") == 0
     assert written.get("program:ready", "command").endswith("print_address worker")
+
+
+def test_banner_is_printed_from_a_folder_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = str(tmp_path / "my project" / "python")
+    monkeypatch.setattr(sys, "executable", python)
+    parser = RawConfigParser()
+    with write_configuration(FOUR, tmp_path / "var").open() as file:
+        parser.read_file(file)
+    assert shlex.split(parser.get("program:ready", "command"))[0] == python
 
 
 def test_machine_without_an_api_waits_for_none(tmp_path: Path) -> None:
