@@ -48,7 +48,7 @@ def test_loser_of_two_first_starts_reports_the_other_and_creates_no_user(folder:
     done, _ = winner.communicate(timeout=60)
     assert (loser.returncode, winner.returncode) == (1, 0)
     assert "The service of this folder is already running; nothing was changed." in said
-    assert f"process {winner.pid}" in said or "it is just being started" in said
+    assert f"process {winner.pid}" in said or "it is starting" in said
     assert MADE_USER not in said
     assert "Traceback" not in said
     assert done.count(MADE_USER) == 1
