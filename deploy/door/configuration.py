@@ -40,7 +40,7 @@ global
     tune.maxrewrite 4096
     tune.http.maxhdr 256
 
-defaults
+defaults both
     mode http
     timeout connect ${connect}s
     timeout http-request 20s
@@ -52,11 +52,14 @@ defaults
     timeout server-fin 30s
     retries 0
     option http-no-delay
-    # A sandbox may never respond. Without this, its connections would outlast the clients that have left, for a day.
-    option abortonclose
     option disable-h2-upgrade
 
-frontend service
+# A sandbox may never respond. Without this, its connections would outlast the clients that have left, for a day. The
+# API always responds, and a program in a sandbox may end its side of the connection after the request.
+defaults inward from both
+    option abortonclose
+
+frontend service from inward
     bind fd@$inner_socket$tls
     maxconn $from_service
     option accept-invalid-http-request
@@ -73,7 +76,7 @@ $errors
     default_backend sandboxes
 
 # Without the bridge, this machine does not have the address, and no connection is opened.
-backend sandboxes
+backend sandboxes from inward
     source $gateway
     http-reuse safe
     http-request set-dst var(txn.address)
@@ -81,7 +84,7 @@ backend sandboxes
     http-response del-header $error
     server sandbox 0.0.0.0:0 pool-purge-delay ${keepalive}s pool-low-conn $idle
 
-frontend sandboxes
+frontend sandboxes from both
     bind fd@$outer_socket
     maxconn $from_sandboxes
     stick-table type ip size 100k expire 1m store conn_cur
@@ -98,7 +101,7 @@ frontend sandboxes
     http-request set-header host $api_host
     default_backend api
 
-backend api
+backend api from both
     http-reuse safe
     server api $api_server
 """

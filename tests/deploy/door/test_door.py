@@ -242,6 +242,15 @@ def test_webhooks_and_secrets_are_passed_without_cookies(door: Running, api: Hos
     assert httpx.get(f"{gateway}/api/v1/users/me").json() == {"from": "api"}, "from this machine itself"
 
 
+def test_request_whose_sender_has_ended_its_side_is_passed(door: Running, api: HostileServer) -> None:
+    """As by programs in a sandbox that write a request and its end."""
+    with closing(socket.create_connection((f"{door.prefix}.1", door.port), timeout=20)) as sandbox:
+        sandbox.sendall(b"GET /api/v1/webhooks/conversations HTTP/1.0\r\nHost: api\r\n\r\n")
+        sandbox.shutdown(socket.SHUT_WR)
+        assert b" 200 " in sandbox.recv(65_536)
+    assert len(api.requested) == 1
+
+
 def test_door_with_a_certificate(tmp_path: Path, api: HostileServer) -> None:
     authority, pair = Authority(tmp_path, "authority"), tmp_path / "pair.pem"
     pair.write_text("".join(file.read_text() for file in authority.issue("127.0.0.1")))
