@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.services import leases
@@ -33,7 +33,7 @@ def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
 
 
 def has_room(root: Path) -> bool:
@@ -42,7 +42,15 @@ def has_room(root: Path) -> bool:
 
 
 def _remove(left: Path) -> None:
-    with suppress(FileNotFoundError):  # other processes remove it too
-        for mounted in filter(Path.is_mount, left.iterdir()):
-            subprocess.run(["umount", mounted], check=False)
+    for place in _mounts_below(left):
+        subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)  # other processes remove it too
     shutil.rmtree(left, ignore_errors=True)
+
+
+def _mounts_below(directory: Path) -> list[str]:
+    """What is mounted in the directory, the innermost first.
+
+    An engine mounts its folder on itself, and one that was killed leaves this.
+    """
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [place for place in reversed(mounted) if Path(place).is_relative_to(directory)]
