@@ -14,14 +14,14 @@ from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.shared.cli.results import Cli, Result
 
-TALKS = {"TINY_CONVERSES": "1", "TINY_REPORTS": "1"}
+CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_REPORTS": "1"}
 
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
     """The running service, with an image whose agent server runs commands and holds conversations."""
     installed.prepare()
-    installed.add_spec(TINY_IMAGE, TALKS)
+    installed.add_spec(TINY_IMAGE, CONVERSATIONAL)
     installed.start()
     return installed
 

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # An image whose agent server supports conversations.
-TALKING_IMAGE = "agent-workspace/tiny:talking"
+CONVERSATIONAL_IMAGE = "agent-workspace/tiny:conversational"
 # Far longer than a recovery takes on an idle machine. The chaos tests, which run alone, check the promised time.
 RECOVERY_SECONDS = 120.0
 # The number of requests of each kind that are pending when the machine goes down.
@@ -31,11 +31,11 @@ Ask = Callable[[], httpx.Response]
 
 @pytest.fixture
 def alice(installed: Deployment, engine: PrivateEngine) -> Iterator[Client]:
-    for image in (SLOW_IMAGE, TALKING_IMAGE):
+    for image in (SLOW_IMAGE, CONVERSATIONAL_IMAGE):
         engine.docker("tag", TINY_IMAGE, image)
     installed.prepare(TINY_IMAGE)
     installed.add_spec(SLOW_IMAGE, {"TINY_BOOT_SECONDS": "3"})
-    installed.add_spec(TALKING_IMAGE, {"TINY_CONVERSES": "1"})
+    installed.add_spec(CONVERSATIONAL_IMAGE, {"TINY_CONVERSES": "1"})
     installed.start_api()
     installed.start_worker()
     with installed.user("alice") as alice:
@@ -129,7 +129,7 @@ def await_running(alice: Client, sandbox_id: str) -> None:
 
 def start_conversation(alice: Client) -> dict[str, Any]:
     """Start a conversation."""
-    sandbox_id = alice.start_sandbox(TALKING_IMAGE)
+    sandbox_id = alice.start_sandbox(CONVERSATIONAL_IMAGE)
     alice.await_sandbox(sandbox_id, "RUNNING")
     return alice.await_start(alice.start_conversation(**REQUEST, sandbox_id=sandbox_id))
 

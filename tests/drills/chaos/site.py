@@ -35,8 +35,8 @@ WORKERS = {"worker-a1": "node-a", "worker-a2": "node-a", "worker-b1": "node-b"}
 BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # The only image whose agent server accepts conversations.
-TALKING_IMAGE = "agent-workspace/tiny:talking"
-TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
+CONVERSATIONAL_IMAGE = "agent-workspace/tiny:conversational"
+CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
 # The image of the warm pool.
 WARM_IMAGE = "agent-workspace/tiny:warm"
 WARM = {"warm_target": 2, "warm_most": 3}
@@ -161,7 +161,7 @@ def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
 @contextmanager
 def _engine() -> Iterator[PrivateEngine]:
     with running_private_engine([TINY_IMAGE], disk_bytes=DISK_BYTES) as engine:
-        for image in (BROKEN_IMAGE, SLOW_IMAGE, TALKING_IMAGE, WARM_IMAGE):
+        for image in (BROKEN_IMAGE, SLOW_IMAGE, CONVERSATIONAL_IMAGE, WARM_IMAGE):
             engine.docker("tag", TINY_IMAGE, image)
         yield engine
 
@@ -206,7 +206,7 @@ def _make_service(
     service.prepare(TINY_IMAGE, registry.image)
     service.add_spec(BROKEN_IMAGE, {"TINY_EXIT_CODE": "3"})
     service.add_spec(SLOW_IMAGE, {"TINY_BOOT_SECONDS": "2"})
-    service.add_spec(TALKING_IMAGE, TALKS | CREATES)
+    service.add_spec(CONVERSATIONAL_IMAGE, CONVERSATIONAL | CREATES)
     service.add_spec(WARM_IMAGE, {})
     with service.database.transaction() as session:
         specs.change(session, WARM_IMAGE, WARM)

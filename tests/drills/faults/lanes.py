@@ -15,7 +15,7 @@ from shared.users import llm_profile_store, settings_store
 from tests.drills.bounds import Bounds
 from tests.drills.faults.operations.settings import SETTINGS, store_tokens
 from tests.drills.faults.runner import Runner
-from tests.drills.faults.specs import DOOMED, MISSING, NAMED_IMAGE, PULLED, SPECS
+from tests.drills.faults.specs import MAY_FAIL, MISSING, NAMED_IMAGE, PULLED, SPECS
 from tests.services.deployment import Deployment, deployed
 from tests.services.deployment_settings import SHORTEST
 from tests.services.faulty_engine import running_faulty_engine
@@ -128,7 +128,7 @@ class Lanes:
             mine = f"{registry.address}/{name}"
             pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
             service.prepare(pulled, missing)
-            doomed = DOOMED | {missing}
+            may_fail = MAY_FAIL | {missing}
             runner = Runner(
                 service,
                 engine,
@@ -136,7 +136,7 @@ class Lanes:
                 mine,
                 own,
                 bounds=_bounds(service, engine, network, egress_port),
-                doomed=doomed,
+                may_fail=may_fail,
                 neighbours=self._installations,
             )
             with service.database.transaction() as session:

@@ -53,7 +53,7 @@ class Runner:
         faulty: the proxy by which the service reaches the engine.
         registry: the repository from which images can be pulled.
         bounds: the isolation of its sandboxes.
-        doomed: the specs whose sandboxes may fail.
+        may_fail: the specs whose sandboxes may fail.
         neighbours: the installations that use or have used the engine.
     """
 
@@ -66,7 +66,7 @@ class Runner:
         directory: Path,
         *,
         bounds: Bounds,
-        doomed: frozenset[str],
+        may_fail: frozenset[str],
         neighbours: Collection[str],
     ) -> None:
         self.client = RecordingClient(service.url, make_user(service.database, "alice"))
@@ -82,7 +82,7 @@ class Runner:
         # The seconds from each kill to agreement.
         self.recoveries: list[float] = []
         self._socket = EngineSocket(engine.host)
-        self._doomed = doomed
+        self._may_fail = may_fail
         self._neighbours = neighbours
         self._settings: Mapping[str, str] = {}
 
@@ -277,7 +277,7 @@ class Runner:
             installation=self.service.installation,
             neighbours=self._neighbours,
             listed=listed,
-            is_expected=lambda row: row.spec_id in self._doomed,
+            is_expected=lambda row: row.spec_id in self._may_fail,
         )
 
     def _has_node(self) -> bool:

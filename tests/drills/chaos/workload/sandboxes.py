@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.states import Desired
-from tests.drills.chaos.site import BROKEN_IMAGE, QUOTA_RUNNING, QUOTA_SANDBOXES, SLOW_IMAGE, TALKING_IMAGE, WARM_IMAGE
+from tests.drills.chaos.site import (
+    BROKEN_IMAGE,
+    CONVERSATIONAL_IMAGE,
+    QUOTA_RUNNING,
+    QUOTA_SANDBOXES,
+    SLOW_IMAGE,
+    WARM_IMAGE,
+)
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.history import SANDBOXES, RecordingClient
 from tests.drills.requests import Outcome, Verb
@@ -27,7 +34,14 @@ class Sandboxes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._images = [TINY_IMAGE, TALKING_IMAGE, WARM_IMAGE, fleet.site.registry.image, SLOW_IMAGE, BROKEN_IMAGE]
+        self._images = [
+            TINY_IMAGE,
+            CONVERSATIONAL_IMAGE,
+            WARM_IMAGE,
+            fleet.site.registry.image,
+            SLOW_IMAGE,
+            BROKEN_IMAGE,
+        ]
 
     def start(self, rng: random.Random) -> None:
         """Start a sandbox of a random spec, sometimes with deadlines of its own."""
@@ -39,7 +53,7 @@ class Sandboxes:
         if sandbox_id is None:
             return
         self._note_deadlines(sandbox_id, deadlines)
-        if image == TALKING_IMAGE:
+        if image == CONVERSATIONAL_IMAGE:
             self._fleet.talking.add(sandbox_id)
         self._fleet.requested_at[sandbox_id] = began
         self._fleet.alive[sandbox_id] = user

@@ -15,7 +15,7 @@ from shared.models import Conversation, Sandbox
 from shared.states import Status
 from tests.drills.engine_listing import sandbox_name
 from tests.drills.faults.operation import Act, Operation
-from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
+from tests.drills.faults.operations.conversation import conversation_id, count_messages, with_conversation
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.user_requests import CONVERSATIONS, MESSAGE, SANDBOXES, send
 from tests.drills.requests import Outcome, Verb
@@ -43,7 +43,7 @@ def count_requests(runner: Runner, sandbox_id: str, path: str) -> int:
     return lines.count(f"POST {path}".replace("-", ""))
 
 
-def has_passed_on_once(runner: Runner, sandbox_id: str, path: str, *, before: int = 0) -> None:
+def assert_forwarded_once(runner: Runner, sandbox_id: str, path: str, *, before: int = 0) -> None:
     """Assert that the agent server got the operation's request once, or not at all if the API died before sending it.
 
     Args:
@@ -79,9 +79,9 @@ def _send_message(runner: Runner, _sandbox_id: str) -> None:
     runner.responses.append(send(runner, "POST", path, json=MESSAGE))
 
 
-def _said_at_most_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_sent_at_most_once(runner: Runner, sandbox_id: str) -> None:
     """Assert that the agent server has the message once, or not at all if the API died before sending it."""
-    has_passed_on_once(runner, sandbox_id, events_path(runner))
+    assert_forwarded_once(runner, sandbox_id, events_path(runner))
     said = 1 + count_requests(runner, sandbox_id, events_path(runner))
     assert count_messages(runner, sandbox_id, conversation_id(runner)) == said
 
@@ -106,7 +106,7 @@ def _switched(operation: str, word: str, body: dict[str, str], model: str) -> Ac
 
     def verify(runner: Runner, sandbox_id: str) -> None:
         path = conversation_path(runner, word)
-        has_passed_on_once(runner, sandbox_id, path)
+        assert_forwarded_once(runner, sandbox_id, path)
         [response] = runner.responses
         assert response is None or _model(runner) == model
         before = count_requests(runner, sandbox_id, path)
@@ -146,10 +146,10 @@ def _sign_in(runner: Runner) -> str:
     return response.headers["Set-Cookie"].partition(";")[0]
 
 
-def _interrupted(runner: Runner, sandbox_id: str) -> None:
+def _assert_interrupted(runner: Runner, sandbox_id: str) -> None:
     """Assert one interruption in a running sandbox, and that a second press interrupts no agent."""
     path = conversation_path(runner, "interrupt")
-    has_passed_on_once(runner, sandbox_id, path)
+    assert_forwarded_once(runner, sandbox_id, path)
     assert _status(runner, sandbox_id) == Status.RUNNING
     _press_stop(runner, sandbox_id)
     eventually(runner.is_at_rest)
@@ -174,9 +174,9 @@ def _request_files(runner: Runner) -> httpx.Response | None:
     return send(runner, "GET", f"{CONVERSATIONS}/{conversation_id(runner)}/files?path=/workspace")
 
 
-def _run_at_most_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_run_at_most_once(runner: Runner, sandbox_id: str) -> None:
     """Assert that the command ran at most once, and that a retry gets a response."""
-    has_passed_on_once(runner, sandbox_id, BASH, before=COMMANDS.pop(sandbox_id))
+    assert_forwarded_once(runner, sandbox_id, BASH, before=COMMANDS.pop(sandbox_id))
     again = _request_files(runner)
     assert again is not None
     assert again.status_code == 200, again.text
@@ -187,30 +187,33 @@ def _run_at_most_once(runner: Runner, sandbox_id: str) -> None:
 OPERATIONS: Mapping[str, Operation] = {
     "send-message": Operation(
         owns=frozenset({f"POST {ROUTE}/send-message"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_send_message,
-        verify=_said_at_most_once,
+        verify=_assert_sent_at_most_once,
     ),
     "switch-profile": Operation(
         owns=frozenset({f"POST {ROUTE}/switch_profile"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_switch_profile,
         verify=_switched("switch_profile", "switch_llm", {"profile_name": PROFILE}, MODEL),
     ),
     "switch-acp-model": Operation(
         owns=frozenset({f"POST {ROUTE}/switch_acp_model"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_switch_acp_model,
         verify=_switched("switch_acp_model", "switch_acp_model", {"model": ACP_MODEL}, ACP_MODEL),
     ),
     "interrupt": Operation(
         owns=frozenset({"POST /sandboxes/{sandbox_id}/pause"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_press_stop,
-        verify=_interrupted,
+        verify=_assert_interrupted,
         writes=frozenset({"agent_server.interrupt"}),
     ),
     "list-files": Operation(
-        owns=frozenset({f"GET {ROUTE}/files"}), prepare=conversing, act=_list_files, verify=_run_at_most_once
+        owns=frozenset({f"GET {ROUTE}/files"}),
+        prepare=with_conversation,
+        act=_list_files,
+        verify=_assert_run_at_most_once,
     ),
 }

@@ -11,7 +11,7 @@ from tests.drills.engine_listing import sandbox_name
 from tests.drills.faults.operation import ROUTINES, Act, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import PROCESSES, Runner
-from tests.drills.faults.specs import FORGETFUL_IMAGE, REFUSING_IMAGE, TALKING_IMAGE
+from tests.drills.faults.specs import CONVERSATIONAL_IMAGE, LOSING_IMAGE, REJECTING_IMAGE
 from tests.drills.faults.user_requests import CONVERSATIONS, MESSAGE, send
 from tests.drills.requests import Outcome, Verb
 from tests.waiting import eventually
@@ -25,48 +25,48 @@ COUNT_MESSAGES = r"""grep -F '"kind":"MessageEvent"' {folder}/events | wc -l"""
 # --- subjects ---------------------------------------------------------------------------------------------------------
 
 
-def talking(runner: Runner) -> str:
+def accepting_conversations(runner: Runner) -> str:
     """A sandbox that accepts conversations."""
-    return sandbox.running(runner, TALKING_IMAGE)
+    return sandbox.running(runner, CONVERSATIONAL_IMAGE)
 
 
-def refusing(runner: Runner) -> str:
+def rejecting_conversations(runner: Runner) -> str:
     """A sandbox that refuses conversations."""
-    return sandbox.running(runner, REFUSING_IMAGE)
+    return sandbox.running(runner, REJECTING_IMAGE)
 
 
-def forgetful(runner: Runner) -> str:
+def losing_first_messages(runner: Runner) -> str:
     """A sandbox that loses the first message of each conversation."""
-    return sandbox.running(runner, FORGETFUL_IMAGE)
+    return sandbox.running(runner, LOSING_IMAGE)
 
 
-def conversing(runner: Runner) -> str:
+def with_conversation(runner: Runner) -> str:
     """A sandbox with a conversation in progress."""
-    sandbox_id = talking(runner)
-    converse(runner, sandbox_id)
+    sandbox_id = accepting_conversations(runner)
+    start_conversation(runner, sandbox_id)
     runner.await_given(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
     return sandbox_id
 
 
-def conversing_alone(runner: Runner) -> str:
+def with_last_conversation(runner: Runner) -> str:
     """A conversation in a sandbox that is deleted with it."""
-    sandbox_id = conversing(runner)
+    sandbox_id = with_conversation(runner)
     with runner.service.database.transaction() as session:
         session.get_one(Sandbox, sandbox_id).goes_with_conversations = True
     return sandbox_id
 
 
-def conversing_twice(runner: Runner) -> str:
+def with_two_conversations(runner: Runner) -> str:
     """A sandbox with two conversations, one of which is not deleted."""
-    sandbox_id = conversing(runner)
+    sandbox_id = with_conversation(runner)
     send(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
     runner.await_given(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
     return sandbox_id
 
 
-def remembering(runner: Runner) -> str:
+def with_deleted_conversation(runner: Runner) -> str:
     """A frozen sandbox with two conversations, one of which was deleted and is still at the agent server."""
-    sandbox_id = conversing_twice(runner)
+    sandbox_id = with_two_conversations(runner)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
     delete_conversation(runner, sandbox_id)
@@ -74,10 +74,10 @@ def remembering(runner: Runner) -> str:
     return sandbox_id
 
 
-def awaited(runner: Runner) -> str:
+def with_held_start(runner: Runner) -> str:
     """A running sandbox, and a conversation's start that is held."""
-    sandbox_id = talking(runner)
-    converse(runner, sandbox_id)
+    sandbox_id = accepting_conversations(runner)
+    start_conversation(runner, sandbox_id)
     return sandbox_id
 
 
@@ -96,13 +96,13 @@ def conversation_id(runner: Runner) -> str:
 # --- start ------------------------------------------------------------------------------------------------------------
 
 
-def converse(runner: Runner, sandbox_id: str) -> None:
+def start_conversation(runner: Runner, sandbox_id: str) -> None:
     """Start a conversation in this sandbox with all options and an idempotency key."""
     more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A talk"}
     _start(runner, sandbox_id, more)
 
 
-def _converse_untitled(runner: Runner, sandbox_id: str) -> None:
+def _start_untitled(runner: Runner, sandbox_id: str) -> None:
     """Start a conversation whose title must be generated."""
     _start(runner, sandbox_id, {})
 
@@ -112,23 +112,23 @@ def _start(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
     send(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=content)
 
 
-def _converse_anywhere(runner: Runner, _subject: str) -> None:
+def _start_in_new_sandbox(runner: Runner, _subject: str) -> None:
     """Start a conversation in a new sandbox."""
     runner.client.converse()
 
 
-def _begun_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_started_once(runner: Runner, sandbox_id: str) -> None:
     """Assert that a retry returns the same start, and that the conversation has its message once."""
-    converse(runner, sandbox_id)
-    _has_begun_once(runner, sandbox_id)
+    start_conversation(runner, sandbox_id)
+    _assert_started_with_message(runner, sandbox_id)
 
 
-def _begun_untitled_once(runner: Runner, sandbox_id: str) -> None:
-    _converse_untitled(runner, sandbox_id)
-    _has_begun_once(runner, sandbox_id)
+def _assert_untitled_started_once(runner: Runner, sandbox_id: str) -> None:
+    _start_untitled(runner, sandbox_id)
+    _assert_started_with_message(runner, sandbox_id)
 
 
-def _has_begun_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_started_with_message(runner: Runner, sandbox_id: str) -> None:
     eventually(runner.is_at_rest)
     assert stages(runner) == [Stage.READY]
     assert count_messages(runner, sandbox_id, conversation_id(runner)) == 1
@@ -140,9 +140,9 @@ def count_messages(runner: Runner, sandbox_id: str, conversation: str) -> int:
     return int(runner.engine.docker("exec", sandbox_name(sandbox_id), "sh", "-c", command))
 
 
-def _refused_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_rejected_once(runner: Runner, sandbox_id: str) -> None:
     """Assert that a retry returns the same failed start, and that no conversation is left."""
-    converse(runner, sandbox_id)
+    start_conversation(runner, sandbox_id)
     eventually(runner.is_at_rest)
     assert stages(runner) == [Stage.ERROR]
     with runner.service.database.reading() as session:
@@ -164,7 +164,7 @@ def _cancel(runner: Runner, _sandbox_id: str) -> None:
         runner.client.history.complete(call, outcome, Verb.CANCEL, task_id)
 
 
-def _cancelled(runner: Runner, sandbox_id: str) -> None:
+def _assert_cancelled(runner: Runner, sandbox_id: str) -> None:
     """Assert that the cancelled start left no conversation, or succeeded if the service never got the request."""
     with runner.service.database.reading() as session:
         [task] = session.exec(select(StartTask)).all()
@@ -181,7 +181,7 @@ def _cancelled(runner: Runner, sandbox_id: str) -> None:
 
 
 def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
-    """Delete the conversation of `converse`, unless it is already deleted."""
+    """Delete the conversation of `start_conversation`, unless it is already deleted."""
     with runner.service.database.reading() as session:
         tasks = [task for task in session.exec(select(StartTask)).all() if task.request["title"]]
     if not tasks:
@@ -207,7 +207,7 @@ def _awaits_worker(runner: Runner) -> bool:
         return session.exec(select(Conversation.id).where(wanted)).first() is not None
 
 
-def _forgotten(runner: Runner, sandbox_id: str) -> None:
+def _assert_deleted(runner: Runner, sandbox_id: str) -> None:
     """Assert that a second delete succeeds, and that the API and the sandbox still have the other conversation."""
     delete_conversation(runner, sandbox_id)
     eventually(runner.is_at_rest)
@@ -233,7 +233,7 @@ def _start_in(
     prepare: Prepare,
     *,
     verify: Act,
-    act: Act = converse,
+    act: Act = start_conversation,
     writes: frozenset[str] = frozenset(),
     releases: frozenset[str] = frozenset(),
 ) -> Operation:
@@ -243,42 +243,42 @@ def _start_in(
 
 OPERATIONS: Mapping[str, Operation] = {
     # The tiny image's agent server has no conversations by default and responds with 404.
-    "refused-conversation": Operation(owns=CONVERSE, act=_converse_anywhere),
-    "conversation": _start_in(talking, verify=_begun_once),
-    "conversation-without-its-message": _start_in(
-        forgetful,
-        verify=_begun_once,
+    "refused-conversation": Operation(owns=CONVERSE, act=_start_in_new_sandbox),
+    "conversation": _start_in(accepting_conversations, verify=_assert_started_once),
+    "conversation-with-a-lost-message": _start_in(
+        losing_first_messages,
+        verify=_assert_started_once,
         writes=frozenset({"agent_server.start_the_conversation", "agent_server.take_a_message"}),
         releases=SWEPT,
     ),
     "conversation-without-a-title": _start_in(
-        talking,
-        act=_converse_untitled,
-        verify=_begun_untitled_once,
+        accepting_conversations,
+        act=_start_untitled,
+        verify=_assert_untitled_started_once,
         writes=frozenset({"agent_server.keep_a_profile"}),
     ),
     "refused-conversation-in-a-sandbox": _start_in(
-        refusing,
-        verify=_refused_once,
+        rejecting_conversations,
+        verify=_assert_rejected_once,
         writes=frozenset({"agent_server.start_the_conversation", "agent_server.delete_the_conversation"}),
         releases=SWEPT,
     ),
     "cancel": Operation(
         owns=frozenset({"POST /app-conversations/start-tasks/{task_id}/cancel", "conversations.cancel"}),
-        prepare=awaited,
+        prepare=with_held_start,
         act=_cancel,
-        verify=_cancelled,
+        verify=_assert_cancelled,
         holds=ROUTINES | {"conversations.start"},
     ),
     "delete-conversation": Operation(
         owns=frozenset({END, "conversations.delete"}),
-        prepare=conversing_twice,
+        prepare=with_two_conversations,
         act=delete_conversation,
-        verify=_forgotten,
+        verify=_assert_deleted,
     ),
     "delete-last-conversation": Operation(
         owns=frozenset({END, "conversations.delete", "sandboxes.delete"}),
-        prepare=conversing_alone,
+        prepare=with_last_conversation,
         act=_delete_last_conversation,
         # Otherwise the deletion of the sandbox may or may not make the conversation due again.
         holds=ROUTINES | REMOVAL,
@@ -286,13 +286,13 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "resume-with-a-deleted-conversation": Operation(
         owns=frozenset({"sandboxes.resume", "conversations.refresh"}),
-        prepare=remembering,
+        prepare=with_deleted_conversation,
         act=sandbox.resume,
-        verify=_forgotten,
+        verify=_assert_deleted,
     ),
-    "delete-at-work": Operation(
+    "delete-during-a-conversation": Operation(
         owns=sandbox.DELETE,
-        prepare=conversing,
+        prepare=with_conversation,
         act=sandbox.delete,
         writes=frozenset({"agent_server.interrupt_the_conversation"}),
     ),

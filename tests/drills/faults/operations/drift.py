@@ -40,6 +40,6 @@ def _flush_rules(runner: Runner, _sandbox_id: str) -> None:
 OPERATIONS: Mapping[str, Operation] = {
     "resync-of-a-stopped-container": routine("resync", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
     "resync-of-an-orphan": routine("resync", prepare=_deleted, act=leave_container),
-    "network-without-its-rules": routine("network", prepare=running, act=_flush_rules),
+    "network-without-rules": routine("network", prepare=running, act=_flush_rules),
     "events": routine("events", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
 }

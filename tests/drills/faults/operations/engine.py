@@ -16,24 +16,24 @@ LATE_SECONDS = 2.0
 # Reads about one sandbox's container. Heartbeats and lists would otherwise use up the one failure.
 OF_A_SANDBOX = b"/containers/aw-"
 MODES = {
-    "that-the-engine-refuses": FailureMode.FAIL,
-    "whose-answer-is-lost": FailureMode.DROP,
-    "that-is-done-and-called-failed": FailureMode.FAIL_AFTER,
-    "whose-answer-is-cut": FailureMode.CUT,
-    "whose-answer-is-late": FailureMode.DELAY,
-    "whose-answer-never-comes": FailureMode.SWALLOW,
+    "that-fails": FailureMode.FAIL,
+    "with-a-lost-response": FailureMode.DROP,
+    "reported-as-failed": FailureMode.FAIL_AFTER,
+    "with-a-truncated-response": FailureMode.CUT,
+    "with-a-late-response": FailureMode.DELAY,
+    "with-no-response": FailureMode.SWALLOW,
 }
 # For reads, `FAIL_AFTER` is the same as `FAIL`.
 READ_MODES = {name: mode for name, mode in MODES.items() if mode != FailureMode.FAIL_AFTER}
 # The tests of a change use all verbs with the quick modes, but one verb with each slow mode. The nightly tests run all.
 QUICK = (FailureMode.FAIL, FailureMode.DROP, FailureMode.FAIL_AFTER)
 CHANGE = {
-    "stop-whose-answer-is-cut",
-    "resume-whose-answer-is-late",
-    "start-whose-answer-never-comes",
-    "start-after-a-question-whose-answer-is-cut",
-    "delete-after-a-question-that-the-engine-refuses",
-    "pause-after-a-question-whose-answer-never-comes",
+    "stop-with-a-truncated-response",
+    "resume-with-a-late-response",
+    "start-with-no-response",
+    "start-after-a-read-with-a-truncated-response",
+    "delete-after-a-read-that-fails",
+    "pause-after-a-read-with-no-response",
 }
 
 
@@ -57,7 +57,7 @@ def _failures() -> Iterator[tuple[str, Failure]]:
     for name, mode in MODES.items():
         yield name, Failure(mode, reads=False, seconds=LATE_SECONDS, most=1)
     for name, mode in READ_MODES.items():
-        yield f"after-a-question-{name}", Failure(mode, writes=False, seconds=LATE_SECONDS, path=OF_A_SANDBOX, most=1)
+        yield f"after-a-read-{name}", Failure(mode, writes=False, seconds=LATE_SECONDS, path=OF_A_SANDBOX, most=1)
 
 
 def _operations() -> Iterator[tuple[str, Operation]]:

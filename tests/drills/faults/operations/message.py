@@ -10,7 +10,7 @@ from shared.models import Conversation, PendingMessage
 from shared.states import Status
 from tests.drills.faults.operation import ROUTINES, Operation
 from tests.drills.faults.operations import sandbox
-from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
+from tests.drills.faults.operations.conversation import conversation_id, count_messages, with_conversation
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.user_requests import HELLO, send
 from tests.waiting import eventually
@@ -19,19 +19,19 @@ DELIVERY = frozenset({"conversations.deliver"})
 REFRESH = frozenset({"conversations.refresh"})
 
 
-def undelivered(runner: Runner) -> str:
+def with_pending_messages(runner: Runner) -> str:
     """A frozen sandbox with a conversation and two pending messages."""
-    sandbox_id = conversing(runner)
+    sandbox_id = with_conversation(runner)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
-    _say_twice(runner, sandbox_id)
+    _post_twice(runner, sandbox_id)
     runner.await_given(runner.is_at_rest)
     return sandbox_id
 
 
-def half_delivered(runner: Runner) -> str:
+def with_unrecorded_delivery(runner: Runner) -> str:
     """A pending message that was delivered by a worker that died before it could record that."""
-    sandbox_id = undelivered(runner)
+    sandbox_id = with_pending_messages(runner)
     runner.client.resume(sandbox_id)
     runner.await_given(lambda: runner.is_at_rest() and not _pending(runner))
     [_, before, *_] = _list_messages(runner, sandbox_id)
@@ -44,7 +44,7 @@ def half_delivered(runner: Runner) -> str:
     return sandbox_id
 
 
-def _say_twice(runner: Runner, _sandbox_id: str) -> None:
+def _post_twice(runner: Runner, _sandbox_id: str) -> None:
     """Post the same text to the conversation as two pending messages."""
     conversation = conversation_id(runner)
     for number in range(2):
@@ -57,9 +57,9 @@ def _say_twice(runner: Runner, _sandbox_id: str) -> None:
         )
 
 
-def _delivered_once_each(runner: Runner, sandbox_id: str) -> None:
+def _assert_each_delivered_once(runner: Runner, sandbox_id: str) -> None:
     """Assert, after a retry with the same keys, that the agent server has each message once."""
-    _say_twice(runner, sandbox_id)
+    _post_twice(runner, sandbox_id)
     eventually(runner.is_at_rest)
     assert not _pending(runner)
     assert count_messages(runner, sandbox_id, conversation_id(runner)) == 3
@@ -82,17 +82,17 @@ def _pending(runner: Runner) -> bool:
 OPERATIONS: Mapping[str, Operation] = {
     "messages": Operation(
         owns=frozenset({"POST /conversations/{conversation_id}/pending-messages"}) | DELIVERY,
-        prepare=conversing,
-        act=_say_twice,
-        verify=_delivered_once_each,
+        prepare=with_conversation,
+        act=_post_twice,
+        verify=_assert_each_delivered_once,
         # Otherwise the first message may or may not be delivered before the second is posted.
         holds=ROUTINES | DELIVERY,
         releases=DELIVERY,
     ),
-    "resume-with-messages": Operation(
-        owns=REFRESH, prepare=undelivered, act=sandbox.resume, verify=_delivered_once_each
+    "resume-with-pending-messages": Operation(
+        owns=REFRESH, prepare=with_pending_messages, act=sandbox.resume, verify=_assert_each_delivered_once
     ),
-    "resume-with-a-message-half-told": Operation(
-        owns=REFRESH, prepare=half_delivered, act=sandbox.resume, verify=_delivered_once_each
+    "resume-with-an-unrecorded-delivery": Operation(
+        owns=REFRESH, prepare=with_unrecorded_delivery, act=sandbox.resume, verify=_assert_each_delivered_once
     ),
 }

@@ -76,7 +76,7 @@ def _uncordon(runner: Runner, _subject: str) -> None:
 def lost(runner: Runner) -> str:
     """A sandbox on a node without a recent heartbeat."""
     make_node(runner.service.database, ELSEWHERE, heartbeat_at=now() - LONG)
-    return _settled(runner, Status.STARTING, Status.RUNNING)
+    return _sandbox_elsewhere(runner, Status.STARTING, Status.RUNNING)
 
 
 def _is_lost(runner: Runner, sandbox_id: str) -> None:
@@ -91,7 +91,7 @@ def _is_lost(runner: Runner, sandbox_id: str) -> None:
 def moved_away(runner: Runner) -> str:
     """A sandbox that was recreated on another node and deleted there, while this lost node has its stale container."""
     make_node(runner.service.database, ELSEWHERE, status=NodeStatus.CORDONED)
-    sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
+    sandbox_id = _sandbox_elsewhere(runner, Status.STARTING, Status.DELETING, Status.DELETED)
     here = runner.service.environment["AW_NODE"]
     with runner.service.database.transaction() as session:
         session.add(StaleContainer(node_id=here, sandbox_id=sandbox_id))
@@ -99,7 +99,7 @@ def moved_away(runner: Runner) -> str:
     return sandbox_id
 
 
-def _settled(runner: Runner, *path: Status) -> str:
+def _sandbox_elsewhere(runner: Runner, *path: Status) -> str:
     """A sandbox on the other node with these transitions."""
     sandbox = make_sandbox(
         runner.service.database,
@@ -120,7 +120,7 @@ def _settled(runner: Runner, *path: Status) -> str:
 OPERATIONS: Mapping[str, Operation] = {
     "boot": Operation(owns=frozenset({"process"}), prepare=no_worker, act=_boot_worker),
     "boot-without-a-network": Operation(owns=frozenset({"process"}), prepare=no_network, act=_boot_worker),
-    "sweep-of-what-waits-for-a-node": routine("sweep", prepare=waiting, act=_uncordon),
+    "sweep-of-sandboxes-without-a-node": routine("sweep", prepare=waiting, act=_uncordon),
     "heartbeat-with-a-stale-container": routine("heartbeat", prepare=moved_away, act=leave_container),
     "lost-node": routine("nodes", prepare=lost, act=no_check, verify=_is_lost),
 }

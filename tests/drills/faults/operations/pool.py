@@ -44,6 +44,6 @@ def _members(runner: Runner) -> list[bool]:
 
 OPERATIONS: Mapping[str, Operation] = {
     "claim": Operation(owns=START, prepare=pooled, act=start(POOLED_IMAGE)),
-    "sweep-of-a-pool-that-is-wanted": routine("sweep", act=_fill, owns=frozenset({"sandboxes.warm"})),
-    "sweep-of-a-pool-that-is-not": routine("sweep", prepare=pooled, act=_empty, owns=frozenset({"sandboxes.delete"})),
+    "sweep-that-fills-the-pool": routine("sweep", act=_fill, owns=frozenset({"sandboxes.warm"})),
+    "sweep-that-empties-the-pool": routine("sweep", prepare=pooled, act=_empty, owns=frozenset({"sandboxes.delete"})),
 }

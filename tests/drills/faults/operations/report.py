@@ -10,7 +10,7 @@ from sqlmodel import select
 from shared.models import Conversation, Event, Sandbox
 from tests.api.agent_reports import conversation_report, event_report, stats_report, update_report, usage_report
 from tests.drills.faults.operation import Operation
-from tests.drills.faults.operations.conversation import conversation_id, conversing
+from tests.drills.faults.operations.conversation import conversation_id, with_conversation
 from tests.drills.faults.runner import Runner
 from tests.factories import session_key_of
 from tests.services import http
@@ -22,7 +22,7 @@ REPORTS = "POST /webhooks/events/{conversation_id}"
 
 def spent(runner: Runner) -> str:
     """A sandbox with a conversation in progress that has exceeded its budget."""
-    sandbox_id = conversing(runner)
+    sandbox_id = with_conversation(runner)
     with runner.service.database.transaction() as session:
         session.execute(
             update(Conversation).values(
@@ -54,7 +54,7 @@ def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None
             return
 
 
-def _stored_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_stored_once(runner: Runner, sandbox_id: str) -> None:
     """Assert, after a second report, that each event is stored once."""
     _report(runner, sandbox_id)
     eventually(runner.is_at_rest)
@@ -66,9 +66,9 @@ def _stored_once(runner: Runner, sandbox_id: str) -> None:
 OPERATIONS: Mapping[str, Operation] = {
     "reports": Operation(
         owns=frozenset({"POST /webhooks/conversations", REPORTS}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_report,
-        verify=_stored_once,
+        verify=_assert_stored_once,
     ),
     "spent-budget": Operation(owns=frozenset({REPORTS, "conversations.refresh"}), prepare=spent, act=_report_work),
 }

@@ -74,12 +74,12 @@ def _set_egress(runner: Runner, egress: str) -> None:
 
 def stopped(runner: Runner) -> str:
     """A sandbox in ERROR, whose container was killed from outside."""
-    return _harmed(runner, "kill")
+    return _in_error(runner, "kill")
 
 
 def removed(runner: Runner) -> str:
     """A sandbox in ERROR, whose container was removed from outside."""
-    return _harmed(runner, "rm", "--force")
+    return _in_error(runner, "rm", "--force")
 
 
 def not_pulled(runner: Runner) -> str:
@@ -90,12 +90,12 @@ def not_pulled(runner: Runner) -> str:
     return image
 
 
-def name_key(_runner: Runner) -> str:
+def new_key(_runner: Runner) -> str:
     """A new idempotency key."""
     return new_id()
 
 
-def _harmed(runner: Runner, *command: str) -> str:
+def _in_error(runner: Runner, *command: str) -> str:
     sandbox_id = fragile(runner)
     runner.engine.docker(*command, sandbox_name(sandbox_id))
     with runner.released():
@@ -125,11 +125,11 @@ def _start_from_registry(name: str, *, prepare: Prepare = no_subject) -> Operati
     return Operation(owns=frozenset({"sandboxes.start"}), prepare=prepare, act=act)
 
 
-def _start_under_key(runner: Runner, key: str) -> None:
+def _start_with_key(runner: Runner, key: str) -> None:
     send(runner, "POST", SANDBOXES, Verb.START, key)
 
 
-def _made_once(runner: Runner, key: str) -> None:
+def _assert_created_once(runner: Runner, key: str) -> None:
     """Assert that a retry with the same key returns the same sandbox, and that there is no other."""
     response = send(runner, "POST", SANDBOXES, Verb.START, key)
     assert response is not None
@@ -223,10 +223,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "network-with-less-egress": routine("network", prepare=with_host_names, act=shrink_egress),
     "pull": _start_from_registry(PULLED, prepare=not_pulled),
     "failing-pull": _start_from_registry(MISSING),
-    "start-under-a-key": Operation(
-        owns=frozenset({"POST /sandboxes"}), prepare=name_key, act=_start_under_key, verify=_made_once
+    "start-with-an-idempotency-key": Operation(
+        owns=frozenset({"POST /sandboxes"}), prepare=new_key, act=_start_with_key, verify=_assert_created_once
     ),
-    "start-in-anothers-place": Operation(
+    "start-that-pauses-another": Operation(
         owns=frozenset({"POST /sandboxes"}),
         prepare=running,
         act=_start_in_place_of,
@@ -235,6 +235,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "resume-stopped": Operation(owns=RESUME, prepare=stopped, act=resume),
     "resume-with-a-detached-disk": Operation(owns=RESUME, prepare=without_a_loop_device, act=resume),
     "resume-removed": Operation(owns=RESUME, prepare=removed, act=resume),
-    "sweep-of-a-lost-message": routine("sweep", act=_start_without_message, owns=frozenset({"sandboxes.check"})),
+    "sweep-after-a-lost-message": routine("sweep", act=_start_without_message, owns=frozenset({"sandboxes.check"})),
     "leases": Operation(owns=frozenset({"leases"}), act=start(SLOW_IMAGE)),
 }

@@ -102,7 +102,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "first-use-of-a-key": Operation(
         owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
     ),
-    "sweep-of-a-kept-answer": routine("sweep", act=_leave_stored_response),
+    "sweep-of-a-stored-response": routine("sweep", act=_leave_stored_response),
     "sweep-of-a-tombstone": routine(
         "sweep", prepare=lambda _runner: new_id(), act=_leave_tombstone, verify=_tombstone_deleted
     ),

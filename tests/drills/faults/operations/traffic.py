@@ -12,8 +12,8 @@ from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.faults.operation import Operation
-from tests.drills.faults.operations.agent import events_path, has_passed_on_once
-from tests.drills.faults.operations.conversation import conversing
+from tests.drills.faults.operations.agent import assert_forwarded_once, events_path
+from tests.drills.faults.operations.conversation import with_conversation
 from tests.drills.faults.operations.sandbox import paused, running
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.user_requests import LONG, MESSAGE, SANDBOXES, send
@@ -59,7 +59,7 @@ def _proxied(runner: Runner, sandbox_id: str) -> None:
     IN_FLIGHT[sandbox_id] = InFlight(SENDERS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
 
 
-def _woken_once(runner: Runner, sandbox_id: str) -> None:
+def _assert_resumed_once(runner: Runner, sandbox_id: str) -> None:
     """Assert a response, and that the sandbox resumed once, by one change of its desired state."""
     proxied = _served(runner, sandbox_id)
     assert _row(runner, sandbox_id).generation == proxied.generation + 1
@@ -69,7 +69,7 @@ def _woken_once(runner: Runner, sandbox_id: str) -> None:
     assert moves == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
 
 
-def _use_recorded(runner: Runner, sandbox_id: str) -> None:
+def _assert_activity_recorded(runner: Runner, sandbox_id: str) -> None:
     """Assert a response, and that the activity is recorded, by the next request if a death lost it.
 
     The service responds before it records the activity, so a process may die between the two.
@@ -133,27 +133,29 @@ def _post_by_proxy(runner: Runner, sandbox_id: str) -> None:
     runner.responses.append(send(runner, "POST", "/api/cloud-proxy", json=envelope))
 
 
-def _message_passed_on_once(runner: Runner, sandbox_id: str) -> None:
-    has_passed_on_once(runner, sandbox_id, events_path(runner))
+def _assert_message_forwarded_once(runner: Runner, sandbox_id: str) -> None:
+    assert_forwarded_once(runner, sandbox_id, events_path(runner))
 
 
 OPERATIONS: Mapping[str, Operation] = {
     "wake": Operation(
-        owns=frozenset({SANDBOX_PATH, "sandboxes.resume"}), prepare=paused, act=_proxied, verify=_woken_once
+        owns=frozenset({SANDBOX_PATH, "sandboxes.resume"}), prepare=paused, act=_proxied, verify=_assert_resumed_once
     ),
-    "traffic": Operation(owns=frozenset({SANDBOX_PATH}), prepare=unused, act=_proxied, verify=_use_recorded),
+    "traffic": Operation(
+        owns=frozenset({SANDBOX_PATH}), prepare=unused, act=_proxied, verify=_assert_activity_recorded
+    ),
     "post-on-the-sandbox-path": Operation(
         owns=frozenset({"POST /sandbox/{sandbox_id}"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_post_on_path,
-        verify=_message_passed_on_once,
+        verify=_assert_message_forwarded_once,
         writes=FORWARD,
     ),
     "post-by-the-cloud-proxy": Operation(
         owns=frozenset({"POST /cloud-proxy"}),
-        prepare=conversing,
+        prepare=with_conversation,
         act=_post_by_proxy,
-        verify=_message_passed_on_once,
+        verify=_assert_message_forwarded_once,
         writes=FORWARD,
     ),
 }
