@@ -18,7 +18,7 @@ TOOLS = (
 # Paths of the real machine that the scripts write to or depend on.
 ELSEWHERE = (
     *("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/etc/systemd/system"),
-    *("/usr/sbin/debootstrap", "/bin/busybox"),
+    *("/usr/sbin/debootstrap", "/bin/busybox", "/usr/bin/python3"),
 )
 LOCK = "/tmp/aw-image-build.lock"
 ID = """
@@ -48,7 +48,8 @@ case "$*" in
 --version) echo "Python 3.11.2" ;;
 *_base_executable*) echo "${BASE:-}" ;;
 *"import ensurepip"*) exit "${VENV_STATUS:-0}" ;;
-"-m venv"*) mkdir -p "${!#}/bin" && for name in pip python uv; do cp "$STUBS/recorder" "${!#}/bin/$name"; done ;;
+"-m venv"*) mkdir -p "${!#}/bin" && for name in pip python uv; do cp "$STUBS/recorder" "${!#}/bin/$name"; done
+    echo "${BASE:-}" >"${!#}/bin/base" ;;
 esac
 """
 INERT = ("apt-get", "git", "iptables", "npm", "ss", "systemctl", "mountpoint")
