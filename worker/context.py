@@ -238,12 +238,7 @@ class WorkerContext:
             self.network.renew(sandbox)
 
     def agent_server(self, sandbox: Sandbox, **options: Any) -> AgentServer | None:
-        """Return a client for a sandbox's agent server at the row's URL; None if the row has no URL.
-
-        Args:
-            sandbox: has the agent server.
-            options: as for `agent_server_at`.
-        """
+        """Return a client for a sandbox's agent server at the row's URL; None if the row has no URL."""
         url = agent_server(sandbox.exposed_urls)
         return self.agent_server_at(url, sandbox, **options) if url else None
 
@@ -255,8 +250,6 @@ class WorkerContext:
         The texts of its errors contain no stored secret that the sandbox may know. Only an error makes it read these.
 
         Args:
-            url: of the agent server.
-            sandbox: has the agent server.
             conversation_id: the requests' conversation; the secrets of its start request are removed, however old.
             redact: an additional redaction of the texts.
         """

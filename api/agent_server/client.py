@@ -56,8 +56,6 @@ class AgentServers:
         """Send a request to a sandbox's agent server; return the response of any status.
 
         Args:
-            sandbox: the sandbox whose agent server gets the request.
-            method: the HTTP method.
             path: a path of `shared.agent_server.paths`.
             content: further arguments of `exchange_at`.
 
@@ -90,8 +88,6 @@ class AgentServers:
 
         Args:
             origin: URL of the server, at its node's door.
-            key: the sandbox's key.
-            method: the HTTP method.
             path: a path of `shared.agent_server.paths`.
             seconds: total timeout until the block begins, by default `SECONDS`.
             content: `params` or `json`, as for httpx.

@@ -214,7 +214,6 @@ def open_window(kind: str, page_id: str | None, limit: int) -> Window:
     Args:
         kind: the list; a page id of another one is refused.
         page_id: from the page before; None: the first page.
-        limit: the page size.
 
     Raises:
         Invalid: the page id belongs to another list, or to another page size.

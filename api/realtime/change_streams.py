@@ -51,10 +51,9 @@ class Streams:
         self._closed = False
 
     async def follow(self, owner_id: str, after: int | None) -> AsyncGenerator[ChangeBatch | None]:
-        """Yield the user's changes after a position until the process shuts down; None: no change for a while.
+        """Yield the user's changes until the process shuts down; None: no change for a while.
 
         Args:
-            owner_id: the user.
             after: position of the reader; None: the end of the change feed.
         """
         clock = asyncio.get_running_loop().time

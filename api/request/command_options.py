@@ -205,8 +205,6 @@ class IdempotentRequest:
         """Take what identifies the request.
 
         Args:
-            vault: digests the fingerprint.
-            owner_id: the user who owns the key.
             operation: method and path.
             key: the header's value; None: the request has none.
             fingerprint: of the operation, the query and the body.

@@ -103,9 +103,6 @@ class WebSocketProxy:
         """Serve one websocket until one side closes it. It counts for the sandbox's owner until its close is sent.
 
         Args:
-            proxied: the request that opens the websocket.
-            receive: receives the client's messages.
-            send: sends messages to the client.
             limits: lets the client send long messages once its key has been checked.
             buffers: reports the bytes received from the client, and waits until the client has read what was sent.
         """

@@ -16,14 +16,7 @@ MAX_CONVERSATIONS = 50
 
 
 def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
-    """Return a function that redacts the user's keys, tokens and custom secrets in a text.
-
-    Args:
-        session: reads the secrets.
-        vault: decrypts the secrets.
-        user_id: the user with the secrets.
-        conversation_id: a conversation; the secrets of its start request are redacted too.
-    """
+    """Return a redaction of the user's keys, tokens and custom secrets, and of those of the conversation's start."""
     known = _secrets_of_user(session, vault, user_id)
     if conversation_id is not None:
         known += start_tasks.secrets_of(session, vault, conversation_id).values()

@@ -67,8 +67,6 @@ def change(session: Session, conversation_id: str, owner_id: str, columns: Mappi
 
     Args:
         session: a transaction; the conversation is locked until it ends.
-        conversation_id: the conversation to change.
-        owner_id: the user that must own it.
         columns: new values by name. A new title is never replaced by a generated one; a title of None restores the
             default title. If there are no values, nothing is written.
 

@@ -93,9 +93,6 @@ def create_own_key(
 
     Args:
         session: a transaction; the user is locked until it ends.
-        vault: digests the key.
-        user_id: the owner.
-        name: a description of the key.
         expires_at: the time of expiry; None: the expiry of the key `made_with`, or none.
         made_with: the id of the key that authenticated the request, or None.
 

@@ -99,11 +99,8 @@ def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, appro
     """Record the user's decision on a pending request.
 
     Args:
-        session: a transaction.
-        vault: digests the code.
         user_code: the code as the user typed it.
         key_id: the user's own key, which authorizes the decision.
-        approve: True approves the request, False denies it.
 
     Raises:
         NotFound: no request is pending under that code.

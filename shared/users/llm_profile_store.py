@@ -35,8 +35,6 @@ def save(
 
     Args:
         session: a transaction; the user is locked until it ends.
-        vault: encrypts the configuration.
-        user_id: the owner of the profile.
         name: the name of the profile; an existing one is replaced.
         llm: the configuration, in clear; None: the current one. A null or absent `api_key` and any mask keep the value
             of the existing profile; an empty `api_key` clears it.

@@ -109,8 +109,6 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
 
     Args:
         session: a transaction; the user is locked until it ends.
-        vault: encrypts the secret settings.
-        user_id: the owner of the settings.
         changes: checked values in clear. None resets a setting to its default, or keeps it for `KEPT_ON_NULL`; an
             empty text clears a secret; a mask keeps one.
 

@@ -30,13 +30,7 @@ class NewSession(NamedTuple):
 
 
 def begin(session: Session, vault: Vault, key_id: str) -> NewSession:
-    """Begin a login with a key.
-
-    Args:
-        session: a transaction; the key is locked until it ends.
-        vault: digests the token.
-        key_id: the id of the key.
-    """
+    """Begin a login with a key, which stays locked until the transaction ends."""
     key = session.exec(locked(select(ApiKey).where(ApiKey.id == key_id), key_share=True)).one()
     _delete_old(session, key_id)
     ends = min(after(LIFE_SECONDS), key.expires_at) if key.expires_at else after(LIFE_SECONDS)

@@ -47,7 +47,6 @@ class AgentServer:
 
     Args:
         base_url: URL of the server's port 8000, without a path.
-        session_key: the sandbox's key.
         client: a client of `open_client`.
         redact: removes secrets from an error response's text, by default all text. The session key is always removed.
     """

@@ -22,8 +22,6 @@ def attempt_each(
 
     Args:
         context: remembers which calls failed.
-        names: of the containers.
-        call: makes one call.
         failure: the log event of a call that fails.
         most: max number of calls.
     """

@@ -46,7 +46,6 @@ class AccessReader:
         """What the sandboxes at these addresses may reach.
 
         Args:
-            session: reads the database.
             rows: sandboxes by their addresses.
             users_of_proxy: the addresses of the sandboxes whose environment names the proxy.
         """

@@ -47,8 +47,6 @@ def locate(
     entry in the list contradicts the database, or if another container has the same address.
 
     Args:
-        engine: the engine that made the list.
-        network: the name of the network.
         listed: the engine's list, by sandbox.
         runs: whether the container runs or is paused according to the database, by sandbox. Others are left out.
     """

@@ -135,9 +135,7 @@ def init_config(session_key: str, *, node_id: str, webhook_url: str) -> dict[str
     """The part of the configuration that differs by owner; the body of the init request.
 
     Args:
-        session_key: the sandbox's.
         node_id: the node of the container, which the agent server names in each webhook.
-        webhook_url: the URL that webhooks are sent to.
     """
     return {
         "session_api_keys": [session_key],
