@@ -7,7 +7,6 @@ can't resolve to another one in between.
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import ip_address
@@ -58,40 +57,23 @@ def is_listed(host: str | None, port: int, listed: frozenset[str]) -> bool:
     return host in listed or f"{host}:{port}" in listed
 
 
-class GuardedBackend(httpcore.AsyncNetworkBackend):
+class GuardedBackend(httpcore.AnyIOBackend):
     """A network backend that connects to public addresses and to listed hosts only."""
 
     def __init__(self, listed: frozenset[str]) -> None:
         self._listed = listed
-        self._inner = httpcore.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the protocol's
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *rest: Any, **options: Any) -> httpcore.AsyncNetworkStream:
         """Connect to the host.
 
         Raises:
             Forbidden: the host has an address that is not public.
         """
         addresses = [host] if is_listed(host, port, self._listed) else await _public_addresses(host, port)
-        options = (port, timeout, local_address, socket_options)
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return CountedStream(await self._inner.connect_tcp(address, *options))
-        return CountedStream(await self._inner.connect_tcp(addresses[-1], *options))
-
-    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Refuse: no git provider is behind a Unix socket."""
-        raise Forbidden("Unix sockets are not allowed")
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
+                return CountedStream(await super().connect_tcp(address, port, *rest, **options))
+        return CountedStream(await super().connect_tcp(addresses[-1], port, *rest, **options))
 
 
 async def _public_addresses(host: str, port: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
@@ -23,12 +22,7 @@ class NameBackend(httpcore.SyncBackend):
         self._found: dict[str, list[str]] = {}
 
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *rest: Any, **options: Any
     ) -> httpcore.NetworkStream:
         """Connect to the first of the host's addresses that accepts, within `CONNECT_SECONDS` at most.
 
@@ -41,8 +35,8 @@ class NameBackend(httpcore.SyncBackend):
         for address in others:
             share = _remaining_seconds(ends_at) / len(addresses)
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return super().connect_tcp(address, port, share, local_address, socket_options)
-        return super().connect_tcp(last, port, _remaining_seconds(ends_at), local_address, socket_options)
+                return super().connect_tcp(address, port, share, *rest, **options)
+        return super().connect_tcp(last, port, _remaining_seconds(ends_at), *rest, **options)
 
     def _look_up(self, host: str, ends_at: float) -> list[str]:
         with suppress(ValueError):

@@ -6,11 +6,10 @@ restart the timeout of each socket read. Both the timeout and the check therefor
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from ssl import SSLContext
 from typing import Any
 
 import httpcore
@@ -252,15 +251,10 @@ def _unavailable(error: Exception) -> DoorUnavailable:
 
 class _CancellableBackend(NameBackend):
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *rest: Any, **options: Any
     ) -> httpcore.NetworkStream:
         seconds = _remaining_seconds(_ends(timeout), httpcore.PoolTimeout)
-        return _CancellableStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
+        return _CancellableStream(super().connect_tcp(host, port, seconds, *rest, **options))
 
 
 class _CancellableStream(httpcore.NetworkStream):
@@ -289,10 +283,8 @@ class _CancellableStream(httpcore.NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    def start_tls(
-        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _CancellableStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+    def start_tls(self, *context: Any, **options: Any) -> httpcore.NetworkStream:
+        return _CancellableStream(self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
