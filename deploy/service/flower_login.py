@@ -6,7 +6,7 @@ The password is in a file of the var directory: arguments and environments of pr
 import secrets
 from pathlib import Path
 
-from shared.cli.private_files import create_file
+from shared.private_files import create_file
 from shared.settings import Settings
 
 

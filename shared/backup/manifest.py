@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from shared.errors import Invalid
+from shared.private_files import replace_file
 
 NAME, KEYS = "backup.json", "keys.json"
 FORMAT = 1
@@ -39,7 +40,7 @@ class Manifest:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Complete a backup by writing its manifest."""
-    write_private(folder / NAME, json.dumps(asdict(manifest), indent=2))
+    replace_file(folder / NAME, json.dumps(asdict(manifest), indent=2))
 
 
 def read(folder: Path) -> Manifest:
@@ -64,20 +65,6 @@ def read(folder: Path) -> Manifest:
     if found != manifest.sha256:
         raise Invalid(f"{folder / manifest.store} is damaged: it is not the file that the backup wrote")
     return manifest
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read. It appears only when it is complete, also on a full disk."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from shared.db import migrations, unfinished_restore
 from shared.errors import Conflict, Invalid
 from shared.models import Sandbox, StaleContainer, StartTask, UnknownContainer
 from shared.models.conversations import UNFINISHED
+from shared.private_files import replace_file
 from shared.sandboxes import deadlines
 from shared.settings import Settings
 from shared.states import Desired
@@ -45,7 +46,7 @@ def back_up(settings: Settings, folder: Path, passphrase: str | None) -> Manifes
         _require_own_key(settings)
         if locked is not None:
             written.append(folder / manifest.KEYS)
-            manifest.write_private(folder / manifest.KEYS, locked)
+            replace_file(folder / manifest.KEYS, locked)
         made = Manifest(
             dialect=dialect,
             revision=_revision(settings.database),
@@ -209,7 +210,7 @@ def _write_keys(settings: Settings, found: dict[str, str]) -> None:
         if path.name != settings.secret_key_file.name and _text(path) != text:
             former_files.keep(path)
         if not _text(path):
-            manifest.write_private(path, text)
+            replace_file(path, text)
 
 
 def _open_keys(folder: Path, made: Manifest, passphrase: str | None) -> dict[str, str]:

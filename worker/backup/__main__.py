@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shared.backup.manifest import digest, write_private
+from shared.backup.manifest import digest
 from shared.backup.new_folder import filling
 from shared.cli.exits import INTERRUPTED, fail
 from shared.cli.local.installation import LocalInstallation
@@ -19,6 +19,7 @@ from shared.db.file_owner import acting_as_owner
 from shared.errors import Invalid
 from shared.models import Sandbox
 from shared.nodes import registry
+from shared.private_files import replace_file
 from shared.sandboxes import queries
 from shared.settings import Settings
 from shared.states import Desired, Status
@@ -59,7 +60,7 @@ class NodeBackup:
                     saved[sandbox_id] = self._save(sandbox_id, folder)
                     written.append(folder / saved[sandbox_id]["file"])
             text = {"node": self._settings.node, "installation": self._installation, "sandboxes": saved}
-            write_private(folder / MANIFEST, json.dumps(text, indent=2))
+            replace_file(folder / MANIFEST, json.dumps(text, indent=2))
         return left_out
 
     def restore(self, folder: Path) -> dict[str, Exception]:

@@ -9,7 +9,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
 from shared.backup import keys
-from shared.cli.private_files import create_file, replace_file, share_with_service
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db import unfinished_restore
 from shared.db.database import Database
@@ -20,6 +19,7 @@ from shared.db.waiting import await_database
 from shared.errors import Conflict, Invalid
 from shared.models import Role, SandboxSpec
 from shared.nodes import registry as node_registry
+from shared.private_files import create_file, replace_file, share_with_service
 from shared.reasons import more
 from shared.sandboxes import specs
 from shared.settings import Settings

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import typer
 
 from shared.cli.output import NAME
-from shared.cli.private_files import replace_file
 from shared.errors import Invalid, NotFound, Unauthenticated
+from shared.private_files import replace_file
 
 OTHERS = 0o077
 

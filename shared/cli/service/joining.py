@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import typer
 from dotenv import dotenv_values
 
-from shared.cli.private_files import create_file
 from shared.cli.service.processes import run_processes
 from shared.errors import Conflict, Invalid, Unavailable
+from shared.private_files import create_file
 from shared.settings import Settings
 
 # The settings that all machines of a service share, and the variables that each invitation contains.

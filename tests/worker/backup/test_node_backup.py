@@ -195,7 +195,7 @@ def test_backup_that_fails_leaves_its_folder_empty(database: Database, files: Fi
     (tmp_path / "backup").mkdir()
     backup = backup_of(database, files)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("worker.backup.__main__.write_private", fail)
+        patch.setattr("worker.backup.__main__.replace_file", fail)
         with pytest.raises(OSError, match="full"):
             backup.save(tmp_path / "backup")
     assert list((tmp_path / "backup").iterdir()) == []
