@@ -35,18 +35,19 @@ def read_document(content: bytes, max_values: int) -> Any:
     return from_json(content, allow_inf_nan=False)
 
 
-def check_document(document: Any) -> None:
-    """Reject a document that could be stored but not served.
+def check_document(document: Any) -> Any:
+    """Return the document, or reject one that could be stored but not served.
 
     Raises:
         ValueError: it is nested too deep, or holds NaN or an infinity, which JSON does not have.
     """
     for _ in _walk(document):
         pass
+    return document
 
 
-def check_texts(document: Any) -> None:
-    """Reject what `check_document` rejects, and half a surrogate pair, which has an escape in JSON but no UTF-8.
+def check_texts(document: Any) -> Any:
+    """Check as `check_document`; also reject half a surrogate pair, which has an escape in JSON but no UTF-8.
 
     Raises:
         ValueError: the document holds half a surrogate pair, or fails `check_document`.
@@ -55,6 +56,7 @@ def check_texts(document: Any) -> None:
         for text in value if isinstance(value, dict) else [value]:
             if isinstance(text, str) and not _is_unicode(text):
                 raise ValueError("half of a surrogate pair is not valid text")
+    return document
 
 
 def write_document(document: Any, *, ascii_only: bool = True) -> str:

@@ -46,5 +46,4 @@ async def read_response(response: AgentServerResponse, shape: type[Shape]) -> tu
 def _read(content: bytes, shape: type[Shape]) -> tuple[Shape, Any]:
     check_size(content)
     parsed, document = read_shape(content, shape, MAX_VALUES)
-    check_texts(document)
-    return parsed, document
+    return parsed, check_texts(document)

@@ -13,14 +13,7 @@ Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Flag = bool | None
 MaxSize = Annotated[int, Field(ge=20, le=2**31 - 1)]
-
-
-def _check_document(value: Any) -> Any:
-    check_texts(value)
-    return value
-
-
-Document = Annotated[dict[str, Any], BeforeValidator(_check_document)]
+Document = Annotated[dict[str, Any], BeforeValidator(check_texts)]
 
 
 class LlmConfig(Strict):

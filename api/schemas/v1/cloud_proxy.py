@@ -23,11 +23,6 @@ def _check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-def _check_body(body: Any) -> Any:
-    check_document(body)
-    return body
-
-
 class CloudProxyRequest(BaseModel):
     """A request to a sandbox's agent server."""
 
@@ -39,7 +34,7 @@ class CloudProxyRequest(BaseModel):
         default_factory=dict
     )
     # A text is sent unchanged; any other value as JSON.
-    body: Annotated[Any, BeforeValidator(_check_body)] = None
+    body: Annotated[Any, BeforeValidator(check_document)] = None
 
     def find_header(self, name: str) -> str | None:
         """Return the value of a header; `name` is in lower case."""

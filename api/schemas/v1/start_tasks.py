@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from api.schemas.sandbox_urls import SandboxUrls
+from api.schemas.v1.agent_settings import Document
 from api.schemas.v1.fields import (
     BlankIsNone,
     BranchName,
@@ -33,7 +34,6 @@ from api.schemas.v1.suggested_tasks import SuggestedTask, prompt_for
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.errors import Invalid
 from shared.ids import parse_id
-from shared.json_documents import check_texts
 from shared.models import Sandbox, StartTask
 from shared.states import Stage
 from shared.users.settings import Provider
@@ -53,13 +53,7 @@ def _cut_title(title: Any) -> Any:
     return title[:MAX_TITLE_LENGTH] if isinstance(title, str) else title
 
 
-def _check_parameters(value: Any) -> Any:
-    check_texts(value)
-    return value
-
-
 Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
-Parameters = Annotated[dict[str, Any], BeforeValidator(_check_parameters)]
 SandboxId = Annotated[str, AfterValidator(_read_id)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
 HexId = Annotated[UUID, PlainSerializer(lambda value: value.hex, return_type=str)]
@@ -111,7 +105,7 @@ class PluginSpec(BaseModel):
     source: str = Field(max_length=2000)
     ref: str | None = Field(default=None, max_length=255)
     repo_path: str | None = Field(default=None, max_length=1024)
-    parameters: Parameters | None = None
+    parameters: Document | None = None
 
 
 class StartRequestInfo(BaseModel):
