@@ -10,8 +10,8 @@ import structlog
 from shared.observability import failpoints
 from worker.engine.disk_images import volume_options
 from worker.engine.disks import Disks, find_disks
-from worker.engine.docker_client import idempotent
-from worker.engine.docker_engine import INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine, find_volume
+from worker.engine.docker_client import find_object, idempotent
+from worker.engine.docker_engine import INSTALLATION_LABEL, READ_SECONDS, SANDBOX_LABEL, DockerEngine
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
@@ -130,7 +130,7 @@ class DiskEngine(DockerEngine):
     def find_folder(self, name: str) -> Path | None:
         """Return the folder where the engine keeps or mounts a volume's files; None if there is no volume."""
         with self._clients.acquire(READ_SECONDS) as api:
-            volume = find_volume(api, name)
+            volume = find_object(api.inspect_volume, name)
         return None if volume is None else Path(volume["Mountpoint"])
 
     def make_folder(self, name: str, labels: Mapping[str, str]) -> Path:
@@ -158,7 +158,7 @@ class DiskEngine(DockerEngine):
     def _volume_options(self, name: str) -> Mapping[str, str] | None:
         """The options of the sandbox's volume; None if there is no volume."""
         with self._clients.acquire(READ_SECONDS) as api:
-            volume = find_volume(api, name)
+            volume = find_object(api.inspect_volume, name)
         return None if volume is None else volume["Options"] or {}
 
     @property

@@ -1,7 +1,7 @@
 """Docker's client with a timeout for every call, and its errors translated to `worker.engine.protocol`."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -168,6 +168,14 @@ def idempotent() -> Iterator[None]:
             raise
 
 
+def find_object(inspect: Callable[..., Any], *of: str) -> Any:
+    """Inspect an object; None if there is none."""
+    try:
+        return inspect(*of)
+    except NotFound:
+        return None
+
+
 def host_config(api: APIClient, request: ContainerRequest, image_labels: Mapping[str, str]) -> dict[str, Any]:
     """Docker's host configuration: least privilege, and a limit on every resource of a container."""
     endpoint = request.network
@@ -195,9 +203,9 @@ def make_network(api: APIClient, request: NetworkRequest) -> None:
     Raises:
         EngineRefused: the existing network is not as requested.
     """
-    if (found := _find_network(api, request.name)) is None:
+    if (found := find_object(api.inspect_network, request.name)) is None:
         _create_network(api, request)
-        found = _find_network(api, request.name) or {}
+        found = find_object(api.inspect_network, request.name) or {}
     _check_network(found, request)
 
 
@@ -230,14 +238,6 @@ def _create_network(api: APIClient, request: NetworkRequest) -> None:
             f"the engine can't make the network of sandboxes, {request.subnet} ({_error_text(error)}): set "
             "AW_SANDBOX_ADDRESSES to a network that is free"
         ) from None
-
-
-def _find_network(api: APIClient, name: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = api.inspect_network(name)
-    except NotFound:
-        return None
-    return found
 
 
 def _check_network(found: dict[str, Any], request: NetworkRequest) -> None:

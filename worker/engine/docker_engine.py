@@ -17,6 +17,7 @@ from worker.engine.docker_client import (
     CONFLICT,
     WORKSPACE,
     ClientPool,
+    find_object,
     host_config,
     idempotent,
     make_network,
@@ -88,7 +89,7 @@ class DockerEngine:
             try:
                 found = api.inspect_container(name)
             except NotFound:
-                volume = find_volume(api, name)
+                volume = find_object(api.inspect_volume, name)
                 labels = (volume or {}).get("Labels") or {}
                 return ContainerStatus(ContainerState.ABSENT, has_volume=volume is not None, labels=labels)
         return read_observed(found)
@@ -124,10 +125,8 @@ class DockerEngine:
 
     def find_image(self, image: str) -> str | None:
         with self._clients.acquire(READ_SECONDS) as api:
-            try:
-                return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
-            except NotFound:
-                return None
+            found = find_object(api.inspect_image, image)
+        return None if found is None else str(found["Id"])
 
     @failpoints.around("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
@@ -271,22 +270,10 @@ class DockerEngine:
             api.remove_volume(name)
 
 
-def find_volume(api: APIClient, name: str) -> dict[str, Any] | None:
-    """Inspect a volume; None if there is none."""
-    try:
-        found: dict[str, Any] = api.inspect_volume(name)
-    except NotFound:
-        return None
-    return found
-
-
 def _time_of(api: APIClient, name: str, path: str) -> datetime | None:
     """Return the modification time of a path in a container. The response's content is not read."""
-    try:
-        _, found = api.get_archive(name, path)
-    except NotFound:
-        return None
-    return read_time(found["mtime"])
+    found = find_object(api.get_archive, name, path)
+    return None if found is None else read_time(found[1]["mtime"])
 
 
 def _create_volume(api: APIClient, request: ContainerRequest) -> bool:
