@@ -1,8 +1,9 @@
 """Bitbucket Data Center (REST, 1.0)."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from api.git.provider import Found, GitProvider, Window, segments
+from api.git.provider import Found, GitProvider, Item, Window, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
 
@@ -24,20 +25,17 @@ class BitbucketDataCenter(GitProvider):
 
     async def installations(self, window: Window) -> Found[str]:
         """List the projects that the user can read."""
-        document = await self._page("/projects", window)
-        return Found(self.read(document.get("values"), lambda item: str(item["key"])), _following(document))
+        return await self._page("/projects", window, lambda item: str(item["key"]))
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
         """List the repositories of one project, or all that the user can read."""
         path = "/repos" if installation is None else f"/projects/{segments(installation)}/repos"
-        document = await self._page(path, window)
-        return Found(self.read(document.get("values"), self._repository), _following(document))
+        return await self._page(path, window, self._repository)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
         """Search by name, in the project whose key precedes a slash in `query`; in the API's only order."""
         project, slash, name = query.rpartition("/")
-        document = await self._page("/repos", window, name=name, projectkey=project if slash else None)
-        return Found(self.read(document.get("values"), self._repository), _following(document))
+        return await self._page("/repos", window, self._repository, name=name, projectkey=project if slash else None)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         """List the branches whose names contain `query`, newest changes first."""
@@ -45,11 +43,12 @@ class BitbucketDataCenter(GitProvider):
         if not slash:
             raise Invalid("a repository of bitbucket_data_center must be <project key>/<name>")
         path = f"/projects/{segments(project)}/repos/{segments(name)}/branches"
-        document = await self._page(path, window, filterText=query or None, orderBy="MODIFICATION")
-        return Found(self.read(document.get("values"), _branch), _following(document))
+        return await self._page(path, window, _branch, filterText=query or None, orderBy="MODIFICATION")
 
-    async def _page(self, path: str, window: Window, **params: Any) -> dict[str, Any]:
-        return self.read_object(await self.get(path, limit=window.size, start=window.count(0), **params))
+    async def _page(self, path: str, window: Window, read: Callable[[Any], Item], **params: Any) -> Found[Item]:
+        document = self.read_object(await self.get(path, limit=window.size, start=window.count(0), **params))
+        following = None if document.get("isLastPage", True) else document.get("nextPageStart")
+        return Found(self.read(document.get("values"), read), following)
 
     def _repository(self, item: Any) -> Repository:
         project = item["project"]
@@ -64,7 +63,3 @@ class BitbucketDataCenter(GitProvider):
 
 def _branch(item: Any) -> Branch:
     return Branch(name=item["displayId"], commit_sha=item["latestCommit"], protected=False)
-
-
-def _following(document: dict[str, Any]) -> Any:
-    return None if document.get("isLastPage", True) else document.get("nextPageStart")
