@@ -67,7 +67,8 @@ def lock(session: Session, sandbox_id: str) -> Sandbox:
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | None]:
     """Return the owner's sandboxes in the order of `ids`, with None where `get` would not find one."""
-    statement = select(Sandbox).where(col(Sandbox.id).in_(ids), *_alive(owner_id))
+    mine = (Sandbox.owner_id == owner_id, Sandbox.desired != Desired.DELETED)
+    statement = select(Sandbox).where(col(Sandbox.id).in_(ids), *mine)
     found = {sandbox.id: sandbox for sandbox in session.exec(statement).all()}
     return [found.get(sandbox_id) for sandbox_id in ids]
 
@@ -142,10 +143,6 @@ def require_usable(sandbox: Sandbox) -> None:
     """
     if sandbox.status == Status.ERROR:
         raise Invalid(f"sandbox {sandbox.id} is in ERROR ({sandbox.reason}): resume or replace it first")
-
-
-def _alive(owner_id: str) -> tuple[Any, ...]:
-    return (Sandbox.owner_id == owner_id, Sandbox.desired != Desired.DELETED)
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------
