@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -71,10 +71,6 @@ class ProxyRequest:
     def header(self, name: bytes) -> bytes | None:
         """Return the first header with a name, which is in lower case."""
         return next((value for key, value in self.headers if key == name), None)
-
-    def with_session_key(self, key: str) -> "ProxyRequest":
-        """Return a copy with a session key that came later."""
-        return replace(self, session_key=key)
 
 
 def read_proxy_request(scope: Scope) -> ProxyRequest:

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -119,7 +119,8 @@ class WebSocketProxy:
         self, proxied: ProxyRequest, receive: Receive, send: Send, limits: KeyLimits, buffers: Buffers, held: ExitStack
     ) -> Close:
         try:
-            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(proxied, receive))
+            if not proxied.has_key:
+                proxied = replace(proxied, session_key=await self._await_key(proxied, receive))
             owner_id = (await self._access.check(proxied)).owner_id
             held.enter_context(self._limit.hold(owner_id))
             share = held.enter_context(self._bytes.share(owner_id))

@@ -97,15 +97,12 @@ class NodeBackup:
         limits = Limits(self._settings.min_free_disk_bytes, self._settings.backup_sandbox_bytes)
         kind, archive = self._files.save(name, folder, limits)
         try:
-            self._require_unchanged(sandbox_id, before)
+            if self._read_generations(sandbox_id) != before:
+                raise SandboxActive("it was resumed during the backup")
         except BaseException:
             (folder / archive.file).unlink()
             raise
         return {"kind": kind, **asdict(archive)}
-
-    def _require_unchanged(self, sandbox_id: str, before: tuple[int, int]) -> None:
-        if self._read_generations(sandbox_id) != before:
-            raise SandboxActive("it was resumed during the backup")
 
     def _read_generations(self, sandbox_id: str) -> tuple[int, int]:
         """The generations of a sandbox at rest: they change with each request to resume or delete it."""

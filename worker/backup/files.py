@@ -38,7 +38,7 @@ class NodeFiles:
         if self._images.exists(name) or self._engine.observe(name).state != ContainerState.ABSENT:
             return True
         folder = self._engine.find_folder(name)
-        return folder is not None and not _is_empty(folder)
+        return folder is not None and folder.exists() and any(folder.iterdir())
 
     def size(self, name: str) -> int:
         """The size of the sandbox's files in bytes; 0: it has none here; `sys.maxsize`: they could not be counted."""
@@ -123,10 +123,6 @@ class NodeFiles:
 def _draft(folder: Path) -> Path:
     """Where a volume's files are unpacked: beside its own folder, on the same disk, where the engine mounts nothing."""
     return folder.with_name(".restoring")
-
-
-def _is_empty(folder: Path) -> bool:
-    return not folder.exists() or next(folder.iterdir(), None) is None
 
 
 @contextmanager

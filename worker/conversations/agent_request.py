@@ -20,12 +20,11 @@ from shared.users.mcp_config import enabled_servers, free_name, secrets_of_serve
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
 from shared.users.settings import StoredSettings
 from shared.users.settings_store import can_call
-from shared.users.settings_v1 import DEFAULT_ANALYZER
+from shared.users.settings_v1 import DEFAULT_ANALYZER, DEFAULT_ITERATIONS
 
 Body = dict[str, Any]
 Server = dict[str, Any]
 
-DEFAULT_MAX_ITERATIONS = 500
 # Switches that V1's clients store and the agent server refuses: `tools` replaced them.
 RETIRED_SWITCHES = ("enable_sub_agents", "enable_switch_llm_tool")
 # The agent server refuses tags with other names or longer values. These stay in the store, where clients read them.
@@ -86,11 +85,11 @@ def build_request(inputs: AgentInputs) -> Body:
         "workspace": {"kind": "LocalWorkspace", "working_dir": inputs.working_dir},
         "agent_settings": _agent_settings(inputs),
         "confirmation_policy": {"kind": _confirmation_policy(inputs)},
-        "security_analyzer": _security_analyzer(inputs),
-        "max_iterations": inputs.settings.max_iterations or DEFAULT_MAX_ITERATIONS,
+        "security_analyzer": {"kind": "LLMSecurityAnalyzer"} if _uses_analyzer(inputs) else None,
+        "max_iterations": inputs.settings.max_iterations or DEFAULT_ITERATIONS,
         "secrets": serialize_secrets(gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)),
         "initial_message": _initial_message(inputs),
-        "plugins": _plugins(inputs),
+        "plugins": [_without_nulls(plugin, "source", "ref", "repo_path") for plugin in inputs.plugins] or None,
         "tags": _usable_tags(inputs.tags),
         "autotitle": not inputs.title,
         "title_llm_profile": TITLE_PROFILE if inputs.title_llm else None,
@@ -234,10 +233,6 @@ def _confirmation_policy(inputs: AgentInputs) -> str:
     return "ConfirmRisky" if _uses_analyzer(inputs) else "AlwaysConfirm"
 
 
-def _security_analyzer(inputs: AgentInputs) -> Body | None:
-    return {"kind": "LLMSecurityAnalyzer"} if _uses_analyzer(inputs) else None
-
-
 def _uses_analyzer(inputs: AgentInputs) -> bool:
     return (inputs.settings.security_analyzer or DEFAULT_ANALYZER) == DEFAULT_ANALYZER
 
@@ -249,10 +244,6 @@ def _initial_message(inputs: AgentInputs) -> Body | None:
     texts = [{"type": "text", "text": text} for text in _plugin_texts(inputs.plugins)]
     # The server runs the agent after an initial message in any case; `run` says so in its record.
     return {"role": message.get("role") or "user", "content": [*message["content"], *texts], "run": True}
-
-
-def _plugins(inputs: AgentInputs) -> list[Body] | None:
-    return [_without_nulls(plugin, "source", "ref", "repo_path") for plugin in inputs.plugins] or None
 
 
 def _plugin_texts(plugins: Sequence[Mapping[str, Any]]) -> list[str]:

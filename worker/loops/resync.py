@@ -44,7 +44,7 @@ def resync(context: WorkerContext) -> None:
     endpoint = context.network.endpoint
     for row in rows:
         name = container_name(row.id)
-        if _is_due_or_leased(row):
+        if row.due_at is not None or leases.is_leased(row.lease_until):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
@@ -60,10 +60,6 @@ def resync(context: WorkerContext) -> None:
     unowned = {name for name in {*listed, *volumes} - owned - moved if _is_own_name(name)}
     _handle_unowned(context, {name: listed.get(name) for name in unowned})
     _reap(context, {name for name in unlabelled - owned - moved if _is_own_name(name)})
-
-
-def _is_due_or_leased(row: ResyncRow) -> bool:
-    return row.due_at is not None or leases.is_leased(row.lease_until)
 
 
 def _runs(row: ResyncRow) -> bool:

@@ -8,12 +8,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import IdempotencyOption
 from api.request.context import ContextDep, JobQueueDep
-from api.schemas.v1.pending_messages import (
-    PendingMessageInfo,
-    PendingMessageResponse,
-    QueuedMessage,
-    serialize_pending_message,
-)
+from api.schemas.v1.pending_messages import PendingMessageInfo, PendingMessageResponse, QueuedMessage
 from shared.conversations import pending_messages
 from shared.db.database import Session
 from shared.ids import parse_id
@@ -60,7 +55,7 @@ def list_messages(context: ContextDep, caller: CurrentCaller, conversation_id: s
     """
     with context.database.reading() as session:
         found = pending_messages.list_pending(session, _find(session, caller, conversation_id), caller.id)
-    return [serialize_pending_message(message) for message in found]
+    return [PendingMessageInfo.model_validate(message, from_attributes=True) for message in found]
 
 
 def _find(session: Session, caller: Caller, text: str) -> str:

@@ -26,7 +26,6 @@ from api.schemas.v1.sandboxes import (
     SandboxInfo,
     TransitionInfo,
     serialize_sandbox,
-    serialize_transition,
     write_sandbox,
 )
 from shared.clock import now
@@ -84,7 +83,8 @@ def list_transitions(context: ContextDep, caller: CurrentCaller, sandbox_id: Row
     """
     with context.database.reading() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, deleted=True)
-        return [serialize_transition(move) for move in sandbox_queries.transitions(session, sandbox.id)]
+        moves = sandbox_queries.transitions(session, sandbox.id)
+        return [TransitionInfo.model_validate(move, from_attributes=True) for move in moves]
 
 
 @router.post("", response_model=SandboxInfo, responses=error_responses(404, 429))

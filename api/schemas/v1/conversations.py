@@ -142,7 +142,7 @@ def serialize_conversation(
             "session_api_key": vault.decrypt(sandbox.session_key) if running else None,
             "acp_server": conversation.tags.get("acpserver") if conversation.agent_kind == "acp" else None,
             "launched_agent_profile": _read_profile(conversation.tags),
-            "workspace": _serialize_workspace(conversation),
+            "workspace": Workspace(working_dir=conversation.working_dir) if conversation.working_dir else None,
         }
     )
 
@@ -156,10 +156,6 @@ def write_conversation(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
 def _serialize_metrics(conversation: Conversation) -> dict[str, Any] | None:
     metrics = conversation.metrics
     return metrics and metrics | {"max_budget_per_task": conversation.max_budget}
-
-
-def _serialize_workspace(conversation: Conversation) -> Workspace | None:
-    return Workspace(working_dir=conversation.working_dir) if conversation.working_dir else None
 
 
 def _read_profile(tags: dict[str, str]) -> LaunchedAgentProfile | None:

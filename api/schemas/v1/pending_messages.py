@@ -6,7 +6,6 @@ from pydantic import BaseModel, Field
 
 from api.schemas.v1.fields import SandboxStatus, Time
 from api.schemas.v1.start_tasks import MAX_PARTS, ImageContent, TextContent
-from shared.models import PendingMessage
 
 
 class QueuedMessage(BaseModel):
@@ -46,8 +45,3 @@ class PendingMessageInfo(BaseModel):
     content: list[dict[str, Any]]
     created_at: Time
     refusal: str | None = None
-
-
-def serialize_pending_message(message: PendingMessage) -> PendingMessageInfo:
-    """Show a pending message to its author."""
-    return PendingMessageInfo.model_validate(message, from_attributes=True)

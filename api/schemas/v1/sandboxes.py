@@ -9,7 +9,7 @@ from api.schemas.page_text import cached
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import SandboxStatus, Success, Time
 from shared.crypto import Vault
-from shared.models import Sandbox, SandboxSpec, SandboxTransition
+from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes.deadlines import FIELDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
 from shared.sandboxes.status import agent_server
@@ -206,11 +206,6 @@ def _serialize_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
 
 def _serialize_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
     return [ExposedUrl(**url | {"url": urls.exposed(sandbox.id, url)}) for url in sandbox.exposed_urls or []]
-
-
-def serialize_transition(transition: SandboxTransition) -> TransitionInfo:
-    """Show a transition to the sandbox's owner."""
-    return TransitionInfo.model_validate(transition, from_attributes=True)
 
 
 def serialize_spec(spec: SandboxSpec) -> SandboxSpecInfo:
