@@ -97,16 +97,14 @@ class RemoteService:
                 raise _error_of(response, _read(response))
             yield response
 
-    def settle(
-        self, method: str, path: str, seconds: float, *, headers: Mapping[str, str] | None = None, **query: Any
-    ) -> Any:
+    def settle(self, method: str, path: str, seconds: float, **query: Any) -> Any:
         """Send a command that completes later, wait for it for at most a minute, and return the response.
 
         Raises:
             WorkspaceError: another request has changed the desired state meanwhile.
         """
         wait = int(min(seconds, MAX_WAIT_SECONDS))
-        with self.stream(method, path, query=query | {"wait": wait}, headers=headers) as response:
+        with self.stream(method, path, query=query | {"wait": wait}) as response:
             text = _read(response)
             if response.headers.get("Operation-Settled") == "superseded":
                 raise WorkspaceError("another request has changed the sandbox's desired state meanwhile")
