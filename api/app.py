@@ -189,7 +189,6 @@ def _add_v1(api: APIRouter) -> None:
 
 
 def make_context(settings: Settings) -> Context:
-    """Make the context of a process with these settings."""
     publish = ChangeNotifier(settings.broker).publish
     database = Database(settings.database, publish=publish, kept_for_reading=RESERVED_FOR_READING)
     return Context(

@@ -14,9 +14,7 @@ class CallerSlots:
         self._slots = WeakValueDictionary[str | None, asyncio.Semaphore]()
 
     def of_caller(self) -> asyncio.Semaphore:
-        """The slots of this context's caller."""
         return self.of(caller.get())
 
     def of(self, who: str | None) -> asyncio.Semaphore:
-        """The slots of a caller."""
         return self._slots.setdefault(who, asyncio.Semaphore(self._max_slots))

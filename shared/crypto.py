@@ -84,7 +84,6 @@ class Vault:
 
 
 def new_secret_key() -> str:
-    """A new key for a `Vault`."""
     return Fernet.generate_key().decode()
 
 

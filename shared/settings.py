@@ -210,7 +210,6 @@ class Settings(BaseSettings):
 
     @cached_property
     def broker_socket(self) -> Path:
-        """The socket of the embedded broker."""
         return self.var_dir.absolute() / "run" / "broker.sock"
 
     @cached_property
@@ -250,7 +249,6 @@ class Settings(BaseSettings):
 
     @cached_property
     def git_host_list(self) -> frozenset[str]:
-        """`git_hosts` as a set."""
         return frozenset(_listed(self.git_hosts))
 
     @cached_property
@@ -260,7 +258,6 @@ class Settings(BaseSettings):
 
     @cached_property
     def quotas(self) -> Quotas:
-        """The limits of each user."""
         return Quotas(
             self.quota_running,
             self.quota_sandboxes,

@@ -4,8 +4,6 @@ from enum import StrEnum
 
 
 class Desired(StrEnum):
-    """The desired state of a sandbox."""
-
     RUNNING = "RUNNING"
     # Memory and files kept. A sandbox that is already stopped stays stopped.
     PAUSED = "PAUSED"
@@ -135,8 +133,6 @@ MAX_DEADLINE_SECONDS = 10 * 365 * 24 * 60 * 60
 
 
 class DeadlineAction(StrEnum):
-    """The action of a deadline."""
-
     FREEZE = "freeze"
     STOP = "stop"
     DELETE = "delete"

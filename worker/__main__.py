@@ -146,7 +146,6 @@ def check_runtimes(context: WorkerContext) -> None:
 
 
 def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
-    """Create the context of a worker with this configuration."""
     publish = ChangeNotifier(shared.broker).publish
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, publish=publish)
     reserve = Database(shared.database, pool_size=RESERVED_CONNECTIONS)

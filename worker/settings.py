@@ -120,7 +120,6 @@ class WorkerSettings(BaseSettings):
 
     @property
     def runtimes(self) -> frozenset[str]:
-        """The names in `allowed_runtimes`."""
         return frozenset(filter(None, self.allowed_runtimes.replace(" ", "").split(",")))
 
     @field_validator("advertised_host")

@@ -108,7 +108,6 @@ class AgentServers:
             yield response
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     def _server_of(self, sandbox: Sandbox) -> tuple[str, str]:

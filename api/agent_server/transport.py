@@ -72,17 +72,13 @@ class CountedStream(httpcore.AsyncNetworkStream):
         return count_read(await self._inner.read(max_read(max_bytes), *timeout, **options))
 
     async def write(self, *buffer: Any, **options: Any) -> None:
-        """Write."""
         await self._inner.write(*buffer, **options)
 
     async def aclose(self) -> None:
-        """Close the connection."""
         await self._inner.aclose()
 
     async def start_tls(self, *context: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        """Encrypt the connection."""
         return CountedStream(await self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return extra information about the connection."""
         return self._inner.get_extra_info(info)

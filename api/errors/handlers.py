@@ -78,7 +78,6 @@ UNREADABLE: dict[type[Exception], str] = {
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Install handlers for all errors."""
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(WorkspaceError, handle_workspace_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)

@@ -24,7 +24,6 @@ class Bitbucket(GitProvider):
 
     @property
     def root(self) -> str:
-        """The URL of the API."""
         return "https://api.bitbucket.org/2.0" if self.is_default else f"{self.host}{self.folder}/2.0"
 
     @property

@@ -15,7 +15,6 @@ class BitbucketDataCenter(GitProvider):
 
     @property
     def root(self) -> str:
-        """The URL of the API."""
         return f"{self.host}{self.folder}/rest/api/1.0"
 
     @property

@@ -19,7 +19,6 @@ class Forgejo(GitProvider):
 
     @property
     def root(self) -> str:
-        """The URL of the API."""
         return f"{self.host}{self.folder}/api/v1"
 
     @property

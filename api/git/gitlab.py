@@ -19,7 +19,6 @@ class GitLab(GitProvider):
 
     @property
     def root(self) -> str:
-        """The URL of the API."""
         return f"{self.host}{self.folder}/api/v4"
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:

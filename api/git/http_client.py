@@ -128,7 +128,6 @@ class GitClient:
             return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
 
     async def close(self) -> None:
-        """Close all connections."""
         if "_client" in self.__dict__:
             await self._client.aclose()
 

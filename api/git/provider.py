@@ -199,7 +199,6 @@ def segments(path: str) -> str:
 
 
 def drop_none(tasks: Iterable[SuggestedTask | None]) -> list[SuggestedTask]:
-    """Return the tasks that are not None."""
     return [task for task in tasks if task is not None]
 
 

@@ -20,7 +20,6 @@ class SlashRedirect:
         self._otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Redirect one request, or pass it on."""
         path = str(scope["path"])
         shorter = path.rstrip("/")
         # In a Location, text after two leading slashes is a host.

@@ -194,7 +194,6 @@ class StoredResponse:
 
     @property
     def response(self) -> JSONResponse:
-        """The stored response, to send."""
         return JSONResponse(self.document, self.status)
 
 

@@ -239,17 +239,14 @@ class Context:
 
     @cached_property
     def door(self) -> DoorAccess:
-        """The access to the nodes' doors."""
         return open_access(self.vault, self.settings.door_ca)
 
     @cached_property
     def agent_servers(self) -> AgentServers:
-        """Sends requests to agent servers."""
         return AgentServers(self.vault, self.door)
 
     @cached_property
     def git(self) -> GitClient:
-        """Sends requests to git providers."""
         return GitClient(self.settings.git_host_list)
 
     def leave(self) -> None:
@@ -259,7 +256,6 @@ class Context:
 
 
 def get_context(request: HTTPConnection) -> Context:
-    """Return the context of the application."""
     context: Context = request.app.state.context
     return context
 

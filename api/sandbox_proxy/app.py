@@ -38,5 +38,4 @@ class SandboxProxy:
             await self.http.serve(proxied, receive, send)
 
     async def close(self) -> None:
-        """Close the pooled connections."""
         await self.http.close()

@@ -59,7 +59,6 @@ class HttpProxy:
             await body.until_disconnect(self._serve(proxied, sandbox, body, send))
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.aclose()
 
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody", send: Send) -> None:

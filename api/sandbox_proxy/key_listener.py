@@ -24,7 +24,6 @@ class KeyListener:
         self._app, self._port = app, port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or one websocket."""
         if _is_for_sandbox(scope, self._port):
             _move_to_sandbox_path(scope)
         await self._app(scope, receive, send)

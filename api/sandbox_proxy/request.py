@@ -49,7 +49,6 @@ class ProxyRequest:
 
     @property
     def has_body(self) -> bool:
-        """Whether the request has a body."""
         length = self.header(b"content-length")
         return self.header(b"transfer-encoding") is not None or (length is not None and length != b"0")
 

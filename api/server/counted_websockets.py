@@ -34,7 +34,6 @@ class Buffers:
 
 
 def find_buffers(scope: Any) -> Buffers:
-    """Return the buffers of a websocket."""
     found: Buffers = scope.get("extensions", {}).get(BUFFERS, Buffers())
     return found
 

@@ -52,7 +52,6 @@ class KeyLimits:
 
 
 def find_key_limits(scope: Any) -> KeyLimits:
-    """Return the limits of a websocket."""
     found: KeyLimits = scope.get("extensions", {}).get(KEY_LIMITS, KeyLimits())
     return found
 

@@ -42,7 +42,6 @@ class Canvas:
         self._otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         path = str(scope["path"])
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _is_reserved(path):
             await self._otherwise(scope, receive, send)

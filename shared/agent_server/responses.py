@@ -129,8 +129,6 @@ def read_shape(content: bytes, shape: type[Shape], max_values: int = limits.MAX_
 
 
 class FailureBody(BaseModel):
-    """The body of an error response."""
-
     detail: Any = None
     exception: Any = None
 
@@ -240,8 +238,6 @@ class MessageContent(BaseModel):
 
 
 class MessageEvent(BaseModel):
-    """A message event."""
-
     id: Name
     llm_message: MessageContent = MessageContent()
 
@@ -263,8 +259,6 @@ class GitDiff(BaseModel):
 
 
 class Skills(BaseModel):
-    """A project's skills."""
-
     skills: Annotated[list[dict[str, Any]], Field(max_length=limits.MAX_SKILLS)]
 
 

@@ -13,7 +13,6 @@ from shared.models import ChangeEntry, ChangeFeed
 
 
 def table_of(model: Any) -> Table:
-    """The table of a model."""
     found: Table = model.__table__
     return found
 

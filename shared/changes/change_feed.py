@@ -52,12 +52,10 @@ def skip_numbers(session: Session) -> None:
 
 
 def has_expired(session: Session) -> bool:
-    """Whether there are expired entries."""
     return session.exec(select(ChangeEntry.number).where(_expired()).limit(1)).first() is not None
 
 
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
-    """Delete expired entries."""
     key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
     # Workers sweep concurrently: each skips the rows that another worker has locked.
     found = select(ChangeEntry.owner_id, ChangeEntry.number).where(_expired()).limit(limit)

@@ -53,8 +53,6 @@ ADD_USAGE = text(
 
 
 class Kind(StrEnum):
-    """The kind of a changed row."""
-
     SANDBOX = "sandbox"
     START_TASK = "start_task"
     CONVERSATION = "conversation"
@@ -82,8 +80,6 @@ class ShownSandbox(Protocol):
 
 @dataclass(frozen=True)
 class Change:
-    """A changed row of a user."""
-
     owner_id: str
     kind: Kind
     row_id: str
@@ -107,7 +103,6 @@ def record_change(session: Session, row: StartTask | Conversation | ShownSandbox
 
 
 def record_change_of(session: Session, change: Change) -> None:
-    """Record a change."""
     _recorded(session)[change.row_id] = change
 
 

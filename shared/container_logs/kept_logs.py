@@ -70,12 +70,10 @@ def find_last_reading(session: Session, sandbox_id: str) -> datetime | None:
 
 
 def has_expired(session: Session) -> bool:
-    """Whether an expired log is stored."""
     return session.exec(select(SandboxLog.id).where(_expired()).limit(1)).first() is not None
 
 
 def delete_expired(session: Session, *, limit: int = 100) -> None:
-    """Delete expired logs."""
     delete_unlocked(session, SandboxLog, select(SandboxLog.id).where(_expired()).limit(limit))
 
 

@@ -83,7 +83,6 @@ def write_stored(log: PrintedLog, secrets: Iterable[str]) -> StoredText:
 
 
 def read_stored(text: str) -> Iterator[PrintedLine]:
-    """The lines of a stored text."""
     for line in text.split("\n")[:-1]:
         at, _, printed = line.partition(" ")
         yield PrintedLine(at, printed)

@@ -132,7 +132,6 @@ def delete_all(session: Session, conversation_id: str) -> None:
 
 
 def find_next(session: Session, conversation_id: str) -> PendingMessage | None:
-    """The next message to deliver."""
     found = select(PendingMessage).where(*_deliverable(conversation_id))
     return session.exec(found.order_by(col(PendingMessage.seq)).limit(1)).first()
 

@@ -87,11 +87,9 @@ class EventReport:
         return self.kind.endswith("ErrorEvent") or (isinstance(observation, dict) and bool(observation.get("is_error")))
 
     def redacted(self, redact: Redact) -> "EventReport":
-        """The same event with its texts redacted."""
         return read_event(redact_document(self.body, redact))
 
     def as_row(self, conversation_id: str) -> Event:
-        """The event as a row to store."""
         return Event(
             conversation_id=conversation_id,
             id=self.id,

@@ -203,7 +203,6 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
 
 
 def is_leased(lease_until: datetime | None) -> bool:
-    """Whether a lease is live now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
 
 

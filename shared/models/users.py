@@ -137,8 +137,6 @@ class WebSession(SQLModel, table=True):
 
 
 class DeviceStatus(StrEnum):
-    """The status of a device's request."""
-
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"

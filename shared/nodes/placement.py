@@ -211,12 +211,10 @@ def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
 
 
 def reset_backoff(session: Session, node_id: str) -> None:
-    """Reset the breakers of a node."""
     _record_success(session, col(NodeSpecBackoff.node_id) == node_id)
 
 
 def open_breakers(session: Session) -> list[NodeSpecBackoff]:
-    """Return every open breaker."""
     return list(session.exec(select(NodeSpecBackoff).where(_in_backoff())).all())
 
 

@@ -32,8 +32,6 @@ OTHER = "other"
 
 
 class StartSource(StrEnum):
-    """The source of a new sandbox."""
-
     POOL = "pool"
     BOOT = "boot"
     # The boot of a warm sandbox, which has no owner.
@@ -130,7 +128,6 @@ def count_starts(session: Session) -> None:
 
 
 def count_start(spec_id: str, source: StartSource) -> None:
-    """Count a committed start."""
     with suppress(Exception):  # a metric must not fail a committed transaction
         spec = _label(spec_id)
         for either in OWNED:  # create both series, so that a share can be computed from the first start on
@@ -165,13 +162,11 @@ def observe_job(job: str, published_at: float | None) -> None:
 
 
 def observe_action(action: str, seconds: float, *, succeeded: bool) -> None:
-    """Record an action of the reconciler."""
     with suppress(Exception):
         _ACTION.labels(action, "ok" if succeeded else "failed").observe(seconds)
 
 
 def count_lost_lease(table: Any) -> None:
-    """Count a run that has lost its lease."""
     with suppress(Exception):
         _LEASES_LOST.labels(table).inc()
 
@@ -189,7 +184,6 @@ def count_failed_request() -> None:
 
 
 def count_webhook_events(number: int, *, stored: bool) -> None:
-    """Count the events of a webhook."""
     with suppress(Exception):
         _WEBHOOK_EVENTS.labels("stored" if stored else "refused").inc(number)
 

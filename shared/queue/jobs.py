@@ -17,14 +17,10 @@ class Job:
 
 
 class StartSandbox(Job):
-    """Start a new sandbox."""
-
     task = "sandboxes.start"
 
 
 class BootWarmSandbox(Job):
-    """Boot a warm sandbox."""
-
     task = "sandboxes.warm"
     is_urgent = False
 
@@ -42,14 +38,10 @@ class StopSandbox(Job):
 
 
 class ResumeSandbox(Job):
-    """Resume a sandbox."""
-
     task = "sandboxes.resume"
 
 
 class DeleteSandbox(Job):
-    """Delete a sandbox."""
-
     task = "sandboxes.delete"
 
 
@@ -72,8 +64,6 @@ class StartConversation(Job):
 
 
 class CancelStart(Job):
-    """Cancel a start task."""
-
     task = "conversations.cancel"
 
 

@@ -192,7 +192,6 @@ def activity_resolution(sandbox: HasActivity) -> timedelta:
 
 
 def is_activity_stale(sandbox: HasActivity) -> bool:
-    """Whether the sandbox's recorded activity is stale."""
     since = now() - sandbox.last_active_at
     return (
         since >= activity_resolution(sandbox) or since < -FARTHEST

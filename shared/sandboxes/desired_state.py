@@ -22,8 +22,6 @@ NOT_DELETED = col(Sandbox.desired) != Desired.DELETED
 
 
 class CurrentDesiredState(NamedTuple):
-    """The current desired state of a sandbox."""
-
     generation: int
     desired: str
     desired_reason: str | None
@@ -41,7 +39,6 @@ class DesiredStateResult(NamedTuple):
 
     @property
     def change(self) -> Change:
-        """The change to publish."""
         return Change(self.owner_id, Kind.SANDBOX, self.id, self.shown)
 
 

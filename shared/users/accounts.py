@@ -40,12 +40,10 @@ def check_name(name: str) -> None:
 
 
 def has_users(session: Session) -> bool:
-    """Whether there is a user."""
     return session.exec(select(User.id).limit(1)).first() is not None
 
 
 def find_user(session: Session, name: str) -> User | None:
-    """The user with that name, or None."""
     return session.exec(select(User).where(User.name == name)).one_or_none()
 
 

@@ -172,7 +172,6 @@ def times() -> dict[str, Any]:
 
 
 def record_use(database: Database, key_id: str) -> None:
-    """Record the time of a key's use."""
     database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
 
 

@@ -50,12 +50,10 @@ def keep(session: Session, row: IdempotencyKey) -> None:
 
 
 def has_expired(session: Session) -> bool:
-    """Whether an expired response is stored."""
     return session.exec(select(IdempotencyKey.id).where(_expired()).limit(1)).first() is not None
 
 
 def delete_expired(session: Session, *, limit: int = 1000) -> None:
-    """Delete expired responses."""
     delete_unlocked(session, IdempotencyKey, select(IdempotencyKey.id).where(_expired()).limit(limit))
 
 

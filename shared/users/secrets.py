@@ -129,7 +129,6 @@ def find_value(session: Session, vault: Vault, user_id: str, name: str) -> str |
 
 
 def find_token(session: Session, vault: Vault, user_id: str, provider: str) -> str | None:
-    """The token for a git provider; None if none is stored."""
     row = next((row for row in _tokens(session, user_id) if row.provider == provider), None)
     return vault.decrypt(row.ciphertext) if row and row.ciphertext else None
 
@@ -253,7 +252,6 @@ def delete_custom_secret(session: Session, user_id: str, name: str) -> None:
 
 
 def delete_provider_tokens(session: Session, user_id: str) -> None:
-    """Delete all stored credentials for git providers."""
     lock_user(session, user_id)
     for row in _tokens(session, user_id):
         session.delete(row)

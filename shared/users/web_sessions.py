@@ -41,7 +41,6 @@ def begin(session: Session, vault: Vault, key_id: str) -> NewSession:
 
 
 def end(session: Session, vault: Vault, token: str) -> None:
-    """End the login of this token."""
     session.execute(delete(WebSession).where(col(WebSession.digest).in_(vault.digests(token))))
 
 

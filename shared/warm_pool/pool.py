@@ -25,8 +25,6 @@ CLAIM_GRACE = timedelta(seconds=5)
 
 
 class PooledSandbox(NamedTuple):
-    """A warm sandbox and its spec."""
-
     id: str
     spec_id: str
 

@@ -29,8 +29,6 @@ from shared.warm_pool.claims import IN_TRANSACTION, WITH_ENTRY, bind_claim, read
 
 @dataclass(frozen=True)
 class SandboxStart:
-    """A started sandbox and its spec."""
-
     sandbox: Sandbox
     spec: SandboxSpec
     # The owner's sandboxes that are paused to make room for it.

@@ -34,8 +34,6 @@ class SandboxActive(ArchiveError):
 
 @dataclass(frozen=True)
 class Archive:
-    """A written archive."""
-
     file: str
     size: int
     sha256: str

@@ -129,7 +129,6 @@ class ClientPool:
         return client
 
     def close(self) -> None:
-        """Close the idle clients."""
         for client in tuple(self._idle):
             client.close()
 

@@ -19,8 +19,6 @@ ACT_SECONDS = 10
 
 
 class ContainerState(StrEnum):
-    """State of a container on its engine."""
-
     ABSENT = "absent"
     CREATED = "created"
     RUNNING = "running"

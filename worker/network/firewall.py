@@ -76,7 +76,6 @@ class LocalFirewall:
         self._lock = threading.Lock()
 
     def read(self) -> Allowed | None:
-        """List both tables."""
         with self._lock:
             listing = self._list()
             intact = listing is not None and without_elements(listing) == self._written
@@ -94,7 +93,6 @@ class LocalFirewall:
             self._written = without_elements(listing)
 
     def change(self, change: RulesChange) -> None:
-        """Change elements."""
         if change:
             with self._lock, failpoints.around("firewall.change"):
                 self._run("-f", "-", text=changed(self._bridge, change))
@@ -106,7 +104,6 @@ class LocalFirewall:
                 self._run_program("ss", "iproute2", "-Ktn", " or ".join(map(_sockets, some)))
 
     def remove(self) -> None:
-        """Remove both tables."""
         with self._lock, failpoints.around("firewall.remove"):
             self._run("-f", "-", text=removal(self._bridge))
 
@@ -159,29 +156,24 @@ class FilteredFirewall:
         self._path = docker_host.removeprefix(UNIX) if docker_host.startswith(UNIX) else None
 
     def read(self) -> Allowed | None:
-        """Read the rules through the filter."""
         found = self._request("GET")
         return None if found.get("allowed") is None else read_document(found["allowed"])
 
     def write(self, allowed: Allowed) -> None:
-        """Let the filter replace both tables."""
         with failpoints.around("firewall.write"):
             self._request("PUT", {"allowed": document(allowed)})
 
     def change(self, change: RulesChange) -> None:
-        """Let the filter change elements."""
         if change:
             with failpoints.around("firewall.change"):
                 self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
 
     def disconnect(self, models: Collection[str]) -> None:
-        """Let the filter close the connections."""
         if models:
             with failpoints.around("firewall.disconnect"):
                 self._request("PUT", {"disconnect": document(Allowed(models=frozenset(models)))})
 
     def remove(self) -> None:
-        """Let the filter remove both tables."""
         with failpoints.around("firewall.remove"):
             self._request("DELETE")
 

@@ -54,7 +54,6 @@ class IsolationContext:
 
     @property
     def network(self) -> NetworkRequest:
-        """The engine's network."""
         return network_request(self.bridge, self.installation)
 
 
@@ -92,7 +91,6 @@ class NetworkIsolation:
 
     @property
     def endpoint(self) -> NetworkEndpoint:
-        """The network of new containers."""
         shared = self._context.shared
         found = addresses.resolvers(self._context.resolvers)
         servers = sorted({each.partition(":")[0] for each in self._access.model_servers})

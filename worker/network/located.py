@@ -65,7 +65,6 @@ def locate(
 
 
 def by_sandbox(listed: Iterable[ContainerSummary]) -> dict[str, ContainerSummary]:
-    """The containers of a list by their sandboxes."""
     return {each.labels[SANDBOX_LABEL]: each for each in listed if SANDBOX_LABEL in each.labels}
 
 

@@ -77,7 +77,6 @@ class NoIsolation:
         return True
 
     def check(self) -> str | None:
-        """Nothing is missing."""
         return None
 
     def require_rules(self, sandbox: Sandbox) -> None:
@@ -93,5 +92,4 @@ class NoIsolation:
         """Nothing is revoked."""
 
     def refresh(self) -> bool:
-        """Nothing is compared."""
         return False

@@ -68,15 +68,12 @@ class Allowed:
     models: frozenset[str] = frozenset()
 
     def __or__(self, other: "Allowed") -> "Allowed":
-        """The elements that either allows."""
         return Allowed(**{name: mine | getattr(other, name) for name, mine in self.sets()})
 
     def __sub__(self, other: "Allowed") -> "Allowed":
-        """The elements that the other does not allow."""
         return Allowed(**{name: mine - getattr(other, name) for name, mine in self.sets()})
 
     def __bool__(self) -> bool:
-        """Whether anything is allowed."""
         return any(elements for _, elements in self.sets())
 
     def sets(self) -> Iterator[tuple[str, frozenset[str]]]:
@@ -98,7 +95,6 @@ class RulesChange:
     remove: Allowed = field(default_factory=Allowed)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
         return bool(self.add or self.remove)
 
 

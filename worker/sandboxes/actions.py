@@ -87,7 +87,6 @@ class SandboxActions:
         return None if current.generation == row.generation else current
 
     def observe(self) -> ContainerStatus:
-        """The observed status of the sandbox's container and volume."""
         observed, self._cached_status = self._cached_status or self._context.engine.observe(self._name), None
         return observed
 

@@ -183,7 +183,6 @@ class ReadinessTimer:
 
     @property
     def is_over(self) -> bool:
-        """Whether the timeout is over."""
         return self.waited >= self._timeout
 
     def begin(self) -> None:

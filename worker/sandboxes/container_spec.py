@@ -48,7 +48,6 @@ _SINCE_BOOT = {
 
 
 def container_name(sandbox_id: str) -> str:
-    """The name of a sandbox's container and volume."""
     return NAME_PREFIX + sandbox_id
 
 
@@ -102,7 +101,6 @@ def container_request(
 
 
 def labels_of(sandbox: Sandbox, installation: str) -> dict[str, str]:
-    """The labels of a sandbox's container and volume."""
     return {
         INSTALLATION_LABEL: installation,
         SANDBOX_LABEL: sandbox.id,
