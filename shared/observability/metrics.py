@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import structlog
@@ -44,69 +45,60 @@ OWNED = (StartSource.POOL, StartSource.BOOT)
 
 # The metrics of all processes are here; those of HTTP, which only the API has, are in `api.middleware.responses`.
 OWN = CollectorRegistry()
-_STARTS = Counter(
+_counter, _histogram = partial(Counter, registry=OWN), partial(Histogram, registry=OWN)
+_STARTS = _counter(
     "agent_workspace_sandbox_starts",
     "Sandboxes started from specs with a warm pool, by source: claimed from the pool, or booted",
     ("spec", "source"),
-    registry=OWN,
 )
-_REFILL = Histogram(
+_REFILL = _histogram(
     "agent_workspace_warm_pool_refill_seconds",
     "Time from the creation of a warm sandbox until it is ready",
     ("spec",),
     buckets=BOOT_BUCKETS,
-    registry=OWN,
 )
-_START = Histogram(
+_START = _histogram(
     "agent_workspace_sandbox_start_seconds",
     "Time of a sandbox's start that succeeded in one run, by source and phase; `total` has every start",
     ("source", "phase"),
     buckets=BOOT_BUCKETS,
-    registry=OWN,
 )
-_CONVERSATION_START = Histogram(
+_CONVERSATION_START = _histogram(
     "agent_workspace_conversation_start_seconds",
     "Time that a start task has spent in a stage; `total` from its request until it is READY",
     ("stage",),
     buckets=BOOT_BUCKETS,
-    registry=OWN,
 )
-_JOB_WAIT = Histogram(
+_JOB_WAIT = _histogram(
     "agent_workspace_job_wait_seconds",
     "Time that a job's message waited in the queue",
     ("job",),
     buckets=WORK_BUCKETS,
-    registry=OWN,
 )
-_ACTION = Histogram(
+_ACTION = _histogram(
     "agent_workspace_reconcile_action_seconds",
     "Time of an action of the reconciler, by its outcome",
     ("action", "outcome"),
     buckets=WORK_BUCKETS,
-    registry=OWN,
 )
-_LEASES_LOST = Counter(
+_LEASES_LOST = _counter(
     "agent_workspace_leases_lost",
     "Runs that lost their row to another worker or to a newer desired state",
     ("table",),
-    registry=OWN,
 )
-_RUNS_FAILED = Counter(
+_RUNS_FAILED = _counter(
     "agent_workspace_runs_failed",
     "Runs that ended because of a bug in this service",
     ("table",),
-    registry=OWN,
 )
-_REQUESTS_FAILED = Counter(
+_REQUESTS_FAILED = _counter(
     "agent_workspace_requests_failed",
     "Requests to the API that ended because of a bug in this service",
-    registry=OWN,
 )
-_WEBHOOK_EVENTS = Counter(
+_WEBHOOK_EVENTS = _counter(
     "agent_workspace_webhook_events",
     "Events that agent servers reported, by outcome: stored, or rejected by a quota",
     ("outcome",),
-    registry=OWN,
 )
 # The specs that are labels so far.
 _specs: set[str] = set()
