@@ -7,7 +7,7 @@ from worker.engine.protocol import ContainerStatus, NetworkEndpoint
 
 
 class Isolation(Protocol):
-    """The network of a node's sandboxes, as the rest of the worker uses it."""
+    """The network of a node's sandboxes. FirewallError of `admit`, `renew` and `revoke`: they can't write the rules."""
 
     @property
     def endpoint(self) -> NetworkEndpoint | None:
@@ -34,25 +34,13 @@ class Isolation(Protocol):
         """
 
     def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Allow a running sandbox what its spec and its owner's settings say.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
+        """Allow a running sandbox what its spec and its owner's settings say."""
 
     def renew(self, sandbox: Sandbox) -> None:
-        """Admit a sandbox again that was admitted before, because its owner's settings may have changed just now.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
+        """Admit a sandbox again that was admitted before, because its owner's settings may have changed just now."""
 
     def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Revoke what the address of a stopped or removed container was allowed.
-
-        Raises:
-            FirewallError: the rules can't be written.
-        """
+        """Revoke what the address of a stopped or removed container was allowed."""
 
     def refresh(self) -> bool:
         """Compare network and rules with database and engine, and correct them.
