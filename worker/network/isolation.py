@@ -16,14 +16,7 @@ from shared.models import Sandbox
 from shared.sandboxes import egress, network_access
 from shared.settings import Settings
 from worker.engine.docker_engine import INSTALLATION_LABEL
-from worker.engine.protocol import (
-    ContainerStatus,
-    Engine,
-    EngineError,
-    EngineRefused,
-    NetworkEndpoint,
-    NetworkRequest,
-)
+from worker.engine.protocol import ContainerStatus, Engine, EngineError, EngineRefused, NetworkEndpoint, NetworkRequest
 from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError

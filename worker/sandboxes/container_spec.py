@@ -9,12 +9,7 @@ from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import egress
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import (
-    ContainerRequest,
-    ContainerStatus,
-    ContainerSummary,
-    NetworkEndpoint,
-)
+from worker.engine.protocol import ContainerRequest, ContainerStatus, ContainerSummary, NetworkEndpoint
 from worker.network import proxy
 from worker.network.proxy import PROXY_LABEL
 

@@ -6,15 +6,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Response
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, SecretStr, model_validator
 
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.agent_settings import Document
