@@ -50,7 +50,6 @@ class AzureDevOps(GitProvider):
         return self._slice(found, window)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """List the branches whose names contain `query`."""
         project, name = _split(repository)
         path = f"/{segments(project)}/_apis/git/repositories/{segments(name)}/refs"
         params = {

@@ -49,7 +49,6 @@ class Bitbucket(GitProvider):
         return await self._repositories(window, workspace if slash else None, condition, f"{direction}updated_on")
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """List the branches whose names contain `query`."""
         condition = f"name ~ {_quoted(query)}" if query else None
         path = f"/repositories/{segments(repository)}/refs/branches"
         document = self.read_object(await self.get(path, q=condition, pagelen=window.size, page=window.number))

@@ -33,7 +33,6 @@ class GitLab(GitProvider):
         )
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """List the branches whose names contain `query`."""
         path = f"/projects/{quote(repository, safe='')}/repository/branches"
         reply = await self.get(path, search=query or None, per_page=window.size, page=window.number)
         return self.read_page(reply, window, reply.require_document(), _branch)

@@ -93,15 +93,12 @@ class NetworkIsolation:
 
     @property
     def impairment(self) -> str | None:
-        """Why sandboxes can't reach host names; None: they can."""
         return self._context.proxy.problem
 
     def find_route_problem(self) -> str | None:
-        """Why this machine cannot reach the sandboxes' addresses now."""
         return find_route_problem(self._context.bridge)
 
     def reaches(self, address: str) -> bool:
-        """Whether the kernel at a sandbox's address responds."""
         return is_reachable(address)
 
     def check(self) -> str | None:
@@ -174,11 +171,7 @@ class NetworkIsolation:
         return self._access.read_one(self._context.database, sandbox.id, address, uses_proxy=uses_proxy)
 
     def refresh(self) -> bool:
-        """Compare and correct network and rules; a problem closes the node. Without an engine the node is lost anyway.
-
-        Returns:
-            Whether the result of `check` has changed.
-        """
+        """Compare and correct network and rules. A problem closes the node; without an engine it is lost anyway."""
         before = self._problem
         try:
             found = self._read_rules()
