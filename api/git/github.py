@@ -163,11 +163,7 @@ def _reference(node: Any) -> Branch:
 
 
 def _find(document: Any, *names: str) -> Any:
-    """Return the value under a path of names.
-
-    Raises:
-        UpstreamUnreachable: a name is missing.
-    """
+    """Return the value under a path of names."""
     for name in names:
         document = document.get(name) if isinstance(document, dict) else None
         if document is None:

@@ -200,12 +200,7 @@ async def _authenticate(request: Request) -> tuple[AuthenticatedKey, bool]:
 
 
 async def _find_sandbox(request: Request) -> Sandbox:
-    """Return the sandbox that a webhook's session key belongs to.
-
-    Raises:
-        Unauthenticated: there is no key, or no sandbox has it.
-        TooManyRequests: the sandbox sends more than `AW_RATE_WEBHOOKS`.
-    """
+    """Return the sandbox that a webhook's session key belongs to."""
     context = get_context(request)
     sandbox = await context.reporting.find(request.headers.get("X-Session-API-Key") or "")
     context.limits.webhooks.require(sandbox.id)

@@ -147,11 +147,7 @@ WaitOption = Annotated[Wait, Depends(read_wait, scope="function")]
 
 
 def _read_preference(headers: list[str]) -> int | None:
-    """The first `wait` among the preferences.
-
-    Raises:
-        RequestValidationError: its value is not a whole number of seconds from 0 to `MAX_SECONDS`.
-    """
+    """The first `wait` among the preferences."""
     found = (_split_preference(part) for header in headers for part in header.split(","))
     values = [value for name, value in found if name == "wait"]
     if not values:

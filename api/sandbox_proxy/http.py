@@ -98,11 +98,7 @@ class HttpProxy:
     async def _send_with_retry(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        """Return the response as soon as it begins, and the agent server's origin from its own point of view.
-
-        Raises:
-            AgentServerUnreachable: there is no response.
-        """
+        """Return the response as soon as it begins, and the agent server's origin from its own point of view."""
         try:
             return await self._send(proxied, sandbox, body)
         except httpx.TransportError as error:

@@ -274,11 +274,7 @@ async def _receive(receive: Receive) -> str | bytes:
 
 
 async def _read_key(receive: Receive) -> str:
-    """Read the key from the first frame, `{"type": "auth", "session_api_key": …}`.
-
-    Raises:
-        Unauthenticated: the frame is not an auth frame, or does not come in time.
-    """
+    """Read the key from the first frame, `{"type": "auth", "session_api_key": …}`."""
     try:
         async with asyncio.timeout(KEY_SECONDS):
             text = await _receive(receive)

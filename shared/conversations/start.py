@@ -249,9 +249,6 @@ def _choose_sandbox(session: Session, owner_id: str, spec_id: str, strategy: str
 
     Returns:
         None if the conversation needs a new sandbox.
-
-    Raises:
-        NotFound: the user does not exist.
     """
     if strategy not in ORDERS:
         return None

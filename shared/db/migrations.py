@@ -143,9 +143,6 @@ def _lock_tables(connection: Connection) -> None:
 
     PostgreSQL resolves a deadlock after 1 s by aborting either side. A lock timeout below that aborts the migration's
     attempt instead of the request.
-
-    Raises:
-        OperationalError: some table was locked at each attempt.
     """
     if connection.dialect.name != "postgresql":
         return  # SQLite has one writer at a time

@@ -104,11 +104,7 @@ def _without_nulls_of_secrets(stored: Mapping[str, Any], diff: Mapping[str, Any]
 
 
 def _merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge changes into a document: null and an empty text remove a field, a mask keeps it, objects are merged.
-
-    Raises:
-        Invalid: a mask has no stored value.
-    """
+    """Merge changes into a document: null and an empty text remove a field, a mask keeps it, objects are merged."""
     merged = dict(stored)
     for name, value in diff.items():
         if isinstance(value, Mapping):

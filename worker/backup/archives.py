@@ -98,9 +98,6 @@ def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run tar for the length of the block, then wait for its end.
 
     Its messages go to a file, because a sandbox can cause any number of them, and a full pipe would block tar.
-
-    Raises:
-        ArchiveError: tar failed, or did not end in time.
     """
     command = ["tar", "--warning=no-file-ignored", *arguments]
     with (

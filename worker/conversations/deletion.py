@@ -85,9 +85,6 @@ def _require_no_late_create(context: WorkerContext, conversation: Conversation) 
     """Have the delete sent again later: the server may still execute a create whose start timed out (decision 40).
 
     The server was paused during that start. The last delete is sent `first_message_timeout_seconds` after the first.
-
-    Raises:
-        Retry: this was not the last delete.
     """
     with context.database.reading() as session:
         begun = start_tasks.find_for_conversation(session, conversation.id) is not None

@@ -95,11 +95,7 @@ def _send(context: WorkerContext, conversation: Conversation, server: AgentServe
 
 
 def _require_no_tool(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:
-    """Check that no tool of the agent runs, by the stored events and, in case the last ones are lost, by the server.
-
-    Raises:
-        Retry: a tool runs.
-    """
+    """Check that no tool of the agent runs, by the stored events and, in case the last ones are lost, by the server."""
     with context.database.reading() as session:
         newest = events.newest(session, conversation.id)
     if not has_running_tool(newest):

@@ -214,9 +214,6 @@ class ConversationStart:
 
         The server may still execute the first create: it lists a conversation, and returns it to a repeated create,
         before it has built the tools and taken the message.
-
-        Raises:
-            Retry: the first create may still run.
         """
         known = server.get_conversation(self._task.conversation_id)
         if known is None or known.get("last_user_message_id") is not None:

@@ -46,11 +46,7 @@ def find_unreaped(context: WorkerContext) -> str | None:
 
 
 def _reap_alone(context: WorkerContext, name: str) -> None:
-    """Remove a container, unless the removal by another thread, which this one has waited for, has just failed.
-
-    Raises:
-        EngineError: the engine has not removed it.
-    """
+    """Remove a container, unless the removal by another thread, which this one has waited for, has just failed."""
     failed_before = name in context.unreaped
     with context.reaping:
         if name in context.unreaped and not failed_before:

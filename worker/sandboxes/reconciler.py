@@ -171,11 +171,7 @@ class SandboxReconciler:
         return True
 
     def _configure(self, observed: ContainerStatus, error: WrongServer) -> bool:
-        """Restart a server without its configuration, or stop it if the sandbox is not to run.
-
-        Raises:
-            Retry: the run writes the status only.
-        """
+        """Restart a server without its configuration, or stop it if the sandbox is not to run."""
         if not isinstance(error, NoKeyRequired) or not self._actions.may_lack_configuration:
             return False
         if self._status_only:

@@ -36,12 +36,7 @@ def get_metrics(request: Request, context: ContextDep) -> Response:
 
 
 def _require_key(request: Request, context: Context) -> None:
-    """Require the key that the file holds now.
-
-    Raises:
-        Unauthenticated: the key is missing or wrong, or there is no file: then no key is right.
-        Unavailable: this process may not read the file.
-    """
+    """Require the key that the file holds now."""
     try:
         key = context.settings.metrics_key_file.read_text().strip()
     except FileNotFoundError:

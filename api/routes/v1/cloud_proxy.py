@@ -76,11 +76,7 @@ def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def _find(context: Context, caller: Caller, host: str, key: str) -> str:
-    """Find the id of the caller's sandbox that `host` names.
-
-    Raises:
-        NotFound: the caller has no such sandbox.
-    """
+    """Find the id of the caller's sandbox that `host` names."""
     with context.database.reading() as session:
         if match := SANDBOX_URL.fullmatch(host):
             return sandbox_queries.get(session, match[1], caller.id).id

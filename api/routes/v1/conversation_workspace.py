@@ -190,12 +190,7 @@ def absolute_path(conversation: Conversation, path: str) -> str:
 async def _post_message(
     context: Context, conversation: Conversation, sandbox: Sandbox, message: UserMessage
 ) -> AgentServerResponse:
-    """Send a message to the agent server. `BUSY`: it does not respond, but takes the message when a tool has ended.
-
-    Raises:
-        AgentServerError: the agent server does not respond for another reason.
-        Conflict: the sandbox does not run.
-    """
+    """Send a message to the agent server. `BUSY`: it does not respond, but takes the message when a tool has ended."""
     path = paths.events(UUID(conversation.id))
     try:
         return await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
@@ -234,11 +229,7 @@ async def _check_readable(context: Context, sandbox: Sandbox, path: str) -> None
 
 
 async def _run(context: Context, sandbox: Sandbox, command: str, *, seconds: float | None = None) -> CommandResult:
-    """Run a command in the sandbox and return its result.
-
-    Raises:
-        AgentServerError: the agent server does not answer, or its response has no outcome.
-    """
+    """Run a command in the sandbox and return its result."""
     body = {"command": command, "timeout": COMMAND_SECONDS}
     async with context.agent_servers.exchange(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds) as response:
         return (await read_response(response, CommandOutcome))[0].result

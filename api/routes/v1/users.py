@@ -76,12 +76,7 @@ def _is_from_sandbox(context: Context, caller: Caller, session_key: str | None) 
 
 
 def _check_sandbox(context: Context, caller: Caller, session_key: str | None) -> None:
-    """Require the session key of a running sandbox of the caller.
-
-    Raises:
-        Unauthenticated: the key belongs to no running sandbox.
-        Forbidden: the sandbox belongs to another user.
-    """
+    """Require the session key of a running sandbox of the caller."""
     with context.database.reading() as session:
         sandbox = sandbox_queries.find_by_session_key(session, context.vault, session_key or "")
     if owner_of_running(sandbox) != caller.id:
