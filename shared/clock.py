@@ -65,12 +65,6 @@ def follow(database_time: datetime, sent_at: float, received_at: float) -> None:
         _reading = reading
 
 
-def discard_reading() -> None:
-    """Discard the reading: `now` uses this machine's clock."""
-    global _reading  # noqa: PLW0603 - a process has one time
-    _reading = None
-
-
 def machine_error() -> timedelta:
     """How far this machine's clock is ahead of the database's; zero while they agree, or without a reading."""
     database = _database_time()

@@ -57,7 +57,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _own_clock() -> Iterator[None]:
     yield
-    clock.discard_reading()  # a test may set this machine's clock
+    clock._reading = None  # a test may set this machine's clock
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(database_clock, "_read_time", database_clock._read_time)
     offset_clocks(tmp_path / "process.clock")
     yield tmp_path
-    clock.discard_reading()
+    clock._reading = None
 
 
 @pytest.mark.parametrize(
