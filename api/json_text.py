@@ -76,12 +76,7 @@ async def in_thread_if_large(text: bytes, work: Callable[..., Result], *argument
 
 
 async def parse(text: bytes) -> Any:
-    """Parse a document.
-
-    Raises:
-        ValueError: the text is not JSON. `TooCostly`: it has too many values, or a number with too many digits.
-        RecursionError: the document is nested too deeply.
-    """
+    """Parse a document as `load` does."""
     return await in_thread_if_large(text, load, text)
 
 

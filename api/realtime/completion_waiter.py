@@ -65,7 +65,8 @@ class CompletionWaiter:
         self._poll_at = 0.0
         # A separate thread: reading does not queue behind requests.
         self._thread = CapacityLimiter(1)
-        self._closed = False
+        # The process is shutting down, so no request may wait.
+        self.is_closed = False
 
     async def settle(self, awaited_row: AwaitedRow, seconds: float) -> bool:
         """Wait until the row has completed, `seconds` have passed, or the process shuts down.
@@ -76,7 +77,7 @@ class CompletionWaiter:
         Raises:
             Superseded: the sandbox has another desired state than the awaited one.
         """
-        if self._closed:
+        if self.is_closed:
             return False
         completed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(awaited_row.row_id, {})
@@ -109,14 +110,9 @@ class CompletionWaiter:
 
     def close(self) -> None:
         """End all waits, and make later ones return immediately: the process shuts down."""
-        self._closed = True
+        self.is_closed = True
         for completed in [completed for waiting in self._waiting.values() for completed in waiting]:
             _resolve(completed, is_completed=False)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the process is shutting down, so that no request may wait."""
-        return self._closed
 
     async def run(self) -> None:
         """Read awaited rows on each notification and at each poll, until cancelled."""
