@@ -30,6 +30,7 @@ from api.routes.ops import api_description, docs_page, health, metrics
 from api.routes.v0 import conversation_workspace as v0_conversation_workspace
 from api.routes.v0 import conversations as v0_conversations
 from api.routes.v0 import options as v0_options
+from api.routes.v0 import provider_tokens as v0_tokens
 from api.routes.v0 import secrets as v0_secrets
 from api.routes.v0 import settings as v0_settings
 from api.routes.v1 import (
@@ -43,7 +44,6 @@ from api.routes.v1 import (
     git,
     llm_profiles,
     pending_messages,
-    provider_tokens,
     sandbox_logs,
     sandbox_secrets,
     sandbox_specs,
@@ -147,7 +147,7 @@ def _make_routes() -> list[BaseRoute]:
     _add_v1(api)
     for module in (account, api_keys, organizations, cloud_proxy):
         api.include_router(module.router, prefix="/api")
-    for module in (v0_settings, provider_tokens, v0_secrets, v0_conversations, v0_conversation_workspace, v0_options):
+    for module in (v0_settings, v0_tokens, v0_secrets, v0_conversations, v0_conversation_workspace, v0_options):
         api.include_router(module.router, prefix="/api")
     for module in (login, device_login, health, metrics, docs_page, api_description):
         api.include_router(module.router)

@@ -11,12 +11,11 @@ from fastapi import APIRouter, Query
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
-from api.routes.v1.provider_tokens import delete_tokens, store_tokens
 from api.schemas.v0.settings import GitProvidersUpdate, Message, in_clear
 from api.schemas.v1.fields import PageOf
 from api.schemas.v1.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
 from shared.errors import Invalid
-from shared.users import secrets
+from shared.users import secrets, settings_store
 from shared.users.secrets import check_free
 
 router = APIRouter(prefix="/secrets", tags=["secrets"], route_class=UserRoute)
@@ -51,13 +50,19 @@ def store_git_providers(context: ContextDep, caller: CurrentCaller, update: GitP
     Tokens are not checked with the provider, because that would send them to hosts they may not be meant for. A bad
     token shows at the first clone that uses it. An empty token, null or `**********` keeps the stored one.
     """
-    return store_tokens(context, caller, in_clear(update))
+    sent = in_clear(update)
+    with context.database.transaction() as session:
+        secrets.put_provider_tokens(session, context.vault, caller.id, sent.get("provider_tokens") or {})
+        if sent.get("mcp_config") is not None:
+            settings_store.change(session, context.vault, caller.id, {"mcp_config": sent["mcp_config"]})
+    return Message(message="Git providers stored")
 
 
 @router.delete("/git-providers")
 def delete_git_providers(context: ContextDep, caller: CurrentCaller) -> Message:
     """Delete the tokens of all git providers."""
-    delete_tokens(context, caller)
+    with context.database.transaction() as session:
+        secrets.delete_provider_tokens(session, caller.id)
     return Message(message="Git providers removed")
 
 
