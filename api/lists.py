@@ -134,7 +134,6 @@ class ResponseCacheMiddleware:
         self._app, self._paths, self._cache = app, paths, cache
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the cached response, or pass the request on."""
         is_plain = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._paths
         response = await self._find(Request(scope)) if is_plain and not has_body(scope) else None
         await (response or self._app)(scope, receive, send)

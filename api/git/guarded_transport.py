@@ -53,7 +53,6 @@ def check_address(address: str, listed: frozenset[str]) -> SplitResult:
 
 
 def is_listed(host: str | None, port: int, listed: frozenset[str]) -> bool:
-    """Return whether the administrator lists this host, or this port of it."""
     return host in listed or f"{host}:{port}" in listed
 
 

@@ -129,7 +129,6 @@ class GitProvider(ABC):
 
     @property
     def authorization(self) -> str:
-        """The value of the Authorization header."""
         return f"Bearer {self._token}"
 
     async def get(self, path: str, **params: Any) -> Reply:

@@ -22,8 +22,6 @@ LIST_THREADS_OF_USER = 3
 
 
 class ProcessLimits:
-    """The limits of one process, from its settings."""
-
     def __init__(self, settings: Settings) -> None:
         self.logins = RateLimit("login", settings.rate_logins, of=ADDRESS)
         self.device_starts = RateLimit("device-start", settings.rate_device_starts, of=ADDRESS)

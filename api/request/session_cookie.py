@@ -24,7 +24,6 @@ MAX_PATH_LENGTH = 4096
 
 
 def read_token(request: HTTPConnection) -> str | None:
-    """Return the session token of the cookie, or None."""
     return request.cookies.get(COOKIE) or None
 
 

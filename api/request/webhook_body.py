@@ -72,7 +72,6 @@ def _read_events(body: bytes) -> list[EventReport]:
 
 
 def _read(read: Callable[[Any], Report], text: bytes, *place: str) -> Report:
-    """Return the report in a document."""
     try:
         return read(_load(text))
     except json.JSONDecodeError as error:

@@ -60,7 +60,6 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel all timers."""
         self._forget()
         super().connection_lost(exc)
 
@@ -147,7 +146,6 @@ class LimitedHttp(ReadDeadline, HttpToolsProtocol):
         self._body_began = self.loop.time()
 
     def on_body(self, body: bytes) -> None:
-        """Count the body."""
         self._head_bytes = 0
         self._body_bytes += len(body)
         super().on_body(body)

@@ -75,7 +75,6 @@ class CountedWebSocket(ReadDeadline, LimitedWebSocket):
             extensions[BUFFERS] = Buffers(self._watch, self.writable.wait)
 
     def data_received(self, data: bytes) -> None:
-        """Count what was received."""
         super().data_received(data)
         self._count_bytes()
 

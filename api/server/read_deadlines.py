@@ -53,7 +53,6 @@ class ReadDeadline(asyncio.Protocol):
             self.start_read_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the deadline."""
         self.cancel_read_deadline()
         super().connection_lost(exc)
 
@@ -64,7 +63,6 @@ class ReadDeadline(asyncio.Protocol):
             self._read_check = self.loop.call_later(self.limits.read_period, self._check_reader)
 
     def cancel_read_deadline(self) -> None:
-        """Cancel the deadline, if one is running."""
         if self._read_check is not None:
             self._read_check.cancel()
             self._read_check = None

@@ -77,7 +77,6 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.conn.recv_frame = self._count_first  # type: ignore[method-assign]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)

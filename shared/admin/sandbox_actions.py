@@ -19,8 +19,6 @@ from shared.warm_pool import pool as warm_pool
 
 
 class SandboxAction(StrEnum):
-    """An operator's action on a sandbox."""
-
     RETRY = "retry"
     PAUSE = "pause"
     DELETE = "delete"

@@ -37,7 +37,6 @@ class DoorAccess:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of each request."""
         return {TOKEN_HEADER: self.token}
 
     def tls(self) -> SSLContext:

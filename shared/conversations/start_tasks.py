@@ -61,7 +61,6 @@ class CancelledStart(NamedTuple):
 
     @property
     def job(self) -> CancelStart:
-        """The job that performs the cancellation."""
         return CancelStart(self.task.id, self.sandbox.node_id if self.sandbox else None)
 
 

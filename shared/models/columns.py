@@ -54,7 +54,6 @@ class Json(TypeDecorator[Any]):
         return None if value is None else write_document(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Parse the document."""
         return None if value is None else json.loads(value)
 
 

@@ -72,7 +72,6 @@ class _LocalSampler(Sampler):
         return self._rule.should_sample(Context() if is_remote else parent_context, trace_id, *arguments, **options)
 
     def get_description(self) -> str:
-        """Name the rule."""
         return self._rule.get_description()
 
 

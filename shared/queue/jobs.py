@@ -68,14 +68,10 @@ class CancelStart(Job):
 
 
 class DeleteConversation(Job):
-    """Delete a conversation from its sandbox."""
-
     task = "conversations.delete"
 
 
 class DeliverMessages(Job):
-    """Deliver pending messages to a conversation."""
-
     task = "conversations.deliver"
 
 
@@ -86,7 +82,6 @@ class RefreshConversation(Job):
 
 
 def queue_of(job: Job) -> str:
-    """Return the queue of a job that has a node."""
     return queues_of(str(job.node_id))[0 if job.is_urgent else 1]
 
 

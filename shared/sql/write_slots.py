@@ -136,7 +136,6 @@ class WriteSlots:
             self._changed.notify_all()
 
     def _is_admitted(self, who: str | None, shares: list[_Share]) -> bool:
-        """Whether there is a slot."""
         if who is not None and self._refused_until.get(who, 0.0) > time.monotonic():
             raise WriteSlotRefused("another transaction of this caller timed out waiting for a lock")
         has_room = self._total < self._slots and all(self._writing[share] < share.max_writing for share in shares)

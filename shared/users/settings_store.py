@@ -64,7 +64,6 @@ class Draft:
             self.document, self.sealed = changed.document, changed.sealed
 
     def keep_profiles(self, profiles: LlmProfiles) -> None:
-        """Replace the profiles."""
         self.sealed["llm_profiles"] = profiles.model_dump()
 
 

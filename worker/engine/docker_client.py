@@ -52,7 +52,6 @@ class SharedConnections(UnixHTTPAdapter):
     """
 
     def get_connection(self, _url: str | bytes, proxies: Any = None) -> Any:
-        """Return the pool of connections."""
         return super().get_connection("http+docker://engine", proxies)
 
 
@@ -168,7 +167,6 @@ def idempotent() -> Iterator[None]:
 
 
 def find_object(inspect: Callable[..., Any], *of: str) -> Any:
-    """Inspect an object; None if there is none."""
     try:
         return inspect(*of)
     except NotFound:

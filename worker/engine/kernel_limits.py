@@ -70,7 +70,6 @@ def raise_low(root: Path = ROOT) -> None:
 
 
 def fix_command(low: Sequence[LowLimit]) -> str:
-    """The command that raises these limits."""
     return f"as root of the machine: sysctl -w {' '.join(shlex.quote(str(each)) for each in low)}"
 
 

@@ -79,8 +79,6 @@ class NetworkRequest:
 
 @dataclass(frozen=True)
 class NetworkEndpoint:
-    """A container's endpoint in a network."""
-
     name: str
     # The address of `host.docker.internal`.
     host_address: str

@@ -67,7 +67,6 @@ class StatusWriter:
 
     @contextmanager
     def measuring(self, action: Action) -> Iterator[None]:
-        """Measure an action that the block executes."""
         began, succeeded = monotonic(), False
         try:
             yield
