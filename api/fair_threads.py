@@ -1,14 +1,14 @@
 """A thread pool with fair scheduling: at most one task of each caller runs at a time."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from api.caller_slots import CallerSlots
+
 Result = TypeVar("Result")
-Work = Callable[[], None]
 
 
 class FairThreads:
@@ -17,40 +17,21 @@ class FairThreads:
     def __init__(self, threads: int, name: str) -> None:
         """Use this many threads; `name` is the prefix of their names."""
         self._threads = ThreadPoolExecutor(threads, name)
-        self._lock = Lock()
-        # The waiting work of each caller whose work runs or waits for a thread.
-        self._waiting: dict[str, deque[Work]] = {}
+        self._slots = CallerSlots(1)
 
     async def run(self, who: str | None, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run work in a thread, and return its result. With a caller, wait for the caller's earlier work first."""
-        future: Future[Result] = Future()
+        """Run work in a thread, and return its result. With a caller, wait for the caller's earlier work first.
 
-        def complete() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work(*arguments))
-                except BaseException as error:  # noqa: BLE001 - the result's reader gets it
-                    future.set_exception(error)
+        The caller's slot is occupied until the work is done, even if nothing waits for its result any more.
+        """
+        loop = asyncio.get_running_loop()
+        slot = asyncio.Semaphore() if who is None else self._slots.of(who)
+        await slot.acquire()
+        future = self._threads.submit(work, *arguments)
 
-        self._submit(who, complete)
+        def release(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(slot.release)
+
+        future.add_done_callback(release)
         return await asyncio.wrap_future(future)
-
-    def _submit(self, who: str | None, work: Work) -> None:
-        if who is None:
-            self._threads.submit(work)
-            return
-        with self._lock:
-            if who in self._waiting:
-                self._waiting[who].append(work)
-                return
-            self._waiting[who] = deque()
-        self._threads.submit(self._run_and_continue, who, work)
-
-    def _run_and_continue(self, who: str, work: Work) -> None:
-        work()
-        with self._lock:
-            if not self._waiting[who]:
-                del self._waiting[who]
-                return
-            following = self._waiting[who].popleft()
-        self._threads.submit(self._run_and_continue, who, following)

@@ -4,11 +4,10 @@ The backend resolves the name and checks its addresses when it connects, and con
 can't resolve to another one in between.
 """
 
-import asyncio
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -17,17 +16,17 @@ import httpcore
 import httpx
 
 from api.agent_server.transport import CountedStream
-from api.caller_slots import CallerSlots
+from api.fair_threads import FairThreads
 from shared.addresses import is_public
 from shared.agent_server.limits import limited_header
 from shared.errors import Forbidden
+from shared.sql.write_slots import caller
 
 IDLE_SECONDS = 30.0
 MAX_CONNECTIONS = 100
 # A lookup takes long if the name's DNS servers do not respond. In these threads it delays only lookups of other git
 # hosts. A user has one lookup at a time.
-_RESOLVERS = ThreadPoolExecutor(16, "git-names")
-_LOOKUPS = CallerSlots(1)
+_RESOLVERS = FairThreads(16, "git-names")
 
 
 def check_address(address: str, listed: frozenset[str]) -> SplitResult:
@@ -77,7 +76,7 @@ class GuardedBackend(httpcore.AnyIOBackend):
 
 async def _public_addresses(host: str, port: int) -> list[str]:
     try:
-        found = await _look_up(host, port)
+        found = await _RESOLVERS.run(caller.get(), partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except OSError:
         raise httpcore.ConnectError("no such host") from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
@@ -86,20 +85,6 @@ async def _public_addresses(host: str, port: int) -> list[str]:
             "the stored host of this provider has no public address; the administrator can exempt it in AW_GIT_HOSTS"
         )
     return addresses
-
-
-async def _look_up(host: str, port: int) -> list[Any]:
-    """Look a name up in a thread. It occupies the user's slot until it is done, even after the request's timeout."""
-    loop, slot = asyncio.get_running_loop(), _LOOKUPS.of_caller()
-    await slot.acquire()
-    look_up = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-
-    def release(_: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(slot.release)
-
-    look_up.add_done_callback(release)
-    return await asyncio.wrap_future(look_up)
 
 
 class GuardedTransport(httpx.AsyncHTTPTransport):
