@@ -56,7 +56,7 @@ from worker.loops.sweep import sweep
 from worker.network.addresses import make_bridge
 from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
 from worker.network.isolation import IsolationContext, NetworkIsolation
-from worker.network.protocol import Isolation, NoIsolation
+from worker.network.protocol import Isolation
 from worker.network.proxy import EgressProxy
 from worker.settings import WorkerSettings
 from worker.tasks import register_tasks
@@ -183,7 +183,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
 def make_network(
     shared: Settings, settings: WorkerSettings, installation: str, database: Database, vault: Vault, engine: Engine
 ) -> Isolation:
-    """Create the network isolation of this node's sandboxes; `NoIsolation` if AW_NETWORK_ISOLATION is off."""
+    """Create the network isolation of this node's sandboxes; none if AW_NETWORK_ISOLATION is off."""
     bridge = make_bridge(shared, installation, settings.node)
     firewall = LocalFirewall(bridge) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
     if not shared.network_isolation:
@@ -193,7 +193,7 @@ def make_network(
             "network_not_isolated",
             advice="AW_NETWORK_ISOLATION is off: sandboxes reach each other, this machine, its network and metadata",
         )
-        return NoIsolation()
+        return Isolation()
     return NetworkIsolation(
         IsolationContext(
             shared,

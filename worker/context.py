@@ -31,7 +31,7 @@ from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine, EngineError
 from worker.lease_renewer import LeaseRenewer, SharedCalls
-from worker.network.protocol import Isolation, NoIsolation
+from worker.network.protocol import Isolation
 from worker.settings import WorkerSettings
 
 log = structlog.get_logger()
@@ -218,7 +218,7 @@ class WorkerContext:
     # When the engine last failed to pause or remove these containers, by name and the monotonic clock.
     failed_at: dict[str, float] = field(default_factory=dict)
     # The network of this node's sandboxes.
-    network: Isolation = field(default_factory=NoIsolation)
+    network: Isolation = field(default_factory=Isolation)
     # Checks whether this machine can take new sandboxes. For slower checks, these return the last result of a loop.
     node_checks: list[NodeCheck] = field(default_factory=list)
     # Checks for what does not work on this machine, although it takes new sandboxes.

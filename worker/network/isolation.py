@@ -21,6 +21,7 @@ from worker.network import addresses
 from worker.network.access import Access, AccessReader
 from worker.network.firewall import Firewall, FirewallError
 from worker.network.located import SandboxAddress, SandboxAddresses, by_sandbox, locate
+from worker.network.protocol import Isolation
 from worker.network.proxy import PROXY_LABEL, EgressProxy
 from worker.network.routes import find_conflict, find_route_problem, is_reachable
 from worker.network.rules import Allowed, Bridge, RulesChange
@@ -61,7 +62,7 @@ def network_request(bridge: Bridge, installation: str) -> NetworkRequest:
     )
 
 
-class NetworkIsolation:
+class NetworkIsolation(Isolation):
     """The network and the rules of one node."""
 
     def __init__(self, context: IsolationContext) -> None:

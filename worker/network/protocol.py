@@ -1,30 +1,36 @@
 """The network of a node's sandboxes, as the rest of the worker uses it."""
 
-from typing import Protocol
-
 from shared.models import Sandbox
 from worker.engine.protocol import ContainerStatus, NetworkEndpoint
 
 
-class Isolation(Protocol):
-    """The network of a node's sandboxes. FirewallError of `admit`, `renew` and `revoke`: they can't write the rules."""
+class Isolation:
+    """The network of a node's sandboxes. Here, as for AW_NETWORK_ISOLATION=off: the engine's own bridge, without rules.
+
+    FirewallError of `admit`, `renew` and `revoke`: they can't write the rules.
+    """
 
     @property
     def endpoint(self) -> NetworkEndpoint | None:
         """The network of new containers; None: the engine's own bridge."""
+        return None
 
     @property
     def impairment(self) -> str | None:
         """What sandboxes cannot reach, although the node takes new ones; None if nothing is missing."""
+        return None
 
     def find_route_problem(self) -> str | None:
         """Why this machine cannot reach its sandboxes, so that their silence is no failure; None: it can."""
+        return None
 
     def reaches(self, address: str) -> bool:
         """Whether the kernel at a running sandbox's address responds, whatever the programs in the sandbox do."""
+        return True
 
     def check(self) -> str | None:
         """Return why the node takes no new sandboxes; None if it takes them."""
+        return None
 
     def require_rules(self, sandbox: Sandbox) -> None:
         """Check that a container may start.
@@ -48,36 +54,4 @@ class Isolation(Protocol):
         Returns:
             Whether the result of `check` has changed.
         """
-
-
-class NoIsolation:
-    """AW_NETWORK_ISOLATION=off: containers are on the engine's own bridge, without rules."""
-
-    endpoint: NetworkEndpoint | None = None
-    impairment: str | None = None
-
-    def find_route_problem(self) -> str | None:
-        """The engine's own bridge is not watched."""
-        return None
-
-    def reaches(self, address: str) -> bool:
-        """The engine's own bridge is not watched."""
-        return True
-
-    def check(self) -> str | None:
-        return None
-
-    def require_rules(self, sandbox: Sandbox) -> None:
-        """Nothing is required."""
-
-    def admit(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Everything is allowed."""
-
-    def renew(self, sandbox: Sandbox) -> None:
-        """Everything is allowed."""
-
-    def revoke(self, sandbox: Sandbox, observed: ContainerStatus) -> None:
-        """Nothing is revoked."""
-
-    def refresh(self) -> bool:
         return False

@@ -14,11 +14,11 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import CUT_OFF, LivenessMonitor
 from worker.loops.heartbeat import send_heartbeat
-from worker.network.protocol import NoIsolation
+from worker.network.protocol import Isolation
 from worker.sandboxes.container_spec import container_name
 
 
-class Firewalled(NoIsolation):
+class Firewalled(Isolation):
     """A network in which some addresses don't respond, whatever runs there."""
 
     def __init__(self) -> None:
