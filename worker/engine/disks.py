@@ -1,7 +1,7 @@
 """A worker's access to disk images: with its own rights, through the engine filter, or not at all."""
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from worker.engine.disk_images import DiskImages, missing_for
 from worker.engine.docker_client import ClientPool
@@ -17,27 +17,6 @@ NOT_FOUND = 404
 OK = 200
 SERVER_ERROR = 500
 UNIX = "unix://"
-
-
-class Disks(Protocol):
-    """The disk images of an engine, as `DiskImages` documents them. All methods raise EngineUnavailable."""
-
-    kind: DiskKind
-
-    def names(self) -> list[str]:
-        """The names of the sandboxes that have an image."""
-
-    def exists(self, name: str) -> bool:
-        """Whether the sandbox has an image."""
-
-    def make(self, name: str, size: int) -> None:
-        """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
-
-    def attach(self, name: str) -> None:
-        """Attach the image, if the sandbox has one."""
-
-    def remove(self, name: str) -> None:
-        """Detach and remove the image."""
 
 
 class NoDisks:
@@ -94,6 +73,10 @@ class FilteredDisks:
             raise EngineFailing(f"status {response.status_code}: {response.text[:500]}")
         found: dict[str, Any] = response.json()
         return found
+
+
+# The disk images of an engine, as `DiskImages` documents them. All methods raise EngineUnavailable.
+Disks = DiskImages | FilteredDisks | NoDisks
 
 
 def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str) -> Disks:
