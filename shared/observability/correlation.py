@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared import reasons
 from shared.crypto import KEY_PREFIX
+
+if TYPE_CHECKING:
+    from shared.observability.traces import OpenTelemetryTracer
 
 REQUEST_ID_HEADER = "X-Request-ID"
 # Headers of a job message: the id of the request that caused it, and when it was published, in seconds since 1970.
@@ -22,19 +25,8 @@ WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
-class Tracer(Protocol):
-    """Creates the spans of this process."""
-
-    def span(
-        self, name: str, kind: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]
-    ) -> AbstractContextManager[Any]:
-        """Return a block that is one span, a child of the context's span or of the one that `parent` names."""
-
-    def carrier(self) -> dict[str, str]:
-        """Return the headers that name the span of the context (W3C Trace Context)."""
-
-
-tracer: Tracer | None = None
+# Creates the spans of this process.
+tracer: "OpenTelemetryTracer | None" = None
 
 
 def configure_traces(url: str, service: str) -> None:

@@ -35,7 +35,10 @@ class OpenTelemetryTracer:
     def span(
         self, name: str, kind: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]
     ) -> Iterator[trace.Span]:
-        """Return a block that is one span. An error is noted by its type: its text may hold a secret."""
+        """Return a block that is one span, a child of the context's span or of the one that `parent` names.
+
+        An error is noted by its type: its text may hold a secret.
+        """
         above = None if parent is None else _PROPAGATOR.extract(parent)
         with self._tracer.start_as_current_span(
             name,
