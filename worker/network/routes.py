@@ -59,6 +59,7 @@ def is_reachable(address: str) -> bool:
 
 
 def _has_icmp_error(probe: socket.socket) -> bool:
+    probe.setblocking(False)  # with a timeout, Python waits for data first, despite MSG_DONTWAIT
     try:
         probe.recvmsg(0, 1024, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
     except OSError:

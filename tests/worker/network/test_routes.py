@@ -88,6 +88,12 @@ def test_sandbox_without_programs_is_reached(node: Namespace, sandbox: Namespace
     assert is_reached(node)
 
 
+def test_refusal_is_an_immediate_response(node: Namespace, sandbox: Namespace) -> None:
+    assert sandbox.path
+    program = f"from worker.network import routes; routes.REACH_SECONDS = 3600; print(routes.is_reachable('{SANDBOX}'))"
+    assert node.run("timeout", "30", sys.executable, "-c", program) == "True\n"
+
+
 @pytest.mark.parametrize(
     "rules",
     [
