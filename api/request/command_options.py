@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -209,11 +210,19 @@ class IdempotentRequest:
         self._operation = operation
         self._key = key
         self._fingerprint = fingerprint
+        # Tells which responses are stored.
+        self.is_success: Callable[[Any], bool] = lambda _response: True
 
     @property
     def has_key(self) -> bool:
         """Whether the request has a key, so that it may be repeated."""
         return self._key is not None
+
+    def where(self, is_success: Callable[[Any], bool]) -> "IdempotentRequest":
+        """The same request with another definition of success, for a route that reports a result as an error."""
+        request = copy(self)
+        request.is_success = is_success
+        return request
 
     def find(self, session: Session) -> StoredResponse | None:
         """Return the stored response to this request, or None.
@@ -231,8 +240,8 @@ class IdempotentRequest:
         return StoredResponse(row.answer, row.status)
 
     def keep(self, session: Session, response: BaseModel, status: int = 200) -> None:
-        """Store the response of a success. It must contain no secret in plain text."""
-        if self._key is None:
+        """Store the response if it is a success. It must contain no secret in plain text."""
+        if self._key is None or not self.is_success(response):
             return
         row = IdempotencyKey(
             owner_id=self._owner_id,

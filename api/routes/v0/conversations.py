@@ -58,7 +58,9 @@ async def start_conversation(
     request: NewConversation,
 ) -> Any:
     """Start a conversation. The response holds its id; it is STARTING until it can take messages."""
-    found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
+    # V1 reports a start that failed immediately as a 200, which may be stored; here it is a 400.
+    successes = idempotent.where(lambda task: serialize_start(task)[0] < 400)
+    found = await v1.start_conversation(context, caller, queue, successes, wait, request.as_v1())
     # V1's operation may return a response that is encoded already.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
     status, response = serialize_start(task)

@@ -111,6 +111,19 @@ def test_start_without_settings_is_a_400(client: TestClient, user: ApiUser) -> N
     assert send(client, user, "GET", f"/{body['conversation_id']}").json()["status"] == "ERROR"
 
 
+@pytest.mark.usefixtures("spec", "node")
+def test_start_without_settings_is_not_stored_under_its_key(
+    client: TestClient, database: Database, vault: Vault, user: ApiUser
+) -> None:
+    headers = user.headers | {"Idempotency-Key": "once"}
+    assert client.post(PATH, json={}, headers=headers).status_code == 400
+    with database.transaction() as session:
+        settings_store.change(session, vault, user.id, {"llm_model": "m", "llm_api_key": "k"})
+    corrected, again = (client.post(PATH, json={}, headers=headers) for _ in range(2))
+    assert (corrected.status_code, corrected.json()["conversation_status"]) == (200, "STARTING")
+    assert again.json() == corrected.json()
+
+
 @pytest.mark.parametrize(
     "body",
     [
