@@ -10,8 +10,8 @@ from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, Time,
 from api.schemas.v1.start_tasks import (
     MAX_MESSAGE_LENGTH,
     MAX_PARTS,
+    FirstMessage,
     ImageContent,
-    SendMessageRequest,
     StartRequest,
     StartRequestInfo,
     StartTaskInfo,
@@ -75,13 +75,13 @@ class NewConversation(BaseModel):
             trigger=Trigger.GUI,
         )
 
-    def _message(self) -> SendMessageRequest | None:
+    def _message(self) -> FirstMessage | None:
         parts: list[TextContent | ImageContent] = []
         if self.initial_user_msg:
             parts.append(TextContent(text=self.initial_user_msg))
         if self.image_urls:
             parts.append(ImageContent(image_urls=self.image_urls))
-        return SendMessageRequest(content=parts, run=True) if parts else None
+        return FirstMessage(content=parts, run=True) if parts else None
 
 
 class ConversationAnswer(BaseModel):

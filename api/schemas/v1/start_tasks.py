@@ -91,6 +91,12 @@ class SendMessageRequest(BaseModel):
     run: bool = False
 
 
+class FirstMessage(SendMessageRequest):
+    """A conversation's first message. The agent server takes messages of users only, and fails at any other."""
+
+    role: Literal["user"] = "user"
+
+
 class PluginSpec(BaseModel):
     """A plugin that the agent server fetches."""
 
@@ -131,6 +137,7 @@ class StartRequestInfo(BaseModel):
 class StartRequest(StartRequestInfo):
     """V1's AppConversationStartRequest. `{}` is valid, and unknown fields are ignored."""
 
+    initial_message: FirstMessage | None = None
     processors: Annotated[None, BeforeValidator(lambda _: None)] = None
     llm_model: Annotated[ModelName | None, BlankIsNone] = None
     selected_branch: Annotated[BranchName | None, BlankIsNone] = None
@@ -143,7 +150,7 @@ class StartRequest(StartRequestInfo):
             return self
         if self.initial_message is not None:
             raise ValueError("send initial_message or suggested_task, not both")
-        self.initial_message = SendMessageRequest(content=[TextContent(text=prompt_for(task))], run=True)
+        self.initial_message = FirstMessage(content=[TextContent(text=prompt_for(task))], run=True)
         self.trigger = Trigger.SUGGESTED_TASK
         self.selected_repository = self.selected_repository or task.repo
         self.git_provider = self.git_provider or task.git_provider

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
-from shared.agent_server.errors import AgentServerRefused, WrongServer
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.conversations.webhook_reports import read_conversation
 from shared.ids import new_id
 from tests.factories import DOOR
@@ -226,6 +226,17 @@ class TestRealServer:
         server.keep_profile(TITLE_PROFILE, titles)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
+
+    def test_first_message_of_another_role_is_lost(
+        self, server: AgentServer, sandbox_url: str, contract_model: ScriptedModel
+    ) -> None:
+        body = body_for(contract_model, initial_message=HELLO | {"role": "assistant"})
+        with pytest.raises(AgentServerUnreachable, match="500"):
+            server.create_conversation(body)
+        with open_client(DOOR) as client:  # the server closes the connection after such an error
+            known = AgentServer(sandbox_url, KEY, client).get_conversation(id_of(body))
+        assert known
+        assert known["last_user_message_id"] is None
 
     def test_disabled_skills_are_part_of_the_agent(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         made = server.create_conversation(body_for(contract_model, disabled_skills=["docker"]))

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlmodel import select
 
 from shared.crypto import Vault
 from shared.db.database import Database
-from shared.models import Node, Sandbox, SandboxSpec
+from shared.models import Node, Sandbox, SandboxSpec, StartTask
 from shared.queue.jobs import StartConversation, StartSandbox
 from shared.users import settings_store
 from tests.api.routes.v1.conversation_starts.requests import PATH, _all_sandboxes, _get, _start, _status, _task
@@ -154,6 +155,19 @@ class TestStart:
     def test_a_long_title_is_cut(self, client: TestClient, user: ApiUser) -> None:
         """Web clients send a conversation's instructions as its title, and V1 ignores it."""
         assert _start(client, user, title="é" * 501)["request"]["title"] == "é" * 500
+
+    @pytest.mark.parametrize("role", ["system", "assistant", "tool"])
+    def test_first_message_of_another_role_is_refused(
+        self, client: TestClient, user: ApiUser, database: Database, role: str
+    ) -> None:
+        """The agent server fails at such a message when it has created the conversation, which stays without it."""
+        message = {"role": role, "content": [{"text": "Hi"}]}
+        response = client.post(PATH, json={"initial_message": message}, headers=user.headers)
+        assert response.status_code == 422
+        [entry] = response.json()["detail"]
+        assert (entry["loc"], "'user'" in entry["msg"]) == (["body", "initial_message", "role"], True)
+        with database.reading() as session:
+            assert session.exec(select(StartTask)).all() == []
 
     def test_unusable_secrets_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for secrets in UNUSABLE_SECRETS:
