@@ -87,16 +87,19 @@ def activate(session: Session, vault: Vault, user_id: str, name: str) -> Llm:
 
 
 def rename(session: Session, vault: Vault, user_id: str, name: str, new_name: str) -> None:
-    """Rename a profile.
+    """Rename a profile. If the settings name it as the profile for titles, they name it by its new name.
 
     Raises:
         NotFound: no profile has that name.
         Conflict: another profile has the new name.
     """
     with settings_store.editing(session, vault, user_id) as draft:
-        profiles = draft.read().llm_profiles
+        settings = draft.read()
+        profiles = settings.llm_profiles
         profiles.rename(name, new_name)
         draft.keep_profiles(profiles)
+        if settings.title_llm_profile == name:
+            draft.document["title_llm_profile"] = new_name
 
 
 def _activate(draft: Draft, name: str) -> Llm:

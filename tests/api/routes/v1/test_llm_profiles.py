@@ -190,6 +190,19 @@ def test_renaming_keeps_place_and_activity(profiles: Profiles) -> None:
     assert profiles.send("POST", "/deep/rename", {"new_name": "x"}).status_code == 404
 
 
+@pytest.mark.parametrize(("titles_by", "expected"), [("deep", "deeper"), ("fast", "fast"), (None, None)])
+def test_renamed_profile_still_writes_titles(
+    client: TestClient, user: ApiUser, profiles: Profiles, titles_by: str | None, expected: str | None
+) -> None:
+    for name, llm in (("deep", DEEP), ("fast", FAST)):
+        profiles.save(name, llm)
+    settings = {"title_llm_profile": titles_by}
+    assert client.post("/api/v1/settings", json=settings, headers=user.headers).status_code == 200
+    assert profiles.send("POST", "/deep/rename", {"new_name": "deeper"}).status_code == 200
+    shown = client.get("/api/v1/settings", headers=user.headers).json()
+    assert shown["title_llm_profile"] == expected
+
+
 def test_eleventh_profile_is_a_409(profiles: Profiles) -> None:
     for number in range(10):
         profiles.save(f"p{number}", FAST)
