@@ -16,8 +16,11 @@ from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
 STATE = "ConversationStateUpdateEvent"
+ERROR = "ConversationErrorEvent"
 # The number of events that `newest` returns: more than the tools that an agent runs concurrently.
 NEWEST = 10
+# The number of events that `status_reports` returns: more than an agent server sends between the ends of two runs.
+STATUS_REPORTS = 10
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,13 @@ def newest(session: Session, conversation_id: str) -> Sequence[Event]:
     """The newest events of a conversation of any owner, newest first, without state updates."""
     found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
     return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
+
+
+def status_reports(session: Session, conversation_id: str, after: datetime) -> Sequence[Event]:
+    """The first events after that time that may report a status of the conversation, oldest first."""
+    found = select(Event).where(Event.conversation_id == conversation_id, col(Event.kind).in_((STATE, ERROR)))
+    later = found.where(Event.timestamp > after).order_by(col(Event.timestamp), col(Event.seq))
+    return session.exec(later.limit(STATUS_REPORTS)).all()
 
 
 def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:

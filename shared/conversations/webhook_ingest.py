@@ -12,10 +12,10 @@ from shared.clock import after
 from shared.conversations import events, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.conversations import quotas as conversation_quotas
-from shared.conversations.webhook_reports import ConversationReport, EventReport, Report
+from shared.conversations.webhook_reports import NODE_LOST, ConversationReport, EventReport, Report
 from shared.errors import NotFound, QuotaExceeded
 from shared.leasing import leases
-from shared.models import Conversation, Sandbox
+from shared.models import Conversation, Event, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.sandboxes import deadlines
 from shared.settings import NO_QUOTAS, StoredQuotas
@@ -147,10 +147,30 @@ def _merge(
         webhook_reports.explain(conversation, None, None)
     for report in batch:
         webhook_reports.merge(conversation, report)
+    _explain_late(session, conversation, batch)
     if progressed or refusal:
         webhook_reports.explain_refusal(conversation, _show(refusal))
     if _shown(conversation) != before:
         change_recorder.record_change(session, conversation)
+
+
+def _explain_late(session: Session, conversation: Conversation, batch: Sequence[Report]) -> None:
+    """Set the reason of an error from a report that a later one of the same status has overtaken.
+
+    It stays unset if the conversation has had another status or another error since that report.
+    """
+    known_at = conversation.execution_status_at
+    late = [report for report in batch if report.failure and known_at and report.at < known_at]
+    if not late or conversation.execution_status != "error" or conversation.execution_reason == NODE_LOST:
+        return
+    last = max(late, key=lambda report: report.at)
+    if last.failure and not any(map(_is_other_outcome, events.status_reports(session, conversation.id, last.at))):
+        webhook_reports.explain(conversation, *last.failure)
+
+
+def _is_other_outcome(event: Event) -> bool:
+    report = webhook_reports.read_event(event.body).report
+    return report is not None and (report.failure is not None or report.execution_status not in (None, "error"))
 
 
 def _show(refusal: QuotaExceeded | None) -> str | None:

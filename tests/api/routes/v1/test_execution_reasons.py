@@ -12,7 +12,7 @@ from shared.db.database import Database
 from shared.leasing.leases import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agent_reports import event_report, update_report
+from tests.api.agent_reports import conversation_report, event_report, update_report
 from tests.factories import ApiUser, make_conversation, make_sandbox
 from tests.rows import as_stored
 
@@ -57,13 +57,23 @@ def test_error_shows_its_reason_until_the_agent_continues(
 def test_reports_of_an_error_may_come_in_any_order(
     post: Post, user: ApiUser, sandbox: Sandbox, database: Database
 ) -> None:
-    reports = [status("running", 1), status("error", 2), failure(2.01)]
-    for order in itertools.permutations(range(3)):
+    state = update_report("full_state", {"execution_status": "error"}, 2.02)
+    reports = [status("running", 1), status("error", 2), failure(2.01), state]
+    for order in itertools.permutations(range(4)):
         each = make_conversation(database, user, sandbox)
         for number in order:
             assert post(f"/events/{each.id}", [reports[number] | {"id": f"{each.id}{number}"}]) == 200
         found = as_stored(database, each)
         assert (found.execution_status, found.execution_reason, found.execution_detail) == ("error", *WHY), order
+
+
+def test_error_is_explained_after_its_conversation_was_described(
+    post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+) -> None:
+    assert post("/conversations", conversation_report(conversation.id, 9, execution_status="error")) == 200
+    assert reason() == NOTHING
+    assert post(f"/events/{conversation.id}", [status("running", 1), status("error", 2), failure(2.01)]) == 200
+    assert reason() == WHY
 
 
 def test_error_of_an_earlier_run_is_not_shown(
@@ -72,6 +82,28 @@ def test_error_of_an_earlier_run_is_not_shown(
     assert post(f"/events/{conversation.id}", [status("running", 5), failure(2)]) == 200
     assert post(f"/events/{conversation.id}", [status("error", 6)]) == 200
     assert reason() == NOTHING
+    assert post(f"/events/{conversation.id}", [failure(3)]) == 200
+    assert reason() == NOTHING
+
+
+def test_late_error_of_an_earlier_run_does_not_replace_the_last_one(
+    post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+) -> None:
+    last = [status("running", 5), status("error", 6), failure(6.01), status("error", 7)]
+    assert post(f"/events/{conversation.id}", last) == 200
+    first = event_report("ConversationErrorEvent", 3, code="Other", detail="another error")
+    assert post(f"/events/{conversation.id}", [first]) == 200
+    assert reason() == WHY
+
+
+def test_late_error_does_not_hide_that_the_node_was_lost(
+    post: Post, user: ApiUser, sandbox: Sandbox, database: Database
+) -> None:
+    lost = make_conversation(
+        database, user, sandbox, execution_status="error", execution_status_at=after(0), execution_reason="node_lost"
+    )
+    assert post(f"/events/{lost.id}", [failure(1)]) == 200
+    assert as_stored(database, lost).execution_reason == "node_lost"
 
 
 def test_unstorable_reasons_are_sanitized(
