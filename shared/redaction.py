@@ -41,6 +41,11 @@ def redacting(secrets: Iterable[str]) -> Redact:
     return redact
 
 
+def secrets_of_token(token: str) -> list[str]:
+    """A git provider's token and, if it is stored as `user:password`, the password, which git sends by itself."""
+    return [token, token.partition(":")[2]]
+
+
 def _forms(secret: str) -> Iterator[str]:
     """Yield a secret as it is and as JSON quotes it, each also with its whitespace collapsed, as in errors' texts."""
     for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):

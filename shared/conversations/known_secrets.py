@@ -5,7 +5,7 @@ from sqlmodel import Session
 from shared.conversations import start_tasks
 from shared.crypto import Vault
 from shared.models import Sandbox
-from shared.redaction import Redact, redacting
+from shared.redaction import Redact, redacting, secrets_of_token
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import secrets_of_servers
@@ -42,9 +42,10 @@ def find_in_sandbox(session: Session, vault: Vault, sandbox: Sandbox) -> list[st
 
 def _secrets_of_user(session: Session, vault: Vault, user_id: str) -> list[str]:
     settings = settings_store.load(session, vault, user_id) or StoredSettings()
-    tokens = secrets.provider_tokens(session, vault, user_id).values()
+    entries = secrets.provider_tokens(session, vault, user_id).values()
+    tokens = [secret for entry in entries for secret in secrets_of_token(entry.token or "")]
     custom = secrets.custom_secrets(session, vault, user_id).values()
-    known = [*_secrets_of(settings), *(entry.token for entry in tokens), *(secret.value for secret in custom)]
+    known = [*_secrets_of(settings), *tokens, *(secret.value for secret in custom)]
     return [secret for secret in known if secret]
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from shared.agent_server import paths
 from shared.errors import WorkspaceError
+from shared.redaction import secrets_of_token
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import enabled_servers, free_name, secrets_of_servers, to_map, with_credentials
 from shared.users.secrets import MAX_VALUE_BYTES, CustomSecret, check_requested, is_usable
@@ -103,7 +104,8 @@ def secret_values(inputs: AgentInputs) -> list[str]:
     settings = inputs.settings
     nested = settings.agent_settings
     values = [settings.llm_api_key, settings.search_api_key, nested.get("verification", {}).get("critic_api_key")]
-    values += [*inputs.provider_tokens.values(), *inputs.requested_secrets.values()]
+    values += [secret for token in inputs.provider_tokens.values() for secret in secrets_of_token(token)]
+    values += inputs.requested_secrets.values()
     values += [secret.value for secret in inputs.secrets.values()]
     values += secrets_of_servers(settings.mcp_config)
     values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import structlog
 
 from shared.agent_server.errors import AgentServerRefused
+from shared.redaction import secrets_of_token
 from shared.users.secrets import ProviderCredential
 from shared.users.settings import DEFAULT_HOSTS
 from worker.workspace.failures import RepositoryUnavailable
@@ -87,6 +88,12 @@ class GitRepository:
             user, password = self.token.split(":", 1)
         root = urlsplit(self._root)
         return f"{root.scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{root.netloc}\n"
+
+    @property
+    def secrets(self) -> list[str]:
+        """The token, and the password in it, as they are and as URLs have them."""
+        parts = secrets_of_token(self.token or "")
+        return [*parts, *(quote(part, safe="") for part in parts)]
 
     @property
     def _root(self) -> str:

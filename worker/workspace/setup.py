@@ -13,7 +13,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from urllib.parse import quote
 
 from shared.agent_server.responses import CommandResult
 from shared.json_documents import clean_text
@@ -228,7 +227,7 @@ def _run_git(shell: Shell, project: Project, repository: GitRepository, script: 
     if timed_out:
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
-        hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
+        hide_token = redacting(repository.secrets)
         # After any other error, another provider could have a stranger's repository of that name.
         failure = RepositoryUnavailable if NOT_FOUND.search(result.output) else RepositoryCloneFailed
         why = _tail(project.redact(hide_token(result.output))) or f"it ended with {result.exit_code}"

@@ -49,7 +49,7 @@ def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
     inputs_ = inputs(
         search_api_key="search-key",
         secrets={"A": CustomSecret("stored-value", None)},
-        provider_tokens={"github": "gh-token"},
+        provider_tokens={"github": "gh-token", "bitbucket": "jo:app-password"},
         requested_secrets={"B": "requested-value"},
         mcp_config={
             "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
@@ -62,6 +62,8 @@ def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
         "search-key",
         "stored-value",
         "gh-token",
+        "jo:app-password",
+        "app-password",
         "requested-value",
         "sse-key",
         "stdio-key",

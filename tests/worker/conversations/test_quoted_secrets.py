@@ -43,8 +43,9 @@ from worker.sandboxes.container_spec import init_config
 from worker.sandboxes.reconciler import reconcile
 
 HEADER = "the-header-secret-0007"
+PASSWORD = "the-app-password-0009"
 LINES = '-----BEGIN KEY-----\nof-two-"lines"-0008\n-----END KEY-----'
-QUOTED = (*SECRETS, HEADER, LINES, " ".join(LINES.split()), json.dumps(LINES)[1:-1])
+QUOTED = (*SECRETS, HEADER, PASSWORD, LINES, " ".join(LINES.split()), json.dumps(LINES)[1:-1])
 STATUSES = (400, 422, 429, 500)
 
 
@@ -66,6 +67,7 @@ def _configured(context: WorkerContext, user: ApiUser, caplog: pytest.LogCapture
     other = {"url": "https://other.example.org", "headers": {"X-Key": HEADER}}
     store_settings(context, user, mcp_config={"shttp_servers": [*MCP["shttp_servers"], other]})
     with context.database.transaction() as session:
+        secrets.put_provider_tokens(session, context.vault, user.id, {"bitbucket": {"token": f"jo:{PASSWORD}"}})
         secrets.put_custom_secrets(session, context.vault, user.id, {"LINES": {"secret": LINES}})
 
 

@@ -34,9 +34,11 @@ SETTINGS: dict[str, Any] = {
         "shttp_servers": [{"url": "https://u:plain-user@mcp.example/?api_key=plain-url", "api_key": "plain-mcp-key"}],
     },
 }
+TOKENS = {"github": {"token": "plain-token"}, "bitbucket": {"token": "jo:plain-password"}}
 QUOTED = [
     *("plain-llm-key", "plain-search-key", "plain-aws-key", "plain-header", "plain-critic-key", "plain-profile-key"),
     *("plain-env", "plain-user", "plain-url", "plain-mcp-key", "plain-token", "plain-custom"),
+    "plain-password",
     # A secret that was replaced after the conversation began.
     "sk-proj-0123456789abcdefghij",
 ]
@@ -56,7 +58,7 @@ def _secrets(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         with settings_store.editing(session, VAULT, user.id) as draft:
             draft.sealed.update(SETTINGS)
-        secrets.put_provider_tokens(session, VAULT, user.id, {"github": {"token": "plain-token"}})
+        secrets.put_provider_tokens(session, VAULT, user.id, TOKENS)
         secrets.put_custom_secrets(session, VAULT, user.id, {"A": {"secret": "plain-custom"}})
 
 

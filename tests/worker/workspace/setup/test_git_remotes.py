@@ -74,3 +74,8 @@ def test_invalid_url_is_refused_before_any_command(shell: LocalShell, sandbox: P
 def test_token_has_the_user_name_of_its_provider(repository: GitRepository, credential: str) -> None:
     assert repository.credential == credential
     assert repository.token is None or repository.token not in repr(repository)
+
+
+def test_password_in_a_token_is_one_of_its_secrets() -> None:
+    repository = GitRepository("a/b", "bitbucket", token="jo:p@ss-word")
+    assert repository.secrets == ["jo:p@ss-word", "p@ss-word", "jo%3Ap%40ss-word", "p%40ss-word"]
