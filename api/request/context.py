@@ -14,7 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -51,6 +51,7 @@ MAX_WAITING = 1000
 # What a request presents, such as a key, and what that identifies.
 Key = TypeVar("Key")
 Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 UNKNOWN = "unknown, revoked or expired API key"
 # Keys in one query.
@@ -248,6 +249,14 @@ class Context:
     @cached_property
     def git(self) -> GitClient:
         return GitClient(self.settings.git_host_list)
+
+    async def run_in_turn(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """Run a part of an asynchronous route in a thread, as `_in_turn` in `authentication` does with whole routes.
+
+        It waits while `THREADS_OF_USER` of the caller's requests run in threads.
+        """
+        async with self.limits.user_threads.of_caller():
+            return await run_in_threadpool(work, *arguments, **options)
 
     def leave(self) -> None:
         """End all waits and streams: the process is shutting down."""

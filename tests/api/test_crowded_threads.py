@@ -11,6 +11,7 @@ from api.app import THREADS
 from api.limits.process import LIST_THREADS_OF_USER, THREADS_OF_USER, THREADS_OF_WEBHOOKS
 from shared.conversations import lists
 from shared.db.database import Database
+from shared.errors import Conflict
 from shared.models import Conversation, Sandbox
 from shared.redaction import Redact, redacting
 from shared.sql.pagination import Page
@@ -47,6 +48,38 @@ def test_slow_reads_of_one_user_leave_threads_for_others(
         finally:
             released.set()
         assert {response.result().status_code for response in slow} == {200}
+
+
+@pytest.mark.parametrize(
+    ("path", "work"),
+    [
+        ("/api/v1/app-conversations", "api.routes.v1.conversations.start"),
+        ("/api/v1/sandboxes", "api.routes.v1.sandboxes._start"),
+        ("/api/conversations", "api.routes.v1.conversations.start"),
+    ],
+)
+def test_slow_starts_of_one_user_leave_threads_for_others(
+    client: TestClient, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch, path: str, work: str
+) -> None:
+    """A start waits for locks. Its route is asynchronous: only parts of it run in threads."""
+    begun, released = [], threading.Event()
+
+    def start_slowly(*arguments: Any) -> Any:
+        begun.append(arguments)
+        released.wait(60)
+        raise Conflict("no")
+
+    monkeypatch.setattr(work, start_slowly)
+    with ThreadPoolExecutor(THREADS + 2) as pool:
+        try:
+            slow = [pool.submit(client.post, path, json={}, headers=user.headers) for _ in range(THREADS + 1)]
+            assert eventually(lambda: len(begun) >= THREADS_OF_USER)
+            other = pool.submit(client.get, OTHERS, headers=other_user.headers)
+            assert other.result(timeout=20).status_code == 200
+            assert len(begun) == THREADS_OF_USER
+        finally:
+            released.set()
+        assert {response.result().status_code for response in slow} == {409}
 
 
 def test_slow_lists_of_one_user_leave_a_thread_for_others(

@@ -19,7 +19,7 @@ from worker.tasks import register_tasks
 
 MAX_FILES_OF_SANDBOX_START = 30
 MAX_FILES_OF_CONVERSATION_START = 36
-MAX_FILES_FROM_REQUEST_TO_READY = 60
+MAX_FILES_FROM_REQUEST_TO_READY = 61
 # The files `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 

@@ -15,8 +15,8 @@ from tests.factories import ApiUser
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
-MAX_FILES = {SANDBOXES: 28, CONVERSATIONS: 32}
-MAX_COMMON_FILES = 14
+MAX_FILES = {SANDBOXES: 29, CONVERSATIONS: 33}
+MAX_COMMON_FILES = 15
 
 pytestmark = [
     pytest.mark.usefixtures("model_key", "spec", "node"),

@@ -5,7 +5,6 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
@@ -62,8 +61,8 @@ async def send_message(
 ) -> Success:
     """Send a message to the agent, and let it run. During the start, the message is queued."""
     said = UserMessage(content=[TextContent(text=message.message)])
-    if await run_in_threadpool(find_unfinished, context, caller, conversation_id) is not None:
-        await run_in_threadpool(_queue, context, caller, queue, conversation_id, said)
+    if await context.run_in_turn(find_unfinished, context, caller, conversation_id) is not None:
+        await context.run_in_turn(_queue, context, caller, queue, conversation_id, said)
         return Success()
     return Success(success=(await v1.send_message(context, caller, queue, conversation_id, said)).success)
 
@@ -73,16 +72,16 @@ async def send_message(
 )
 async def get_changes(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> Any:
     """The changes in the project's folder, with git's status letters."""
-    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
+    await context.run_in_turn(require_started, context, caller, conversation_id, FILES)
     found = await v1.request_git(context, caller, conversation_id, "changes", ".")
-    return await v1.pass_on(await run_in_threadpool(_in_letters, found))
+    return await v1.pass_on(context, await context.run_in_turn(_in_letters, found))
 
 
 @router.get("/git/diff", responses=v1.ERRORS, **replaced_by(f"{PATH}/git/diff"))
 async def get_diff(context: ContextDep, caller: CurrentCaller, conversation_id: str, path: v1.FilePath) -> Any:
     """A file before and after its changes."""
-    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
-    return await v1.pass_on(await v1.request_git(context, caller, conversation_id, "diff", path))
+    await context.run_in_turn(require_started, context, caller, conversation_id, FILES)
+    return await v1.pass_on(context, await v1.request_git(context, caller, conversation_id, "diff", path))
 
 
 @router.get(
@@ -96,7 +95,7 @@ async def get_file(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, file: v1.FilePath
 ) -> StreamingResponse:
     """A text file."""
-    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
+    await context.run_in_turn(require_started, context, caller, conversation_id, FILES)
     text = await v1.read_file(context, caller, conversation_id, file)
     return StreamingResponse(chain([b'{"code":'], write_text(text), [b"}"]), media_type="application/json")
 

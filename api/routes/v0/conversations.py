@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
@@ -138,11 +137,11 @@ async def resume_conversation(
 
     For a conversation that is being started this changes nothing: RUNNING is the desired state already.
     """
-    if task := await run_in_threadpool(find_unfinished, context, caller, conversation_id):
+    if task := await context.run_in_turn(find_unfinished, context, caller, conversation_id):
         return _respond_for_start(task)
-    sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
+    sandbox_id = await context.run_in_turn(_sandbox_of, context, caller, conversation_id)
     await sandboxes.resume_sandbox(context, caller, queue, wait, sandbox_id)
-    return await run_in_threadpool(_respond, context, caller, conversation_id)
+    return await context.run_in_turn(_respond, context, caller, conversation_id)
 
 
 @router.post("/{conversation_id}/stop", responses=error_responses(409), **replaced_by("/api/v1/sandboxes"))
@@ -153,10 +152,10 @@ async def stop_conversation(
 
     A conversation that is being started can't be stopped, since its start could not continue later. It can be deleted.
     """
-    await run_in_threadpool(require_started, context, caller, conversation_id, "it can be stopped")
-    sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
+    await context.run_in_turn(require_started, context, caller, conversation_id, "it can be stopped")
+    sandbox_id = await context.run_in_turn(_sandbox_of, context, caller, conversation_id)
     await sandboxes.pause_sandbox(context, caller, queue, wait, sandbox_id)
-    return await run_in_threadpool(_respond, context, caller, conversation_id)
+    return await context.run_in_turn(_respond, context, caller, conversation_id)
 
 
 def _sandbox_of(context: Context, caller: Caller, conversation_id: str) -> str:

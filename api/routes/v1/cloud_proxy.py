@@ -3,7 +3,6 @@
 import re
 
 from fastapi import APIRouter, Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from api.errors.openapi import error_responses
@@ -57,7 +56,7 @@ async def ask_sandbox(
     key = wanted.find_header(SESSION_KEY)
     if not key:
         raise Unauthenticated("the sandbox's session key is required, as X-Session-API-Key among `headers`")
-    sandbox_id = await run_in_threadpool(_find, context, caller, wanted.host, key)
+    sandbox_id = await context.run_in_turn(_find, context, caller, wanted.host, key)
     proxied = ProxyRequest(
         sandbox_id=sandbox_id,
         method=wanted.method,

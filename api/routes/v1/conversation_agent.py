@@ -4,7 +4,6 @@ import json
 from uuid import UUID
 
 from fastapi import APIRouter
-from starlette.concurrency import run_in_threadpool
 
 from api.agent_server.responses import read_response
 from api.errors.openapi import error_responses
@@ -39,26 +38,26 @@ router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["convers
 @router.get("/skills", responses=error_responses(409, 413, 502))
 async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> SkillList:
     """The project's skills, except those disabled in the caller's settings; none while the sandbox is paused."""
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     if wire_status(sandbox) == Status.PAUSED:
         return SkillList(skills=[])
     wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
     body = wanted | {"project_dir": conversation.working_dir}
     async with context.agent_servers.exchange(sandbox, "POST", paths.SKILLS, json=body) as response:
-        found = await run_in_threadpool(list_skills, (await read_response(response, Skills))[0])
-    disabled = await run_in_threadpool(_read_disabled, context, caller.id)
+        found = await context.run_in_turn(list_skills, (await read_response(response, Skills))[0])
+    disabled = await context.run_in_turn(_read_disabled, context, caller.id)
     return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
 
 
 @router.get("/hooks", responses=error_responses(409, 413, 502))
 async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> HookList:
     """The hooks that the project runs at the agent's actions; none while the sandbox is paused."""
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
     body = {"project_dir": conversation.working_dir}
     async with context.agent_servers.exchange(sandbox, "POST", paths.HOOKS, json=body) as response:
-        return await run_in_threadpool(list_hooks, (await read_response(response, Hooks))[0])
+        return await context.run_in_turn(list_hooks, (await read_response(response, Hooks))[0])
 
 
 @router.post("/switch_profile", responses=error_responses(409, 502))
@@ -66,11 +65,11 @@ async def switch_profile(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchProfileRequest
 ) -> Success:
     """Switch the agent to a saved LLM profile; the settings stay unchanged."""
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
-    llm = await run_in_threadpool(_read_profile, context, caller.id, request.profile_name)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
+    llm = await context.run_in_turn(_read_profile, context, caller.id, request.profile_name)
     path = paths.conversation(UUID(conversation.id), "/switch_llm")
     (await context.agent_servers.request(sandbox, "POST", path, json={"llm": llm})).require_success()
-    await run_in_threadpool(_record, context, conversation, llm.get("model"))
+    await context.run_in_turn(_record, context, conversation, llm.get("model"))
     return Success()
 
 
@@ -79,7 +78,7 @@ async def switch_acp_model(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchAcpModelRequest
 ) -> Success:
     """Switch an ACP agent to another of its models. The built-in agent takes a profile instead."""
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     path = paths.conversation(UUID(conversation.id), "/switch_acp_model")
     response = await context.agent_servers.request(sandbox, "POST", path, json={"model": request.model})
     if response.status == 400:
@@ -87,7 +86,7 @@ async def switch_acp_model(
     if response.status == 504:
         raise GatewayTimeout(response.detail or "the agent does not respond")
     response.require_success()
-    await run_in_threadpool(_record, context, conversation, request.model)
+    await context.run_in_turn(_record, context, conversation, request.model)
     return Success()
 
 

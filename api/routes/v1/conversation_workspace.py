@@ -7,7 +7,6 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from api.agent_server.responses import raise_client_error, read_response
 from api.errors.openapi import error_responses
@@ -62,7 +61,7 @@ async def send_message(
     An agent whose tool runs for more than 25 s gets the message when the tool has ended. If too many agents of the
     sandbox run, it runs when another one has ended.
     """
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     status = wire_status(sandbox)
     if status == "MISSING":
         raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
@@ -70,7 +69,7 @@ async def send_message(
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
     response = await _post_message(context, conversation, sandbox, message)
     if message.run and response.status == BUSY.status:
-        await run_in_threadpool(_follow_up, context, queue, conversation, message)
+        await context.run_in_turn(_follow_up, context, queue, conversation, message)
         return MessageSent(success=True, sandbox_status=status, message=WAITS)
     raise_client_error(response)
     response.require_success()
@@ -82,7 +81,7 @@ async def get_changes(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
     """The changes below a folder, as the agent server reports them."""
-    return await pass_on(await request_git(context, caller, conversation_id, "changes", path, ref))
+    return await pass_on(context, await request_git(context, caller, conversation_id, "changes", path, ref))
 
 
 @router.get("/git/diff", responses=ERRORS)
@@ -90,7 +89,7 @@ async def get_diff(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
     """A file before and after its changes, as the agent server reports it."""
-    return await pass_on(await request_git(context, caller, conversation_id, "diff", path, ref))
+    return await pass_on(context, await request_git(context, caller, conversation_id, "diff", path, ref))
 
 
 @router.get("/file", response_model=str, responses=ERRORS, dependencies=[HELD_DOWNLOAD])
@@ -110,7 +109,7 @@ async def list_files(
 
     The default folder is the project's. At most 2,000 files, without those of git, installed packages and caches.
     """
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     folder = absolute_path(conversation, path or ".")
     found = await _run(context, sandbox, _list_command(folder))
     if found.exit_code != 0:
@@ -129,7 +128,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
         UpstreamRejected: the agent server refuses the path.
         AgentServerError: the agent server does not answer. ResponseTooLarge: the file is too large.
     """
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     path = absolute_path(conversation, file_path or paths.plan(conversation.git_provider))
     try:
         response = await context.agent_servers.request(sandbox, "GET", paths.DOWNLOAD, params={"path": path})
@@ -157,7 +156,7 @@ async def request_git(
         UpstreamRejected: the agent server refuses the path or the reference.
         AgentServerError: the agent server does not answer, or not with JSON of the right shape.
     """
-    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
     git_path, shape = GIT[what]
     async with context.agent_servers.exchange(sandbox, "GET", git_path, params=params) as response:
@@ -165,9 +164,9 @@ async def request_git(
         return (await read_response(response, shape))[1]
 
 
-async def pass_on(document: Any) -> Response:
+async def pass_on(context: Context, document: Any) -> Response:
     """Return a response with a document, serialized in a thread: FastAPI would serialize it on the event loop."""
-    body = await run_in_threadpool(write_document, document, ascii_only=False)
+    body = await context.run_in_turn(write_document, document, ascii_only=False)
     return Response(body, media_type="application/json")
 
 
@@ -195,7 +194,7 @@ async def _post_message(
     try:
         return await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
     except AgentServerUnreachable:
-        if message.run and await run_in_threadpool(_has_running_tool, context, conversation):
+        if message.run and await context.run_in_turn(_has_running_tool, context, conversation):
             return BUSY
         raise
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.lists import ListQuery, ListRoute
@@ -112,10 +111,10 @@ async def start_conversation(
     request: StartRequest,
 ) -> Any:
     """Start a conversation; the response is its start task. With a wait, the task is READY or in ERROR."""
-    accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
+    accepted = await context.run_in_turn(start, context, caller, queue, idempotent, request)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    current = await run_in_threadpool(read_start, context, caller, accepted) if waited else None
-    return wait.add_headers(await run_in_threadpool(start_task_response, current or accepted.response))
+    current = await context.run_in_turn(read_start, context, caller, accepted) if waited else None
+    return wait.add_headers(await context.run_in_turn(start_task_response, current or accepted.response))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.git.provider import Found, GitProvider, Item, open_window, page_id_of
@@ -99,7 +98,7 @@ async def _open(context: Context, caller: Caller, provider: str) -> GitProvider:
 
 
 async def _credentials(context: Context, caller: Caller) -> Mapping[str, ProviderCredential]:
-    found = await run_in_threadpool(_read_credentials, context, caller)
+    found = await context.run_in_turn(_read_credentials, context, caller)
     if not any(known.token for known in found.values()):
         raise Forbidden(NO_PROVIDER)
     return found

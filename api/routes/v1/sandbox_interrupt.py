@@ -4,7 +4,6 @@ import asyncio
 from uuid import UUID
 
 import structlog
-from starlette.concurrency import run_in_threadpool
 
 from api.agent_server.responses import read_response
 from api.request.authentication import Caller
@@ -34,7 +33,7 @@ async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> b
     Raises:
         NotFound: the caller has no such sandbox.
     """
-    sandbox = await run_in_threadpool(_load, context, caller, sandbox_id)
+    sandbox = await context.run_in_turn(_load, context, caller, sandbox_id)
     if wire_status(sandbox) != Status.RUNNING or sandbox.desired != Desired.RUNNING:
         return False
     try:

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query, Response
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
@@ -64,13 +63,13 @@ async def get_logs(
     The last 64 KiB of each of the last three containers, without the secrets that the service knows. If the sandbox's
     worker does not respond within 4 s, `is_live` is false, and the logs are those that were kept.
     """
-    found = await run_in_threadpool(_find, context, caller, sandbox_id)
+    found = await context.run_in_turn(_find, context, caller, sandbox_id)
     is_live = _is_fresh(found)
     if not is_live and found.has_worker:
         with context.limits.waiting.hold(caller.id):
             is_live = await _await_reading(context, queue, found)
-        found = await run_in_threadpool(_find, context, caller, sandbox_id)
-    return await run_in_threadpool(_write, found, tail, after, is_live=is_live)
+        found = await context.run_in_turn(_find, context, caller, sandbox_id)
+    return await context.run_in_turn(_write, found, tail, after, is_live=is_live)
 
 
 def _find(context: Context, caller: Caller, sandbox_id: str) -> _Found:
@@ -105,7 +104,7 @@ async def _await_reading(context: Context, queue: JobQueue, found: _Found) -> bo
     while not context.waiter.is_closed and asyncio.get_running_loop().time() < ends:
         await asyncio.sleep(pause)
         pause = min(LONGEST_PAUSE, 2 * pause)
-        last = await run_in_threadpool(_last_reading, context, sandbox.id)
+        last = await context.run_in_turn(_last_reading, context, sandbox.id)
         # `last` is older or None if the log that was found first has expired meanwhile.
         if last is not None and (found.read_at is None or last > found.read_at):
             return True

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
@@ -101,9 +100,9 @@ async def start_sandbox(
 
     Without a wait, the response shows the sandbox STARTING, without a session key.
     """
-    accepted = await run_in_threadpool(_start, context, caller, queue, idempotent, sandbox_spec_id, own)
+    accepted = await context.run_in_turn(_start, context, caller, queue, idempotent, sandbox_spec_id, own)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    response = await run_in_threadpool(_read, context, caller, accepted) if waited else accepted.response
+    response = await context.run_in_turn(_read, context, caller, accepted) if waited else accepted.response
     return wait.add_headers(response)
 
 
@@ -137,7 +136,7 @@ async def pause_sandbox(
     if caller.is_browser and kind == "frozen" and await interrupt_runs(context, caller, sandbox_id):
         return Success()
     desired, job = (Desired.STOPPED, StopSandbox) if kind == "stopped" else (Desired.PAUSED, PauseSandbox)
-    accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, desired, job)
+    accepted = await context.run_in_turn(_set_desired, context, caller, queue, sandbox_id, desired, job)
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
     return accepted.response
 
@@ -147,7 +146,7 @@ async def resume_sandbox(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, sandbox_id: RowId
 ) -> Resumed:
     """Resume the sandbox; resuming a running one changes nothing, one in ERROR is started again."""
-    accepted = await run_in_threadpool(_resume, context, caller, queue, sandbox_id)
+    accepted = await context.run_in_turn(_resume, context, caller, queue, sandbox_id)
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
     return accepted.response
 
@@ -157,7 +156,9 @@ async def delete_sandbox(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, sandbox_id: RowId
 ) -> Success:
     """Delete the sandbox, from any state. V1's clients send its id in the query too: that is ignored."""
-    accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, Desired.DELETED, DeleteSandbox)
+    accepted = await context.run_in_turn(
+        _set_desired, context, caller, queue, sandbox_id, Desired.DELETED, DeleteSandbox
+    )
     await wait.until_complete(accepted.row, jobs=accepted.jobs)
     return accepted.response
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
@@ -36,9 +35,9 @@ async def stream_start(
 
     An invalid request is refused before the list begins. The start continues if the caller disconnects.
     """
-    accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
+    accepted = await context.run_in_turn(start, context, caller, queue, idempotent, request)
     queue.enqueue_now(*accepted.jobs)
-    shown = await run_in_threadpool(_read_response, accepted.response)
+    shown = await context.run_in_turn(_read_response, accepted.response)
     return StreamingResponse(_stream(context, caller, accepted, shown), media_type="application/json")
 
 
@@ -50,7 +49,7 @@ def _read_response(response: StartTaskInfo | Response) -> StartTaskInfo:
 async def _stream(
     context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response], shown: StartTaskInfo
 ) -> AsyncIterator[bytes]:
-    yield b"[\n" + await run_in_threadpool(write_start_task, shown)
+    yield b"[\n" + await context.run_in_turn(write_start_task, shown)
     async for text in _follow(context, caller, accepted, shown):
         yield text
     yield b"]"
@@ -64,9 +63,9 @@ async def _follow(
         shown.status not in FINAL_STAGES and not context.waiter.is_closed and asyncio.get_running_loop().time() < ends
     ):
         await context.waiter.settle(accepted.row, POLL_SECONDS)
-        current = await run_in_threadpool(read_start, context, caller, accepted)
+        current = await context.run_in_turn(read_start, context, caller, accepted)
         if current is None:
             return  # the conversation was deleted
         if current.status != shown.status:
             shown = current
-            yield b",\n" + await run_in_threadpool(write_start_task, shown)
+            yield b",\n" + await context.run_in_turn(write_start_task, shown)

@@ -4,7 +4,6 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
@@ -96,10 +95,10 @@ async def cancel_start_task(
 
     It ends in ERROR at its next action; a sandbox created for it is deleted.
     """
-    accepted = await run_in_threadpool(_cancel, context, caller, queue, task_id)
+    accepted = await context.run_in_turn(_cancel, context, caller, queue, task_id)
     waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
-    shown = await run_in_threadpool(_read, context, caller, task_id) if waited else accepted.response
-    return wait.add_headers(await run_in_threadpool(start_task_response, shown))
+    shown = await context.run_in_turn(_read, context, caller, task_id) if waited else accepted.response
+    return wait.add_headers(await context.run_in_turn(start_task_response, shown))
 
 
 def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[StartTaskInfo]:
