@@ -47,9 +47,10 @@ def test_message_is_taken_when_the_tool_has_ended_even_if_its_sender_does_not_wa
         return [each.llm_message.content[0]["text"] for each in place.server.list_messages(body["conversation_id"])]
 
     eventually(lambda: count("ActionEvent") == 1, deadline_seconds=60)
-    for _ in range(2):
+    for name, sent in (("events", MESSAGE), ("events", MESSAGE), ("secrets", {"secrets": {}})):
         with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=2) as client:
-            client.post(f"{place.url}/api{path}/events", headers={"X-Session-API-Key": KEY}, json=MESSAGE)
+            client.post(f"{place.url}/api{path}/{name}", headers={"X-Session-API-Key": KEY}, json=sent)
     assert (said(), place.request("GET", path).json()["execution_status"]) == (["Hello"], "running")
     place.server.run_command(f"touch {FLAG}")
-    eventually(lambda: said() == ["one", "one", "Hello"], deadline_seconds=60)
+    place.server.await_messages(body["conversation_id"])
+    assert said() == ["one", "one", "Hello"]

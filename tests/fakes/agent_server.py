@@ -220,6 +220,7 @@ METHODS = {
     ("POST", "interrupt"): "interrupt",
     ("POST", "events"): "send_message",
     ("POST", "run"): "run",
+    ("POST", "secrets"): "await_messages",
     ("GET", "events", "search"): "list_events",
 }
 

@@ -106,10 +106,8 @@ class AgentServer:
         return None if status is None else status == 200
 
     def warm_up(self) -> None:
-        """Make a server that awaits deferred init build its routes now: the first routed request takes 70 ms.
-
-        The path does not exist, so that the server searches all its routes. The response is ignored.
-        """
+        """Make a server that awaits deferred init build its routes now: the first routed request takes 70 ms."""
+        # The path does not exist, so that the server searches all its routes. The response is ignored.
         with suppress(*HTTP_ERRORS):
             exchange_status(self._client, self._base_url + paths.NOWHERE, headers={}, seconds=PROBE_SECONDS)
 
@@ -158,10 +156,8 @@ class AgentServer:
         self._call("take a file", "POST", paths.UPLOAD, params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
 
     def keep_profile(self, name: str, llm: Mapping[str, Any]) -> None:
-        """Save an LLM's configuration under a name that conversations may use, and replace an earlier one.
-
-        The server encrypts the configuration's secrets.
-        """
+        """Save an LLM's configuration under a name that conversations may use, and replace an earlier one."""
+        # The server encrypts the configuration's secrets.
         body = {"llm": llm, "include_secrets": True}
         self._call("keep a profile", "POST", paths.profile(name), json=body)
 
@@ -186,6 +182,10 @@ class AgentServer:
     def send_message(self, conversation_id: str, message: dict[str, Any]) -> None:
         """Send a message {role, content, run} to the conversation."""
         self._call("take a message", "POST", paths.events(conversation_id), json=message)
+
+    def await_messages(self, conversation_id: str) -> None:
+        """Wait until the server has taken all messages that it got before: this request waits for the same lock."""
+        self._call("add no secrets", "POST", paths.conversation(conversation_id, "/secrets"), json={"secrets": {}})
 
     def list_messages(self, conversation_id: str) -> Iterator[MessageEvent]:
         """Yield up to a thousand messages of users, newest first. Each is requested when the caller needs it."""

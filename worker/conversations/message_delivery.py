@@ -7,6 +7,9 @@ one ends the search: a message behind it is delivered a second time.
 
 While a tool of the agent runs, for hours perhaps, the server does not respond to a message. It takes the message when
 the tool has ended, even if the sender has given up. So no message is sent during that time, and none is sent again.
+
+Nor does the server respond while it condenses the conversation, which no event shows. So before a message is sent
+again, the server must have responded to a request that waits behind the first one.
 """
 
 import time
@@ -107,6 +110,8 @@ def _require_no_tool(context: WorkerContext, conversation: Conversation, server:
 
 def _is_delivered_late(server: AgentServer, message: PendingMessage) -> bool:
     time.sleep(LATE_SECONDS)
+    with suppress(AgentServerRefused):  # an older server without this request
+        server.await_messages(message.conversation_id)
     return _is_delivered(server, message)
 
 

@@ -102,6 +102,12 @@ def _pages(place: Place, around: Around) -> int:
     return 2 if page["next_page_id"] else 1
 
 
+def _wait(place: Place, around: Around) -> int:
+    body = body_for(around.model)
+    place.server.create_conversation(body)
+    return _status(place, "POST", f"/conversations/{body['conversation_id']}/secrets", json={"secrets": {}})
+
+
 def _skills(place: Place, _around: Around) -> int:
     return _status(place, "POST", "/skills", json={"project_dir": "/tmp", "load_public": False})
 
@@ -166,6 +172,14 @@ DIFFERENCES = [
         _pages,
         2,
         {"tiny": 1},
+    ),
+    Difference(
+        "POST …/secrets",
+        "the route is missing",
+        "no tool runs there, so that no message waits; a worker sends the message again after a 404",
+        _wait,
+        200,
+        {"tiny": 404},
     ),
     Difference(
         "POST /skills",

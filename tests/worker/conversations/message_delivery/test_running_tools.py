@@ -1,4 +1,7 @@
-"""While a tool of the agent runs, its server takes no message. It takes those that were sent when the tool is over."""
+"""While a tool of the agent runs, its server takes no message. It takes those that were sent when the tool is over.
+
+So it does while it condenses the conversation, which no event shows.
+"""
 
 import httpx
 import pytest
@@ -70,6 +73,46 @@ def test_message_that_was_sent_just_before_the_tool_began_is_not_sent_again(
     assert (said(talk), len(pending(context))) == ([], 1)
     talk.take(LATE)
     end_tool(context, conversation)
+    retry(context, conversation)
+    assert said(talk) == ["one"]
+    assert_done(context, conversation.id)
+
+
+def test_message_that_waits_for_a_condensation_is_not_sent_again(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+) -> None:
+    def condense(method: str) -> None:
+        if method in ("send_message", "await_messages"):
+            raise httpx.ReadTimeout("the conversation is locked")
+
+    def end(method: str) -> None:
+        if method == "await_messages":
+            talk.take(LATE)
+
+    server.before = condense
+    say(context, user, conversation.id, "one")
+    refresh_conversation(context, conversation.id)
+    for _ in range(3):
+        retry(context, conversation)
+    assert (server.calls.count("send_message"), len(pending(context))) == (1, 1)
+    server.before = end
+    retry(context, conversation)
+    assert (said(talk), server.calls.count("send_message")) == (["one"], 1)
+    assert_done(context, conversation.id)
+
+
+def test_message_is_sent_again_to_a_server_that_does_not_know_how_to_wait(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+) -> None:
+    def fail(method: str) -> None:
+        if method == "send_message":
+            raise httpx.ConnectError("no connection")
+
+    server.refuse["await_messages"] = httpx.Response(404)
+    server.before = fail
+    say(context, user, conversation.id, "one")
+    refresh_conversation(context, conversation.id)
+    server.before = lambda _method: None
     retry(context, conversation)
     assert said(talk) == ["one"]
     assert_done(context, conversation.id)
