@@ -62,6 +62,8 @@ class TimedClient(APIClient):
         """Use `SharedConnections` at a Unix socket."""
         if isinstance(adapter, UnixHTTPAdapter):
             adapter = SharedConnections(adapter.socket_path, adapter.timeout)
+            # No proxy is on the way; looking for one in the environment takes as long as the rest of a call.
+            self.trust_env = False
         super().mount(prefix, adapter)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:

@@ -59,7 +59,8 @@ def is_reachable(address: str) -> bool:
 
 
 def _has_icmp_error(probe: socket.socket) -> bool:
-    probe.setblocking(False)  # with a timeout, Python waits for data first, despite MSG_DONTWAIT
+    # With another timeout, Python retries in a busy loop until it ends, despite MSG_DONTWAIT.
+    probe.settimeout(0)
     try:
         probe.recvmsg(0, 1024, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
     except OSError:
