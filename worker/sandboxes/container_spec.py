@@ -5,6 +5,7 @@ import hmac
 import json
 from typing import Any
 
+from shared.conversations.start import MAX_CONVERSATIONS
 from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import egress
@@ -39,6 +40,8 @@ _SINCE_BOOT = {
     "bash_events_dir": "/workspace/bash_events",
     # A killed server's lease would lock its conversations for the next server; a sandbox has one server only.
     "lease_ttl_seconds": 0,
+    # All agents of a shared sandbox may run at once. The server's default is 10, and it refuses the next start.
+    "max_concurrent_runs": MAX_CONVERSATIONS,
 }
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from shared.conversations.start import MAX_CONVERSATIONS
 from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
@@ -13,6 +14,7 @@ from worker.sandboxes.container_spec import (
     config_path,
     container_name,
     container_request,
+    deferred_init_config,
     exposed_urls,
     server_config,
 )
@@ -97,6 +99,11 @@ class TestConfiguration:
         made = config()
         assert made["conversations_path"].startswith("/workspace/")
         assert made["bash_events_dir"].startswith("/workspace/")
+
+    def test_configuration_lets_the_agents_of_all_grouped_conversations_run_at_once(self) -> None:
+        warm = json.loads(deferred_init_config("its init key", origins=[]))
+        for made in (config(), warm):
+            assert made["max_concurrent_runs"] == MAX_CONVERSATIONS
 
     def test_configuration_has_a_secret_key_that_is_stable_and_its_own(self) -> None:
         assert config()["secret_key"] == config()["secret_key"]
