@@ -24,6 +24,9 @@ WHEN_BACK = (
     "When the node is back, the sandbox continues; if the machine was restarted, a resume then boots it on its files"
 )
 
+# How the detail of a lost node's sandbox begins once the node is back, and its desired state is still pending.
+IS_BACK = "the node was lost, and is back"
+
 
 @dataclass(frozen=True)
 class LostNode:
@@ -122,13 +125,19 @@ def _action_for(sandbox: Sandbox, node_id: str, is_abandoned: bool) -> FailoverA
     # A desired state that was set before the loss was marked is reconciled when the node is back. A later one is a
     # decision of the owner, who knew of the loss.
     is_new = sandbox.generation not in (sandbox.observed_generation, sandbox.lost_generation)
-    is_marked = (sandbox.status, sandbox.reason) == (Status.ERROR, Reason.NODE_LOST)
+    is_marked = _is_marked(sandbox)
     if is_marked and is_new and sandbox.desired == Desired.RUNNING:
         return FailoverAction.MOVE
     is_pending = sandbox.generation != sandbox.observed_generation
     runs = sandbox.status in (Status.RUNNING, Status.STARTING)
-    is_outdated = runs or (is_abandoned and (is_pending or not is_marked))
+    is_outdated = runs or (is_pending and not is_marked) or (is_abandoned and (is_pending or not is_marked))
     return FailoverAction.MARK_LOST if is_new or is_outdated else None
+
+
+def _is_marked(sandbox: Sandbox) -> bool:
+    """Whether the owner reads that the node is lost, and has not been back since."""
+    is_lost = (sandbox.status, sandbox.reason) == (Status.ERROR, Reason.NODE_LOST)
+    return is_lost and not (sandbox.detail or "").startswith(IS_BACK)
 
 
 def _tombstone(session: Session, sandbox: Sandbox) -> FailedOver:

@@ -18,7 +18,7 @@ from shared.nodes.placement import BackoffChange
 from shared.observability import metrics
 from shared.observability.metrics import StartSource
 from shared.queue.jobs import CheckSandbox, Job
-from shared.sandboxes import quarantine, specs
+from shared.sandboxes import failover, quarantine, specs
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import AGENT_SERVER, ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
@@ -119,13 +119,18 @@ class StatusWriter:
     def explain(self, reason: Reason, detail: str) -> None:
         """Write why the desired state isn't reached yet; the status does not change.
 
-        The reason of a lost node stays: it lets another node fail the sandbox over.
+        The reason of a lost node stays: it lets another node fail the sandbox over. Once the node is back, the detail
+        says what its engine does.
         """
         row = self._sandbox
-        is_explained = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, detail)
-        if is_explained or row.generation == row.observed_generation:
+        if row.generation == row.observed_generation:
             return
-        self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
+        if row.reason == Reason.NODE_LOST:
+            if self._is_node_lost():
+                return
+            reason, detail = Reason.NODE_LOST, f"{failover.IS_BACK}: {detail}"
+        if (row.reason, row.detail) != (reason, detail):
+            self._write(replace(sandbox_status.read_state(row), reason=reason, detail=detail), reached=False)
 
     def quarantine_foreign(self, observed: ContainerStatus) -> bool:
         """Quarantine the container and delete this row, if the container is another's (`worker.sandboxes.ownership`).
@@ -165,6 +170,10 @@ class StatusWriter:
         health = (now() - self._began).total_seconds() - sum(actions.values())
         phases = {"queue": self._queued, **actions, "health": health}
         return {str(name): round(max(0.0, took), 3) for name, took in phases.items()}
+
+    def _is_node_lost(self) -> bool:
+        with self._context.database.reading() as session:
+            return placement.is_lost(session, self._context.settings.node)
 
     def _why_paused(self, kind: PauseKind) -> Reason | None:
         desired = Desired(self._sandbox.desired)

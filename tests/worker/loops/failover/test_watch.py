@@ -200,6 +200,25 @@ class TestLoss:
         assert (found.status, found.reason, found.observed_generation) == (status, None, found.generation)
         assert_at_rest(found)
 
+    def test_refusal_of_the_engine_is_shown_until_the_node_is_lost_again(
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        set_desired(context, sandbox_id, Desired.STOPPED)
+        engine.refuse = {"stop": 1000}
+        lose(other)
+        marked = row(other, Sandbox, sandbox_id).detail
+        reconcile(context, sandbox_id)
+        assert row(other, Sandbox, sandbox_id).detail == marked
+        send_heartbeat(context)
+        change(context, Sandbox, sandbox_id, due_at=now())
+        reconcile(context, sandbox_id)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.reason, "stop refused" in (found.detail or "")) == (Reason.NODE_LOST, True)
+        assert "is lost" not in (found.detail or "")
+        lose(other)
+        assert (row(other, Sandbox, sandbox_id).detail or "").startswith(f"the node {NODE_ID} is lost")
+
     def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(
         self, other: WorkerContext, user: ApiUser
     ) -> None:
