@@ -77,7 +77,8 @@ def main(environment: Mapping[str, str]) -> None:
     options.format_task = make_formatter(Database(settings.database, pool_size=1))
     own = {name: f"/{PREFIX}{flower_settings[name]}" for name in ("login_url", "static_url_prefix")}
     flower = GuardedFlower(capp=app, options=options, **flower_settings | own)
-    flower.guard(LOCAL | set(environment.get("AW_FLOWER_HOSTS", "").lower().split(",")) - {""}, FLOWER_USER, password)
+    hosts = {name.strip() for name in environment.get("AW_FLOWER_HOSTS", "").lower().split(",")}
+    flower.guard((LOCAL | hosts) - {""}, FLOWER_USER, password)
     flower.start_http_server()
     flower.start()
 

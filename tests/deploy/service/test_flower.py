@@ -50,7 +50,7 @@ def flower(valkey_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> I
             "AW_REDIS_URL": valkey_server.url,
             "AW_VAR_DIR": str(tmp_path),
             "AW_FLOWER_PORT": str(port),
-            "AW_FLOWER_HOSTS": "flower.example",
+            "AW_FLOWER_HOSTS": "proxy.example , flower.example",
             "PYTHONPATH": str(REPOSITORY),
         }
         environment = [f"{name}={value}" for name, value in settings.items()]
@@ -84,6 +84,7 @@ def test_website_that_resolves_to_this_machine_is_refused(flower: RunningFlower)
         "evil.example:5555": 403,
         "localhost": 200,
         "FLOWER.example": 200,
+        "proxy.example": 200,
     }.items():
         assert flower.get("", auth=right, headers={"Host": host}).status_code == status
 
