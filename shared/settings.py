@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import NEVER, in_url
+from shared.env_file import FileSettings
 from shared.service_urls import BrokerUrl, DatabaseUrl, Url
 
 FLOWER_USER = "flower"
@@ -65,7 +66,7 @@ def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
     return Field(default, validation_alias=AliasChoices(f"AW_{new}", f"AW_{old}", new.lower()), **constraints)
 
 
-class Settings(BaseSettings):
+class Settings(FileSettings):
     """The `AW_` variables of the environment and of `var/env`. The environment takes precedence."""
 
     model_config = SettingsConfigDict(

@@ -4,14 +4,15 @@ import socket
 from functools import cached_property
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from shared.addresses import in_url
+from shared.env_file import FileSettings
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(FileSettings):
     """Settings of a worker. Every environment variable begins with `AW_`."""
 
     model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)

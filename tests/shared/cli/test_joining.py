@@ -48,7 +48,7 @@ def test_setting_that_is_empty_is_not_in_the_invitation() -> None:
     assert Settings.model_validate({name.removeprefix("AW_").lower(): text for name, text in found.items()})
 
 
-@pytest.mark.parametrize("password", ["it's", "'", '"', "a\\'b", "a\\\\b", "a b#c"])
+@pytest.mark.parametrize("password", ["it's", "'", '"', "a\\'b", "a\\\\b", "a b#c", "a${HOME}b", "a$b"])
 def test_password_may_have_any_character(password: str, tmp_path: Path) -> None:
     url = f"postgresql://workspace:{password}@10.77.0.1/workspace"
     invitation = write_invitation(settings(database_url=url))
