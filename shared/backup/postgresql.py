@@ -1,8 +1,11 @@
 """PostgreSQL: dump and load with its own `pg_dump` and `pg_restore`, of a version that fits the server's."""
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -19,6 +22,10 @@ NEW_TIMEOUT = 17
 # What the role of another server may not write: owners, rights, and the comments of extensions that an administrator
 # has created.
 WITHOUT_RIGHTS = ("--no-owner", "--no-acl", "--no-comments")
+
+# The secrets that libpq reads from no variable, and the name of the service that has them.
+SECRETS = ("sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+SERVICE = "agent-workspace"
 
 
 def dump(database_url: str, path: Path) -> None:
@@ -45,17 +52,35 @@ def _run(database_url: str, name: str, *arguments: str) -> None:
     url = make_url(database_url)
     program = _find(name, _server_version(database_url))
     password = str(url.password or url.query.get("password", ""))
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": password}
     command = [str(program), f"--dbname={_address(url)}", *arguments]
-    # The password is in the environment, which only this user can read, and not in the arguments.
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    # Secrets are in the environment and in memory, which only this user can read, and not in the arguments.
+    with _service_file(url) as file:
+        variables = {"PGPASSWORD": password, "PGSERVICEFILE": f"/proc/self/fd/{file}"}
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **variables}
+        done = subprocess.run(  # noqa: S603
+            command, env=environment, pass_fds=(file,), capture_output=True, text=True, check=False
+        )
     if done.returncode:
         raise Invalid(f"{program} failed: {' '.join(done.stderr.split())[-500:]}")
 
 
 def _address(url: URL) -> str:
     address = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    return address.difference_update_query(["password"]).render_as_string()
+    shown = address.difference_update_query(["password", *SECRETS])
+    return (shown.update_query_dict({"service": SERVICE}) if _secrets(url) else shown).render_as_string()
+
+
+@contextmanager
+def _service_file(url: URL) -> Iterator[int]:
+    """A file in memory, from which libpq reads the secrets of a URL."""
+    with os.fdopen(os.memfd_create(SERVICE), "w+") as file:
+        file.writelines([f"[{SERVICE}]\n", *(f"{name}={value}\n" for name, value in _secrets(url).items())])
+        file.flush()
+        yield file.fileno()
+
+
+def _secrets(url: URL) -> dict[str, str]:
+    return {name: str(url.query[name]) for name in SECRETS if name in url.query}
 
 
 def _server_version(database_url: str) -> int:

@@ -156,7 +156,7 @@ def _describe(database_url: str) -> str:
     """Which database is in the way, and what to move: the file itself, not a link to it."""
     url = make_url(database_url)
     if url.get_backend_name() != "sqlite":
-        return f"{url.render_as_string()} is not empty: stop the service, and move its database away"
+        return f"{url.set(query={}).render_as_string()} is not empty: stop the service, and move its database away"
     file = Path(url.database or "").resolve()
     return f"{file} is not empty: stop the service, and move it away, with {file.name}-wal if there is one"
 

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 from shared.backup import postgresql, store
 from shared.cli.backup.operations import BackupOperations
 from shared.cli.local.installation import LocalInstallation
-from shared.errors import Invalid
+from shared.errors import Conflict, Invalid
 from shared.settings import Settings
 from tests.services.postgres import Postgres
 
@@ -20,23 +20,31 @@ PASSPHRASE = "correct horse battery"
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql+psycopg://u:hush@store.test:1/d?a=b", "postgresql+psycopg://u@store.test:1/d?a=b&password=hush"]
+    ("url", "secrets", "service"),
+    [
+        ("u:hush@store.test:1/d?a=b", "", ""),
+        ("u@store.test:1/d?a=b&password=hush", "", ""),
+        ("u:hush@store.test:1/d?a=b&sslpassword=hush%3D1", "sslpassword=hush=1\n", "&service=agent-workspace"),
+    ],
 )
-def test_password_is_in_no_argument(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_password_is_in_no_argument(
+    url: str, secrets: str, service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Every user of the machine can read the arguments of a process."""
-    called: list[tuple[list[str], dict[str, str]]] = []
+    called: list[tuple[list[str], dict[str, str], str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
-        called.append((command, env))
+        called.append((command, env, Path(env["PGSERVICEFILE"]).read_text()))
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(postgresql, "_server_version", lambda _url: 15)
     monkeypatch.setattr(postgresql, "_find", lambda name, _version: Path(name))
     monkeypatch.setattr(subprocess, "run", run)
-    postgresql.dump(url, tmp_path / "store.dump")
-    [(command, environment)] = called
+    postgresql.dump(f"postgresql+psycopg://{url}", tmp_path / "store.dump")
+    [(command, environment, file)] = called
     assert (environment["PGPASSWORD"], "hush" in " ".join(command)) == ("hush", False)
-    assert "--dbname=postgresql://u@store.test:1/d?a=b" in command
+    assert f"--dbname=postgresql://u@store.test:1/d?a=b{service}" in command
+    assert file == f"[agent-workspace]\n{secrets}"
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
@@ -58,6 +66,16 @@ def test_restore_needs_no_rights_over_extensions_that_are_there(
         with postgres_server.connect(str(url.database)) as administrator:
             administrator.execute("DROP OWNED BY operator CASCADE")
             administrator.execute("DROP ROLE operator")
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_refusal_of_a_restore_shows_no_secret(settings: Settings, tmp_path: Path) -> None:
+    store.back_up(settings, tmp_path / "backup", None)
+    url = make_url(settings.database).update_query_dict({"sslpassword": "hush"})
+    own = Settings(var_dir=settings.var_dir, database_url=url.render_as_string(hide_password=False))
+    with pytest.raises(Conflict, match="is not empty") as refusal:
+        store.restore(own, tmp_path / "backup", None)
+    assert "hush" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
