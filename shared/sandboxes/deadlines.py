@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, and_, update
+from sqlalchemy import ColumnElement, and_, case, literal, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
@@ -21,6 +21,7 @@ from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.leasing.leases import FARTHEST
 from shared.models import Sandbox, SandboxSpec
+from shared.sql.clock_steps import is_ahead
 from shared.sql.statements import bind, bind_values, count_written, guarded_update, send
 from shared.states import DeadlineAction, Desired, PauseKind, Status
 
@@ -203,6 +204,14 @@ def record_activity(session: Session, sandbox_id: str) -> None:
     exists = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
     if write_activity(session, and_(*exists)):
         refresh(session, sandbox_id)
+
+
+def count_from_now(session: Session, sandbox_id: str) -> None:
+    """Replace the times from which a sandbox's idle deadline counts, if they are from before the clock was set back."""
+    times = {name: getattr(Sandbox, name) for name in ("status_changed_at", "last_active_at")}
+    values = {name: case((is_ahead(time), literal(now(), time.type)), else_=time) for name, time in times.items()}
+    if count_written(session, guarded_update(Sandbox, col(Sandbox.id) == sandbox_id, values)):
+        change_recorder.record_change(session, refresh(session, sandbox_id))
 
 
 def write_activity(session: Session, where: ColumnElement[bool]) -> bool:

@@ -33,6 +33,9 @@ class ResyncRow(NamedTuple):
     ready_at: datetime | None
     due_at: datetime | None
     lease_until: datetime | None
+    status_changed_at: datetime
+    last_active_at: datetime
+    deadline_at: datetime | None
 
 
 class ObservedGeneration(NamedTuple):

@@ -1,13 +1,15 @@
 """Resync of store and engine: rows that differ are checked, containers of deleted or moved sandboxes are removed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
 from shared.leasing import leases
 from shared.retention import tombstones
+from shared.sandboxes import deadlines
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
+from shared.sql import clock_steps
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary
@@ -52,6 +54,7 @@ def resync(context: WorkerContext) -> None:
             replace_container(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
+    _correct_deadlines(context, rows)
     forget_others(context, {*listed, *volumes, *unlabelled})
     remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
@@ -80,6 +83,16 @@ def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool)
 def _stopped_states(row: ResyncRow) -> set[ContainerState]:
     """The states of a stopped sandbox's container. One that was never ready may have none."""
     return {*STOPPED, ContainerState.ABSENT} if row.ready_at is None else STOPPED
+
+
+def _correct_deadlines(context: WorkerContext, rows: Iterable[ResyncRow]) -> None:
+    """Let idle time count from now where it counts from a later time: the database's clock was set back since."""
+    present = clock_steps.latest()
+    for row in rows:
+        if row.deadline_at is not None and max(row.status_changed_at, row.last_active_at) > present:
+            log.info("idle_time_restarted", sandbox=row.id)
+            with context.database.transaction() as session:
+                deadlines.count_from_now(session, row.id)
 
 
 def _is_own_name(name: str) -> bool:

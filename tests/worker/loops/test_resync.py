@@ -13,6 +13,7 @@ from shared.clock import after, now
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.retention import tombstones
+from shared.sandboxes import deadlines
 from shared.states import Desired, PauseKind, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
@@ -136,6 +137,24 @@ def test_check_resolves_a_difference(context: WorkerContext, user: ApiUser, engi
     assert (found.status, found.reason) == (Status.ERROR, "exit_code")
     assert_at_rest(found)
     assert checked(context) == set()
+
+
+@pytest.mark.parametrize("column", ["status_changed_at", "last_active_at"])
+def test_idle_time_counts_from_now_after_the_clock_was_set_back(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, column: str
+) -> None:
+    columns: dict[str, Any] = {"freeze_after_seconds": 60, column: after(86400)}
+    sandbox = quiet_row(context, user, Status.RUNNING, **columns)
+    put(engine, sandbox)
+    with context.database.transaction() as session:
+        deadlines.refresh(session, sandbox.id)
+    resync(context)
+    deadline = row(context, Sandbox, sandbox.id).deadline_at
+    assert deadline is not None
+    assert deadline <= after(60)
+    with time_machine.travel(after(30), tick=False):
+        resync(context)
+    assert row(context, Sandbox, sandbox.id).deadline_at == deadline
 
 
 class TestReaping:

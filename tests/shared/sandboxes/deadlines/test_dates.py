@@ -60,6 +60,18 @@ class TestDates:
             )
             assert deadline(database, sandbox) == before
 
+    @pytest.mark.parametrize("later", ["status_changed_at", "last_active_at"])
+    def test_time_from_before_the_clock_was_set_back_is_replaced(
+        self, database: Database, user: ApiUser, later: str
+    ) -> None:
+        with time_machine.travel(now(), tick=False):
+            sandbox = make(database, user, **{later: after(86400)})
+            write(database, lambda session: deadlines.count_from_now(session, sandbox.id))
+            found = as_stored(database, sandbox)
+            times = sorted([found.status_changed_at, found.last_active_at])
+            assert (times, getattr(found, later)) == ([now() - LONG_AGO, now()], now())
+            assert found.deadline_at == after(60)
+
     def test_pending_desired_state_has_no_deadline(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user, status=Status.PAUSED)
         write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
