@@ -6,7 +6,7 @@ import httpcore
 import httpx
 
 from shared.agent_server.door import DoorAccess, DoorError, error_in
-from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
+from shared.agent_server.limits import KEEPALIVE, KEEPALIVE_SECONDS, count_read, limited_header, max_read
 from shared.observability import correlation
 
 MAX_IDLE_CONNECTIONS = 1000
@@ -25,6 +25,7 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
             max_keepalive_connections=MAX_IDLE_CONNECTIONS,
             keepalive_expiry=KEEPALIVE_SECONDS,
             network_backend=_Backend(),
+            socket_options=KEEPALIVE,
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

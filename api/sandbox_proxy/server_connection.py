@@ -6,6 +6,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.frames import Frame, Opcode
 
+from shared.agent_server.limits import KEEPALIVE
+
 # The memory of a received frame, besides its content.
 FRAME_BYTES = 200
 # Max frames that wait for the proxy; with more, the connection is not read. The frames of one read come on top.
@@ -19,6 +21,12 @@ class CountedConnection(ClientConnection):
 
     _pings = 0
     _report: Callable[[int], None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Have TCP find out that the node is lost: a paused sandbox answers no pings of the websocket."""
+        for option in KEEPALIVE:
+            transport.get_extra_info("socket").setsockopt(*option)
+        super().connection_made(transport)
 
     def watch(self, report: Callable[[int], None]) -> None:
         """Call a function with the number of bytes each time it changes."""

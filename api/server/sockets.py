@@ -7,6 +7,7 @@ queue for the next process. So `make run` opens the sockets, and passes their de
 import os
 import socket
 
+from shared.agent_server.limits import KEEPALIVE
 from shared.settings import Settings
 
 VARIABLE = "API_LISTEN_FDS"
@@ -41,6 +42,8 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for option in KEEPALIVE:  # the accepted connections inherit it
+        listener.setsockopt(*option)
     listener.bind((host, port))
     listener.listen(BACKLOG)
     return listener

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from deploy.door.network import SandboxSubnet
 from shared.agent_server.door import ERROR_HEADER, TOKEN_HEADER
-from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS
+from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS, LOST_SECONDS, PROBES
 
 MAX_CONNECTIONS = 8192
 # File descriptors of a connection: one on each side.
@@ -31,6 +31,7 @@ REFUSED = 403
 STATUSES = (400, REFUSED, 404, 408, 413, 500, 502, 503, 504)
 
 # The timeouts are long, because a command may run for hours without output, and a paused sandbox keeps its websockets.
+# TCP's own probes end the connections of machines that are lost.
 TEXT = Template(
     """\
 global
@@ -50,6 +51,13 @@ defaults both
     timeout tunnel 24h
     timeout client-fin 30s
     timeout server-fin 30s
+    option tcpka
+    clitcpka-idle ${idle_tcp}s
+    clitcpka-intvl ${probe_tcp}s
+    clitcpka-cnt $probes
+    srvtcpka-idle ${idle_tcp}s
+    srvtcpka-intvl ${probe_tcp}s
+    srvtcpka-cnt $probes
     retries 0
     option http-no-delay
     option disable-h2-upgrade
@@ -142,6 +150,9 @@ def write(door: Door) -> str:
         crowded=from_sandboxes // 2,
         when_crowded=max(MIN_CROWDED, from_sandboxes // CROWDED_PART),
         connect=round(CONNECT_SECONDS),
+        idle_tcp=LOST_SECONDS // 2,
+        probe_tcp=LOST_SECONDS // 2 // PROBES,
+        probes=PROBES,
         keepalive=round(KEEPALIVE_SECONDS),
         idle=MAX_IDLE,
         inner_socket=door.inner_socket,

@@ -4,6 +4,7 @@ The size of a response's header is counted where a transport reads from its sock
 responses (status 1xx) before a response, and would block the event loop meanwhile. They count as a part of the header.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,15 @@ import httpcore
 CONNECT_SECONDS = 5.0
 # An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
 KEEPALIVE_SECONDS = 4.0
+# A machine that loses its power or its network ends no connection. TCP finds that out within this time, of which the
+# first half is without traffic. The kernel of a paused sandbox's machine responds.
+LOST_SECONDS, PROBES = 60, 3
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, LOST_SECONDS // 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, LOST_SECONDS // 2 // PROBES),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES),
+)
 
 # The limit of a response's header, together with all interim responses before it.
 MAX_HEADER_BYTES = 32 * 1024

@@ -186,6 +186,25 @@ def test_sandbox_that_does_not_respond_keeps_no_connection_of_a_client_that_left
                 assert sandbox.recv(65_536) == b""
 
 
+def test_tcp_finds_out_if_either_side_of_an_idle_connection_is_lost(door: Running) -> None:
+    with socket.create_server((f"{door.prefix}.5", 0)) as listener, closing(socket.socket()) as client:
+        listener.settimeout(20)
+        client.connect(("127.0.0.1", door.port))
+        port, token = listener.getsockname()[1], VAULT.derive(PURPOSE)
+        client.sendall(f"GET /{door.prefix}.5/{port}/ HTTP/1.1\r\n{TOKEN_HEADER}: {token}\r\n\r\n".encode())
+        with listener.accept()[0] as sandbox:
+            sandbox.settimeout(20)
+            assert sandbox.recv(65_536)
+            for own, other in ((door.port, client.getsockname()[1]), (sandbox.getpeername()[1], port)):
+                assert "timer:(keepalive," in timers(own, other)
+
+
+def timers(port: int, of_peer: int) -> str:
+    """The kernel's timers of a TCP connection of this machine."""
+    command = ["ss", "--tcp", "--numeric", "--options", f"sport = :{port} and dport = :{of_peer}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileServer) -> None:
     headers = open_access(VAULT).headers
     port = api.port
