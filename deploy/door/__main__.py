@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from deploy.door import configuration
 from deploy.door.configuration import Door
+from deploy.door.name_servers import find_family, find_name_servers
 from deploy.door.network import SandboxSubnet, find_network
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.agent_server.door import PURPOSE
@@ -60,7 +62,9 @@ def prepare(shared: Settings, settings: WorkerSettings) -> PreparedDoor:
     tokens = Vault(shared.vault_keys).derive_all(PURPOSE)
     inner, outer = (opened.fileno() for opened in sockets)
     certificate = settings.door_certificate and str(Path(settings.door_certificate).absolute())
-    text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, certificate))
+    host = urlsplit(shared.api_url).hostname or ""
+    names = find_name_servers(host), find_family(host)
+    text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, certificate, *names))
     file = in_memory("door", text)
     return PreparedDoor([find_haproxy(), "-db", "-f", f"/dev/fd/{file}"], (inner, outer, file), sockets)
 

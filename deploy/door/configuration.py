@@ -28,6 +28,8 @@ MIN_CROWDED = 8
 MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 REFUSED = 403
+# How a name server may fail.
+FAILURES = ("nx", "other", "refused", "timeout")
 STATUSES = (400, REFUSED, 404, 408, 413, 500, 502, 503, 504)
 
 # The timeouts are long, because a command may run for hours without output, and a paused sandbox keeps its websockets.
@@ -109,9 +111,10 @@ frontend sandboxes from both
     http-request set-header host $api_host
     default_backend api
 
+$resolvers
 backend api from both
     http-reuse safe
-    server api $api_server
+$api_servers
 """
 )
 
@@ -127,6 +130,8 @@ class Door:
         tokens: the tokens that the door accepts.
         api_url: the API that gets sandboxes' requests.
         certificate: file of the certificate and its key; empty: no TLS.
+        name_servers: the name servers that know the API's address; none: it stays the same.
+        family: the kind of address that is preferred for the API's name.
     """
 
     inner_socket: int
@@ -135,6 +140,8 @@ class Door:
     tokens: Sequence[str]
     api_url: str
     certificate: str = ""
+    name_servers: Sequence[str] = ()
+    family: str = "ipv4"
 
 
 def write(door: Door) -> str:
@@ -166,13 +173,31 @@ def write(door: Door) -> str:
         gateway=network.gateway,
         reserved=" ".join(map(str, _reserved(network))),
         api_host=url.netloc,
-        api_server=_server(url.scheme, url.hostname or "", url.port),
+        resolvers=_resolvers(door.name_servers),
+        api_servers="\n".join(f"    server {each}" for each in _api_servers(door)),
     )
 
 
 def _reserved(network: SandboxSubnet) -> list[IPv4Address]:
     """The addresses that no sandbox has: the node's own, and those of the network itself."""
     return [network.gateway, network.addresses.network_address, network.addresses.broadcast_address]
+
+
+def _resolvers(name_servers: Sequence[str]) -> str:
+    if not name_servers:
+        return ""
+    servers = [f"    nameserver server{number} {address}" for number, address in enumerate(name_servers)]
+    # The last address stays while no name server responds, or none knows the name.
+    return "\n".join(["resolvers system", *servers, *(f"    hold {failure} 1d" for failure in FAILURES), ""])
+
+
+def _api_servers(door: Door) -> list[str]:
+    """The API at its address as of now, or, while the name servers know its name, at the address that they have."""
+    url = urlsplit(door.api_url)
+    api = _server(url.scheme, url.hostname or "", url.port)
+    if not door.name_servers:
+        return [f"api {api}"]
+    return [f"api {api} resolvers system resolve-prefer {door.family} init-addr none", f"first {api} backup"]
 
 
 def _server(scheme: str, host: str, port: int | None) -> str:
