@@ -97,8 +97,8 @@ def _without_nulls_of_secrets(stored: Mapping[str, Any], diff: Mapping[str, Any]
     changes = dict(diff)
     for section, secrets in AGENT_SECRETS.items():
         sent = changes.get(section, {})
-        if sent is None:  # all fields of the section
-            sent = dict.fromkeys(stored.get(section, {}))
+        if sent is None:  # all fields of the section, except headers, whose values are secrets
+            sent = dict.fromkeys(name for name in stored.get(section, {}) if name != "extra_headers")
         changes[section] = {name: value for name, value in sent.items() if value is not None or name not in secrets}
     return changes
 

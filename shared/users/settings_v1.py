@@ -30,9 +30,8 @@ def flatten(diff: Mapping[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {name: remaining.pop(name) for name in ("agent", "mcp_config") if name in remaining}
     for section, fields in (("llm", LLM_FIELDS), ("condenser", CONDENSER_FIELDS)):
         if section in remaining:
-            remaining[section] = dict(remaining[section] or {})
-            found = {flat: remaining[section].pop(name) for name, flat in fields.items() if name in remaining[section]}
-            changes |= found
+            flat, remaining[section] = _take(remaining[section], fields)
+            changes |= flat
     for name in CLEARED_BY_NULL:
         if name in changes and changes[name] is None:
             changes[name] = ""
@@ -85,6 +84,14 @@ def flatten_conversation(diff: Mapping[str, Any]) -> dict[str, Any]:
     """The changes in a diff of the conversations' settings, by the names they are stored under."""
     analyzer = {"security_analyzer": diff.get("security_analyzer") or NO_ANALYZER}
     return dict(diff) | (analyzer if "security_analyzer" in diff else {})
+
+
+def _take(section: Nested | None, fields: Mapping[str, str]) -> tuple[Nested, Nested | None]:
+    """A section's values with flat names, and the rest of it. Null in place of a section is null for all its fields."""
+    if section is None:
+        return dict.fromkeys(fields.values()), None
+    flat = {fields[name]: value for name, value in section.items() if name in fields}
+    return flat, {name: value for name, value in section.items() if name not in fields}
 
 
 def _serialize_llm(stored: StoredSettings, *, expose: bool) -> Llm:

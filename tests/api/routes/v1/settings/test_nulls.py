@@ -5,7 +5,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from shared.db.database import Database
-from tests.api.routes.v1.settings.v1 import agent, load, post
+from tests.api.routes.v1.settings.v1 import agent, load, post, read
 from tests.factories import ApiUser
 
 
@@ -30,3 +30,17 @@ def test_null_removes_a_field_of_the_extra_body_named_like_a_secret(
     post(client, user, agent(llm={"litellm_extra_body": {"api_key": "k", "a": 1}}))
     post(client, user, agent(llm={"litellm_extra_body": {"api_key": None}}))
     assert load(database, user).agent_settings == {"llm": {"litellm_extra_body": {"a": 1}}}
+
+
+def test_null_in_place_of_a_section_selects_all_its_defaults_and_keeps_its_secrets(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
+    model = {"model": "m", "base_url": "https://llm.example.com", "temperature": 1}
+    secrets = {"aws_session_token": "session", "extra_headers": {"X-Key": "header"}}
+    condenser = {"enabled": False, "max_size": 80, "keep_first": 4}
+    post(client, user, agent(llm=model | secrets | {"api_key": "key"}, condenser=condenser))
+    post(client, user, agent(llm=None, condenser=None))
+    shown = read(client, user)
+    assert shown["agent_settings"]["condenser"] == {"enabled": True, "max_size": 240}
+    assert (shown["llm_model"], shown["llm_base_url"], shown["llm_api_key_set"]) == (None, None, True)
+    assert load(database, user).agent_settings == {"llm": secrets}
