@@ -139,8 +139,7 @@ async def _handle_validation_error(request: Request, error: Exception) -> JSONRe
     # Pydantic's `input` and `ctx` are omitted: they repeat values of the request, including secrets.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
-    if [entry["loc"] for entry in detail] == [["body"]] and not _is_json(request):
-        # FastAPI does not parse a body with another content type, and then reports that it is not an object.
+    if _is_unparsed(request, detail):
         detail = [validation_entry(("header", "Content-Type"), "must be application/json", "content_type")]
     return error_response(422, detail)
 
@@ -164,8 +163,14 @@ def _has_route(request: Request, method: str) -> bool:
     return any(route.matches(scope)[0] == Match.FULL for route in request.app.routes)
 
 
+def _is_unparsed(request: Request, entries: list[dict[str, Any]]) -> bool:
+    """Whether FastAPI has not parsed the body because of its content type: it reports a wrong type then."""
+    found = [(entry["loc"], entry["type"].endswith("_type")) for entry in entries]
+    return found == [(["body"], True)] and not _is_json(request)
+
+
 def _is_json(request: Request) -> bool:
-    kind = request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
