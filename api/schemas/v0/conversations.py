@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.schemas.v1.conversations import AppConversation
-from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, Time, one_of
+from api.schemas.v1.fields import BlankIsNone, OptionalBranch, RepositoryName, Time, one_of
 from api.schemas.v1.start_tasks import (
     MAX_MESSAGE_LENGTH,
     MAX_PARTS,
@@ -52,7 +52,7 @@ class NewConversation(BaseModel):
 
     repository: Annotated[RepositoryName | None, BlankIsNone] = None
     git_provider: Provider | None = None
-    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
+    selected_branch: OptionalBranch = None
     initial_user_msg: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
     image_urls: list[str] | None = Field(default=None, max_length=MAX_PARTS)
     suggested_task: SuggestedTask | None = None

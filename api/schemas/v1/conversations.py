@@ -9,8 +9,8 @@ from api.schemas.page_text import cached
 from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import (
     BlankIsNone,
-    BranchName,
     ExecutionStatus,
+    OptionalBranch,
     RepositoryName,
     SandboxStatus,
     ShortText,
@@ -102,7 +102,7 @@ class ConversationUpdate(BaseModel):
     title: Annotated[ShortText | None, BlankIsNone] = None
     public: bool | None = None
     selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
-    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
+    selected_branch: OptionalBranch = None
     git_provider: Provider | None = None
 
     @model_validator(mode="after")

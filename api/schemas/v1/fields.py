@@ -139,6 +139,10 @@ def _none_if_blank(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
+def _none_if_head(value: Any) -> Any:
+    return None if value == "HEAD" else _none_if_blank(value)
+
+
 # --- settings -------------------------------------------------------------------------------------------------------
 
 Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
@@ -160,7 +164,10 @@ Value = Annotated[SecretStr, AfterValidator(_check_secret)]
 BlankIsNone = BeforeValidator(_none_if_blank)
 ShortText = Annotated[str, Field(max_length=500)]
 RepositoryName = Annotated[str, Field(max_length=500), AfterValidator(check_repository)]
-BranchName = Annotated[str, Field(max_length=255), AfterValidator(check_branch)]
+# `HEAD` is no branch: OpenHands' CLI sends it from a clone that is on none, as `git rev-parse --abbrev-ref` prints it.
+OptionalBranch = Annotated[
+    Annotated[str, Field(max_length=255), AfterValidator(check_branch)] | None, BeforeValidator(_none_if_head)
+]
 
 # --- responses ------------------------------------------------------------------------------------------------------
 

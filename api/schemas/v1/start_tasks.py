@@ -12,8 +12,8 @@ from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.agent_settings import Document
 from api.schemas.v1.fields import (
     BlankIsNone,
-    BranchName,
     ModelName,
+    OptionalBranch,
     RepositoryName,
     ShortText,
     StartTaskStatus,
@@ -140,7 +140,7 @@ class StartRequest(StartRequestInfo):
     initial_message: FirstMessage | None = None
     processors: Annotated[None, BeforeValidator(lambda _: None)] = None
     llm_model: Annotated[ModelName | None, BlankIsNone] = None
-    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
+    selected_branch: OptionalBranch = None
     secrets: Secrets | None = None
 
     @model_validator(mode="after")

@@ -141,6 +141,11 @@ class TestStart:
         request = _start(client, user, **blank, processors=[{"kind": "whatever"}])["request"]
         assert all(request[name] is None for name in (*blank, "processors"))
 
+    def test_head_is_no_branch(self, client: TestClient, user: ApiUser) -> None:
+        """The CLI sends it from a clone that is on no branch, and git can't clone it."""
+        request = _start(client, user, selected_repository="o/r", selected_branch="HEAD")["request"]
+        assert (request["selected_repository"], request["selected_branch"]) == ("o/r", None)
+
     def test_secrets_are_masked_and_encrypted(
         self, client: TestClient, user: ApiUser, database: Database, vault: Vault
     ) -> None:
