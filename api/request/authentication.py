@@ -35,10 +35,8 @@ class Caller:
 
     id: str
     name: str
-    # Id and prefix of the key, for `/api/keys/current` and the audit log; never the key itself. With a cookie, they are
-    # those of the key that the user signed in with.
+    # The id of the key, never the key itself. With a cookie, it is that of the key that the user signed in with.
     key_id: str
-    key_prefix: str
     # Signed in by cookie.
     is_browser: bool
     # Differs after each change of the user's lists.
@@ -158,7 +156,7 @@ async def find_caller(request: Request) -> Caller:
     found: Caller | None = getattr(request.state, "caller", None)
     if found is None:
         user, is_browser = await _authenticate(request)
-        found = Caller(user.id, user.name, user.key_id, user.key_prefix, is_browser, user.list_version, request)
+        found = Caller(user.id, user.name, user.key_id, is_browser, user.list_version, request)
         request.state.caller = found
     return found
 

@@ -86,6 +86,11 @@ def list_in_force(session: Session, user_id: str) -> list[ApiKey]:
     return list(session.exec(statement.order_by(col(ApiKey.created_at), col(ApiKey.id))).all())
 
 
+def find_in_force(session: Session, user_id: str, key_id: str) -> ApiKey | None:
+    """The user's valid key with that id, or None."""
+    return next((row for row in list_in_force(session, user_id) if row.id == key_id), None)
+
+
 def create_own_key(
     session: Session, vault: Vault, user_id: str, name: str, expires_at: datetime | None, made_with: str | None
 ) -> tuple[ApiKey, str]:
@@ -126,7 +131,7 @@ def revoke_own_key(session: Session, user_id: str, key_id: str) -> None:
     Raises:
         NotFound: the user has no valid key with that id.
     """
-    row = next((row for row in list_in_force(session, user_id) if row.id == key_id), None)
+    row = find_in_force(session, user_id, key_id)
     if row is None:
         raise NotFound("key", key_id)
     row.revoked_at = now()

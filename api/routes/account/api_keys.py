@@ -4,10 +4,11 @@ from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
 from api.request.authentication import CurrentCaller, UserRoute
-from api.request.context import ContextDep
+from api.request.context import UNKNOWN, ContextDep
 from api.request.query_params import RowId
 from api.schemas.v1.api_keys import CurrentKey, KeyCreate, KeyInfo, NewKey, serialize_key, serialize_new_key
 from api.schemas.v1.fields import Success
+from shared.errors import Unauthenticated
 from shared.users import api_keys
 
 router = APIRouter(prefix="/keys", tags=["account"], route_class=UserRoute)
@@ -31,9 +32,20 @@ def create_key(context: ContextDep, caller: CurrentCaller, wanted: KeyCreate) ->
 
 
 @router.get("/current")
-async def get_current_key(caller: CurrentCaller) -> CurrentKey:
-    """The key of this request, by its first characters, and its owner."""
-    return CurrentKey(org_id=caller.id, user_id=caller.id, id=caller.key_id, prefix=caller.key_prefix)
+def get_current_key(context: ContextDep, caller: CurrentCaller) -> CurrentKey:
+    """The key of this request, by its name and its first characters, and its owner."""
+    with context.database.reading() as session:
+        key = api_keys.find_in_force(session, caller.id, caller.key_id)
+    if key is None:  # it was revoked a moment ago
+        raise Unauthenticated(UNKNOWN)
+    return CurrentKey(
+        org_id=caller.id,
+        user_id=caller.id,
+        id=key.id,
+        name=key.name,
+        prefix=key.prefix,
+        auth_type="cookie" if caller.is_browser else "bearer",
+    )
 
 
 @router.delete("/{key_id}")

@@ -1,7 +1,7 @@
 """API keys on the wire: only the response that creates a key shows all of it."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, field_validator
 
@@ -44,12 +44,14 @@ class NewKey(KeyInfo):
 
 
 class CurrentKey(BaseModel):
-    """The key of this request."""
+    """The key of this request, or the one that the browser's user signed in with."""
 
     org_id: str | None
     user_id: str
     id: str
+    name: str
     prefix: str
+    auth_type: Literal["bearer", "cookie"]
 
 
 def serialize_key(row: ApiKey) -> KeyInfo:
