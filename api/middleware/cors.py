@@ -5,7 +5,7 @@ from collections.abc import Collection
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Response headers that pages may read, besides the safelisted ones of the Fetch standard.
 EXPOSED = (
     "Content-Disposition",

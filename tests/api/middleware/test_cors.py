@@ -38,7 +38,7 @@ def preflight_headers(origin: str, method: str = "POST") -> dict[str, str]:
 @pytest.mark.parametrize(
     "path", ["/api/v1/app-conversations", "/api/v1/sandboxes/x/pause", "/api/settings", "/nothing"]
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def test_preflight_needs_no_key(listing: TestClient, path: str, method: str) -> None:
     response = listing.options(path, headers=preflight_headers(PAGE, method))
     assert response.status_code == 200
