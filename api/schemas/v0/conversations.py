@@ -9,9 +9,9 @@ from api.schemas.v1.conversations import AppConversation
 from api.schemas.v1.fields import BlankIsNone, OptionalBranch, RepositoryName, Time, one_of
 from api.schemas.v1.start_tasks import (
     MAX_MESSAGE_LENGTH,
-    MAX_PARTS,
     FirstMessage,
     ImageContent,
+    ImageUrls,
     StartRequest,
     StartRequestInfo,
     StartTaskInfo,
@@ -54,7 +54,7 @@ class NewConversation(BaseModel):
     git_provider: Provider | None = None
     selected_branch: OptionalBranch = None
     initial_user_msg: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
-    image_urls: list[str] | None = Field(default=None, max_length=MAX_PARTS)
+    image_urls: ImageUrls | None = None
     suggested_task: SuggestedTask | None = None
     conversation_instructions: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
     conversation_id: UUID | None = None

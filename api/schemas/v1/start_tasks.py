@@ -26,6 +26,7 @@ from api.schemas.v1.suggested_tasks import SuggestedTask, prompt_for
 from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.errors import Invalid
 from shared.ids import parse_id
+from shared.json_documents import check_texts
 from shared.models import Sandbox, StartTask
 from shared.states import Stage
 from shared.users.settings import Provider
@@ -46,6 +47,8 @@ def _cut_title(title: Any) -> Any:
 
 
 Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
+# Of a text without any bound, pydantic accepts half of a surrogate pair, which no response could contain.
+ImageUrls = Annotated[list[str], Field(max_length=MAX_PARTS), AfterValidator(check_texts)]
 SandboxId = Annotated[str, AfterValidator(_read_id)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
 HexId = Annotated[UUID, PlainSerializer(lambda value: value.hex, return_type=str)]
@@ -79,7 +82,7 @@ class ImageContent(BaseModel):
     """Images of a message. Each is a URL; `data:` URLs are accepted."""
 
     type: Literal["image"] = "image"
-    image_urls: list[str] = Field(max_length=MAX_PARTS)
+    image_urls: ImageUrls
     cache_prompt: bool = False
 
 
