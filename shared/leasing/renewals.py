@@ -29,6 +29,9 @@ from shared.states import Desired
 # Only a sandbox that was ready before is ever stopped. Such a sandbox is left alone until its lease expires.
 HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
+# The number of leases that one statement renews: SQLite takes no expression of more than 1,000 terms.
+MAX_AT_ONCE = 256
+
 
 class UnrenewedLeases(NamedTuple):
     """The leases that were not renewed, as the ids of their rows.
@@ -53,9 +56,19 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
     """Renew leases. Rows that other transactions have locked are skipped.
 
     Args:
-        fences: the fence of each claim by the row's id; at least one.
+        fences: the fence of each claim by the row's id.
         seconds: the new length of the leases.
     """
+    ids, lost, locked = sorted(fences), set[str](), set[str]()
+    for begin in range(0, len(ids), MAX_AT_ONCE):
+        part = {row_id: fences[row_id] for row_id in ids[begin : begin + MAX_AT_ONCE]}
+        found = _renew_part(session, table, part, seconds)
+        lost |= found.lost
+        locked |= found.locked
+    return UnrenewedLeases(lost, locked)
+
+
+def _renew_part(session: Session, table: type[Row], fences: Mapping[str, int], seconds: float) -> UnrenewedLeases:
     number = rounded(len(fences))
     parameters = bind_list_values("row_id", list(fences)) | bind_list_values("fence", list(fences.values()))
     until = bind_values(lease_until=now() + timedelta(seconds=seconds))

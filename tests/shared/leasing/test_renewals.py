@@ -1,10 +1,11 @@
 """Renewal of many leases: each by its own fence, without delaying the others."""
 
 import pytest
-from sqlmodel import Session
+from sqlmodel import Session, col, insert, select
 
 from shared.clock import now
 from shared.db.database import Database
+from shared.ids import new_id
 from shared.leasing import leases, renewals
 from shared.leasing.renewals import UnrenewedLeases
 from shared.models import Sandbox
@@ -45,6 +46,21 @@ def is_leased(database: Database, row: Sandbox) -> bool:
 def test_all_leases_are_renewed(database: Database, rows: list[Sandbox], number: int) -> None:
     assert renew(database, rows[:number]) == UnrenewedLeases()
     assert [is_leased(database, row) for row in rows] == [place < number for place in range(5)]
+
+
+def test_all_leases_of_a_large_node_are_renewed(database: Database, user: ApiUser) -> None:
+    """More than fit into one statement of SQLite."""
+    first = claimed(database, make_sandbox(database, user, due_at=now()).id).model_dump()
+    ids = [new_id() for _ in range(600)]
+    with database.transaction() as session:
+        session.execute(insert(Sandbox), [first | {"id": row_id, "session_key_digest": row_id} for row_id in ids])
+    fences = dict.fromkeys(ids, first["fence"])
+    with database.transaction() as session:
+        unrenewed = renewals.renew(session, Sandbox, fences | {ids[0]: first["fence"] + 1}, A_WHILE)
+    assert unrenewed == UnrenewedLeases(lost={ids[0]})
+    with database.reading() as session:
+        leased = session.scalars(select(col(Sandbox.id)).where(col(Sandbox.lease_until) > now())).all()
+    assert set(leased) == set(ids[1:])
 
 
 def test_lease_that_another_worker_took_over_is_lost(database: Database, rows: list[Sandbox]) -> None:
