@@ -19,7 +19,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from shared.clock import MAX_ERROR, now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
 from shared.sql.statements import bind, bind_values, get_locked, locked, send
-from shared.states import Desired, NodeStatus
+from shared.states import PAUSING, Desired, NodeStatus
 
 # A node that has been silent this long takes no new sandboxes.
 HEARTBEAT_LIMIT = timedelta(seconds=20)
@@ -188,7 +188,8 @@ def _place_if_room(session: Session, spec_id: str) -> str | None:
 
 
 def _waits() -> tuple[Any, ...]:
-    return (col(Sandbox.node_id).is_(None), may_have_container())
+    # One that is to be paused needs no node (`shared.sandboxes.status.pause_unplaced`).
+    return (col(Sandbox.node_id).is_(None), may_have_container(), col(Sandbox.desired).not_in(PAUSING))
 
 
 # --- circuit breakers -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import MAX_TRANSITIONS, is_observed
 from shared.sql.statements import all_columns, bind, bind_list, bind_list_values, bind_values, locked, make_row, rounded
-from shared.states import Desired, Reason, Status
+from shared.states import PAUSING, Desired, Reason, Status
 from shared.users.api_keys import find_by_keys
 
 
@@ -136,6 +136,13 @@ def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
     # With `may_have_container` the query uses its index: SQLite does not derive that condition from the status.
     in_share = and_(col(Sandbox.node_id) == node_id, placement.may_have_container(), col(Sandbox.id).startswith(digit))
     return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
+
+
+def find_unplaced_pauses(session: Session, limit: int = 100) -> Sequence[str]:
+    """Return the ids of the sandboxes without a node that are to be paused or stopped, read without locks."""
+    unplaced = (col(Sandbox.node_id).is_(None), placement.may_have_container(), col(Sandbox.desired).in_(PAUSING))
+    found = select(Sandbox.id).where(*unplaced, col(Sandbox.generation) != col(Sandbox.observed_generation))
+    return session.exec(found.limit(limit)).all()
 
 
 def require_usable(sandbox: Sandbox) -> None:

@@ -16,8 +16,8 @@ from shared.errors import IllegalMove
 from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
-from shared.sql.statements import bind, bind_list, bind_values, send
-from shared.states import MOVES, PauseKind, Reason, Status
+from shared.sql.statements import bind, bind_list, bind_values, get_locked, send
+from shared.states import MOVES, PAUSING, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
@@ -113,6 +113,29 @@ def add_sandbox(session: Session, **columns: Any) -> Sandbox:
     session.flush()
     session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
     return sandbox
+
+
+def pause_unplaced(session: Session, sandbox_id: str, owner: str, seconds: float) -> bool:
+    """Write PAUSED for a sandbox without a node that is to be paused or stopped: it has no container.
+
+    Args:
+        owner: of the lease that the write needs.
+        seconds: the length of that lease.
+
+    Returns:
+        Whether it was written: not if the sandbox was placed, or its desired state has changed.
+    """
+    found = get_locked(session, Sandbox, sandbox_id, skip_locked=True)
+    if found is None or found.node_id is not None or found.desired not in PAUSING:
+        return False
+    leases.mark_due(session, Sandbox, sandbox_id, now())
+    sandbox = leases.claim(session, Sandbox, sandbox_id, owner, seconds)
+    if sandbox is None:
+        return False
+    why = Reason(sandbox.desired_reason) if sandbox.desired_reason else None
+    paused = ObservedState(Status.PAUSED, why, pause_kind=PauseKind.STOPPED)
+    set_status(session, sandbox, paused, observed_generation=sandbox.generation, releases_lease=True)
+    return True
 
 
 def delete_history(session: Session, sandbox_ids: Collection[str]) -> None:

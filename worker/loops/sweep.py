@@ -1,7 +1,7 @@
 """The sweep: enqueues the jobs of all due rows, also those whose messages were lost (law 1)."""
 
 from shared.changes import change_feed
-from shared.clock import after
+from shared.clock import after, now
 from shared.container_logs import kept_logs
 from shared.conversations import start_tasks
 from shared.leasing import leases, waiters
@@ -9,6 +9,8 @@ from shared.models import Sandbox
 from shared.nodes import placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
 from shared.retention import tombstones
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.users import idempotency
 from worker.context import WorkerContext
 from worker.loops.deadlines import apply_deadlines
@@ -20,10 +22,22 @@ RETAINED = (idempotency, change_feed, kept_logs, start_tasks, tombstones)
 
 def sweep(context: WorkerContext) -> None:
     """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records."""
+    _pause_unplaced(context)
     context.publisher.publish(*_place(context), *_take_due(context))
     apply_deadlines(context)
     reconcile_pools(context)
     _delete_expired(context)
+
+
+def _pause_unplaced(context: WorkerContext) -> None:
+    """Pause sandboxes that no node has had room for. Any worker does that: they have no container."""
+    with context.database.reading() as session:
+        paused = sandbox_queries.find_unplaced_pauses(session)
+    for sandbox_id in paused:
+        with context.database.transaction() as session:
+            lease = context.renewer.owner, context.renewer.seconds
+            if sandbox_status.pause_unplaced(session, sandbox_id, *lease):
+                waiters.enqueue_waiters(session, sandbox_id, now())  # the same sweep enqueues them
 
 
 def _place(context: WorkerContext) -> list[Job]:

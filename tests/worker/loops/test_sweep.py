@@ -16,7 +16,7 @@ from shared.states import Desired, NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_node, make_sandbox, make_start_task, make_user
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import change, deliver, row, start
+from tests.worker.scenarios import assert_at_rest, change, deliver, row, set_desired, start
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
@@ -145,6 +145,31 @@ class TestPlacement:
     ) -> None:
         task = make_start_task(context.database, user, row(context, Sandbox, sandbox_id))
         assert swept(context) == [StartConversation(task.id, NODE_ID)]
+
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_pause_needs_no_room(
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
+    ) -> None:
+        task = make_start_task(context.database, user, row(context, Sandbox, sandbox_id), due_at=None)
+        set_desired(context, sandbox_id, desired)
+        assert swept(context) == [StartConversation(task.id, NODE_ID)]
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.pause_kind, found.node_id) == (Status.PAUSED, "STOPPED", None)
+        assert found.observed_generation == found.generation
+        assert_at_rest(found)
+        change(context, Node, NODE_ID, capacity=1)
+        assert swept(context) == []
+        set_desired(context, sandbox_id, Desired.RUNNING)
+        sweep(context)
+        deliver(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+    def test_resume_of_a_paused_sandbox_waits_for_room(self, context: WorkerContext, sandbox_id: str) -> None:
+        for desired in (Desired.PAUSED, Desired.RUNNING):
+            set_desired(context, sandbox_id, desired)
+            assert swept(context) == []
+        change(context, Node, NODE_ID, capacity=1)
+        assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
 
     def test_placed_sandbox_is_started(self, context: WorkerContext, sandbox_id: str) -> None:
         change(context, Node, NODE_ID, capacity=1)
