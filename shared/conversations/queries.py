@@ -23,7 +23,8 @@ from shared.settings import NO_QUOTAS, StoredQuotas
 from shared.sql.statements import bind, bind_values, get_locked, locked
 from shared.states import Desired, Stage, Status
 
-# Per sandbox: the maximum number of running conversations that a worker reads from its agent server's list.
+# Per sandbox: the maximum number of running conversations that a worker reads from its agent server's list, or the
+# database.
 MAX_RUNNING = 100
 LOST_DETAIL = "the agent ran on a node that was lost. The sandbox was recreated on another, without this conversation"
 
@@ -115,6 +116,12 @@ def find_or_adopt(
             conversation = _adopt(session, added, limits)
     matches = conversation is not None and conversation.sandbox_id == sandbox.id
     return conversation if matches else None
+
+
+def list_running(session: Session, sandbox_id: str) -> list[str]:
+    """The ids of the sandbox's conversations whose agents run, as far as is known: at most `MAX_RUNNING`."""
+    running = (Conversation.sandbox_id == sandbox_id, Conversation.execution_status == "running")
+    return list(session.exec(select(Conversation.id).where(*running).limit(MAX_RUNNING)).all())
 
 
 def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:

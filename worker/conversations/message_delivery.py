@@ -26,6 +26,7 @@ from shared.conversations.webhook_reports import has_running_tool
 from shared.models import Conversation, PendingMessage
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
+from worker.conversations.agent_status import fetch_status
 from worker.lease_runner import Retry
 
 log = structlog.get_logger()
@@ -56,8 +57,7 @@ def deliver(context: WorkerContext, conversation: Conversation, server: AgentSer
 def _resume_agent(conversation: Conversation, server: AgentServer) -> None:
     """Resume an agent that a pause of its sandbox has interrupted, unless a user has resumed it already."""
     try:
-        known = server.get_conversation(conversation.id)
-        if known is not None and known.get("execution_status") == "paused":
+        if fetch_status(conversation, server) == "paused":
             server.run(conversation.id)
             log.info("continued", conversation=conversation.id)
     except AgentServerRefused as error:
@@ -103,8 +103,7 @@ def _require_no_tool(context: WorkerContext, conversation: Conversation, server:
         newest = events.newest(session, conversation.id)
     if not has_running_tool(newest):
         return
-    known = server.get_conversation(conversation.id)
-    if known is not None and known.get("execution_status") == "running":
+    if fetch_status(conversation, server) == "running":
         raise Retry("a tool of the agent runs", seconds=BUSY_SECONDS, counts=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from shared.agent_server.errors import AgentServerRefused
+from shared.agent_server.errors import AgentServerRefused, ResponseTooLarge
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import pending_messages
@@ -106,11 +106,16 @@ def _refresh_running(context: WorkerContext, conversation: Conversation, server:
 
 @contextmanager
 def _tolerating_refusal(conversation: Conversation) -> Iterator[None]:
-    """Skip a request that the agent server refuses: it would refuse a retry, and the next webhook enqueues one."""
+    """Skip a request that the agent server refuses, or whose response is too large.
+
+    A retry would have the same result, and the next webhook enqueues one.
+    """
     try:
         yield
     except AgentServerRefused as error:
         log.warning("not_refreshed", conversation=conversation.id, status=error.status)
+    except ResponseTooLarge as error:
+        log.warning("not_refreshed", conversation=conversation.id, error=str(error))
 
 
 def _delete_messages(context: WorkerContext, conversation: Conversation) -> None:

@@ -6,7 +6,7 @@ from math import inf
 
 import structlog
 
-from shared.agent_server.errors import AgentServerError, WrongServer
+from shared.agent_server.errors import AgentServerError, ResponseTooLarge, WrongServer
 from shared.conversations import queries as conversation_queries
 from shared.db.database import StoreError
 from shared.errors import LeaseLost
@@ -118,7 +118,7 @@ class SandboxServer:
         try:
             with timeout(INTERRUPT_SECONDS):
                 server = self._at(url)
-                running = server.find_running()
+                running = self._find_running(server)
                 self._continue_later(running)
                 for conversation_id in running:
                     server.interrupt(conversation_id)
@@ -128,6 +128,17 @@ class SandboxServer:
             raise
         except Exception as error:
             log.exception("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
+
+    def _find_running(self, server: AgentServer) -> list[str]:
+        """The ids of the conversations with a running agent: the stored ones if the server's list is too large.
+
+        A server lists the whole documents of its conversations, which grow with each call of a model.
+        """
+        try:
+            return server.find_running()
+        except ResponseTooLarge:
+            with self._context.database.reading() as session:
+                return conversation_queries.list_running(session, self._sandbox.id)
 
     def _continue_later(self, running: list[str]) -> None:
         if running and self._sandbox.desired in PAUSING:
