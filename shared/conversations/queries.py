@@ -151,7 +151,7 @@ def end_lost_runs(session: Session, sandbox_id: str) -> None:
         Conversation.sandbox_id == sandbox_id, Conversation.execution_status == "running"
     )
     for conversation in session.exec(locked(running.order_by(col(Conversation.id)))).all():
-        webhook_reports.end_lost_run(conversation, LOST_DETAIL)
+        webhook_reports.end_lost_run(conversation, webhook_reports.NODE_LOST, LOST_DETAIL)
         change_recorder.record_change(session, conversation)
 
 

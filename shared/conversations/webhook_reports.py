@@ -39,6 +39,8 @@ MAX_DIRECTORY_LENGTH = 1024
 MODEL_SILENT = "model_silent"
 # The reason of an agent that ran on a lost node, and whose sandbox was recreated on another one.
 NODE_LOST = "node_lost"
+# The reason of an agent that ran when the files of its sandbox were removed outside this service.
+CONVERSATION_LOST = "conversation_lost"
 # The reason of a conversation whose events exceed a quota of its owner.
 EVENTS_REFUSED = "events_refused"
 # The limits of all tags of a conversation together, because lists show them.
@@ -161,10 +163,10 @@ def explain_refusal(conversation: Conversation, detail: str | None) -> None:
         explain(conversation, EVENTS_REFUSED, detail)
 
 
-def end_lost_run(conversation: Conversation, detail: str) -> None:
-    """Record that a running agent was lost with its node: its new agent server does not know the conversation."""
+def end_lost_run(conversation: Conversation, reason: str, detail: str) -> None:
+    """Record that a running agent was lost with its files: its new agent server does not know the conversation."""
     conversation.execution_status, conversation.execution_status_at = "error", now()
-    explain(conversation, NODE_LOST, detail)
+    explain(conversation, reason, detail)
 
 
 def clear_status(conversation: Conversation) -> None:

@@ -36,13 +36,16 @@ IS_DELETED = col(Sandbox.status) == literal_column("'DELETED'")
 ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None), IS_DELETED)
 
 
-def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
+def enqueue_waiters(session: Session, sandbox_id: str, at: datetime, waiting: Any = None) -> Waiters:
     """Mark the waiters of a sandbox due.
+
+    Args:
+        waiting: the statement that finds them: `WAITING` by default, or `WAITING_FOR_BOOT`.
 
     Returns:
         Their ids, to be enqueued after the commit.
     """
-    rows = send(session, WAITING, bind_values(sandbox_id=sandbox_id))
+    rows = send(session, WAITING if waiting is None else waiting, bind_values(sandbox_id=sandbox_id))
     starts, conversations = ([row_id for table, row_id in rows if table == name] for name in (START, CONVERSATION))
     for table, ids in ((StartTask, starts), (Conversation, conversations)):
         listed = col(table.id).in_(ids)
@@ -113,7 +116,9 @@ def _waiting(name: str, table: Any, *conditions: Any) -> Any:
     return select(literal(name).label("table"), table.id).where(table.sandbox_id == bind("sandbox_id"), *conditions)
 
 
+STARTS = _waiting(START, StartTask, *UNFINISHED)
+RUNS = col(Conversation.execution_status) == literal_column("'running'")
 # One statement for both tables, because it is sent for every sandbox that reaches its desired state.
-WAITING = union_all(
-    _waiting(START, StartTask, *UNFINISHED), _waiting(CONVERSATION, Conversation, col(Conversation.awaits_sandbox))
-)
+WAITING = union_all(STARTS, _waiting(CONVERSATION, Conversation, col(Conversation.awaits_sandbox)))
+# The same, with the agents that ran before their server was booted again: it may not report the end of their runs.
+WAITING_FOR_BOOT = union_all(STARTS, _waiting(CONVERSATION, Conversation, or_(col(Conversation.awaits_sandbox), RUNS)))

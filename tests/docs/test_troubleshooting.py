@@ -16,7 +16,7 @@ PAGE = read_page("operate/troubleshooting.md")
 PARTS = ("meaning", "cause", "check", "fix", "data")
 SECTIONS = ("Reasons of sandboxes", "Reasons of warm sandboxes", "Reasons of start tasks", "Reasons of conversations")
 # Reasons that are not those of a sandbox or a start task.
-OF_CONVERSATIONS = ("model_silent", "events_refused")
+OF_CONVERSATIONS = ("model_silent", "conversation_lost", "events_refused")
 
 
 @pytest.mark.parametrize("section", [*SECTIONS, "Start-up errors", "Other symptoms"])

@@ -24,6 +24,7 @@ from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import cancellable, timeout
 from worker.context import LaneJob, WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
+from worker.conversations.ended_runs import check_run
 from worker.conversations.message_delivery import deliver
 from worker.conversations.model_silence import check_silence
 from worker.lease_runner import Retry, run_leased, taking_slot
@@ -88,7 +89,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     server = context.agent_server(sandbox, conversation_id=conversation.id)
     if server is None:
         return
-    _refresh_running(context, conversation, server)
+    _refresh_running(context, check_run(context, conversation, sandbox, server), server)
 
 
 def _refresh_running(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:

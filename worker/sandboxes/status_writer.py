@@ -253,6 +253,8 @@ class StatusWriter:
         waiting: list[Job] = []
         changes: list[BackoffChange] = []
         first = state.status == Status.RUNNING and self._sandbox.ready_at is None
+        is_rebooted = state.status == Status.RUNNING and self._sandbox.status == Status.STARTING and not first
+        waits = waiters.WAITING_FOR_BOOT if is_rebooted else waiters.WAITING
         with self._context.database.transaction() as session:
             moved = sandbox_status.set_status(
                 session, self._sandbox, state, observed_generation=generation, releases_lease=releases_lease
@@ -260,7 +262,7 @@ class StatusWriter:
             if first:
                 changes = placement.record_result(session, self._sandbox)
             if moved or reached:
-                waiting = waiters.enqueue_waiters(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
+                waiting = waiters.enqueue_waiters(session, self._sandbox.id, now(), waits).jobs(self._sandbox.node_id)
         if first:
             self._measure_start()
         log.info("sandbox", sandbox=self._sandbox.id, status=state.status.value, reason=state.reason)
