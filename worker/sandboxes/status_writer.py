@@ -210,7 +210,8 @@ class StatusWriter:
                 self._clean_up(observed)  # ERROR is written already; its first reason is the true one
             return
         if observed.state == ContainerState.ABSENT:
-            self.fail(Reason.CONTAINER_MISSING, "the container was removed from outside this service", observed)
+            lost = "" if observed.has_volume else ", and so were the sandbox's files"
+            self.fail(Reason.CONTAINER_MISSING, f"the container was removed from outside this service{lost}", observed)
         elif observed.oom_killed:
             self.fail(Reason.OOM_KILLED, "the container exceeded its memory limit", observed)
         else:

@@ -36,9 +36,21 @@ class TestDrift:
         mark_due(context, sandbox_id)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).reason == "container_missing"
+        assert "files" not in (row(context, sandbox_id).detail or "")
         set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_detail_says_that_the_files_were_removed_with_the_container(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        engine.remove(container_name(sandbox_id))
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert found.reason == "container_missing"
+        assert "and so were the sandbox's files" in (found.detail or "")
 
     def test_container_paused_by_an_operator_shows_as_paused(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
