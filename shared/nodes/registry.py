@@ -136,14 +136,14 @@ def has_heartbeat(session: Session, node_id: str) -> bool:
 def heartbeats(session: Session) -> dict[str, datetime]:
     """Return the last heartbeat of each node whose sandboxes other workers fail over when it is silent.
 
-    Left out are nodes without a heartbeat since a restore, unless they are abandoned, and abandoned nodes without
-    sandboxes.
+    Left out are nodes without a heartbeat since a restore, unless they are abandoned, and nodes without sandboxes that
+    are abandoned, or lost already: a cluster may have had any number of machines.
     """
     is_abandoned = col(Node.forgotten_at).is_not(None)
+    is_lost = and_(col(Node.detail).is_not(None), col(Node.status) != NodeStatus.READY)
     placed = select(Sandbox.id).where(Sandbox.node_id == Node.id, may_have_container())
-    counts = or_(
-        and_(is_abandoned, placed.exists()), and_(~is_abandoned, col(Node.detail).is_distinct_from(UNREPORTED))
-    )
+    is_reported = or_(is_abandoned, col(Node.detail).is_distinct_from(UNREPORTED))
+    counts = and_(is_reported, or_(~or_(is_abandoned, is_lost), placed.exists()))
     return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
 
 

@@ -77,6 +77,23 @@ class TestDetector:
         lose(other)
         assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
 
+    def test_lost_node_without_sandboxes_is_watched_no_longer(
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+    ) -> None:
+        def watched() -> set[str]:
+            with other.database.reading() as session:
+                return set(node_registry.heartbeats(session))
+
+        make_sandbox(other.database, user, status=Status.DELETED)
+        assert watched() == {NODE_ID, "node-b"}
+        lose(other)
+        assert watched() == {"node-b"}
+        send_heartbeat(context)
+        assert watched() == {NODE_ID, "node-b"}
+        make_sandbox(other.database, user, status=Status.PAUSED)
+        lose(other)
+        assert watched() == {NODE_ID, "node-b"}
+
     def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
         change(other, Node, NODE_ID, status=NodeStatus.CORDONED)
         lose(other)
