@@ -19,8 +19,9 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, EngineUnavailable, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import CHECK_SECONDS, SandboxServer
-from worker.sandboxes.container_logs import is_in_doubt, keep_log
+from worker.sandboxes.container_logs import keep_removed_log
 from worker.sandboxes.container_spec import config_path, container_name, container_request, is_outdated, lacks_proxy
+from worker.sandboxes.failed_stops import tolerating_failed_stop
 from worker.sandboxes.planner import Action, Health
 from worker.sandboxes.status_writer import REMOVE_SECONDS, StatusWriter
 
@@ -238,7 +239,7 @@ class SandboxActions:
 
     def _remove(self, observed: ContainerStatus, cause: LogCause, remove: Callable[[str], None]) -> None:
         self._stop_if_used(observed)
-        self._keep_log(observed, cause)
+        keep_removed_log(self._context, self._sandbox, observed, cause)
         self._mark_progress(REMOVE_SECONDS)
         remove(self._name)
         self._mark_progress()
@@ -247,13 +248,8 @@ class SandboxActions:
     def _stop_if_used(self, observed: ContainerStatus) -> None:
         """Let the agent server send its buffered events before its container is removed: best effort."""
         if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.PAUSED):
-            self._stop(observed)
-
-    def _keep_log(self, observed: ContainerStatus, cause: LogCause) -> None:
-        """Keep the log of a container before its removal, unless it is a warm one's, or may be another user's."""
-        is_owners = self._sandbox.owner_id is not None and not is_in_doubt(self._sandbox)
-        if is_owners and self._context.settings.container_log_days:
-            keep_log(self._context, self._sandbox, observed, cause)
+            with tolerating_failed_stop(self._sandbox):
+                self._stop(observed)
 
     def _pause(self, observed: ContainerStatus) -> None:
         """Pause the container, and end its agents' runs first if its owner asked for the pause.

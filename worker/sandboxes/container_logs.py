@@ -61,6 +61,13 @@ def keep_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus
     return "\n".join(lines)[-LAST_CHARACTERS:].strip()
 
 
+def keep_removed_log(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, cause: LogCause) -> None:
+    """Keep the log of a container before its removal, unless it is a warm one's, or may be another user's."""
+    is_owners = sandbox.owner_id is not None and not is_in_doubt(sandbox)
+    if is_owners and context.settings.container_log_days:
+        keep_log(context, sandbox, observed, cause)
+
+
 def read_live(context: WorkerContext, sandbox_id: str) -> None:
     """Read the log of a sandbox's container for the requests that wait for it.
 

@@ -10,6 +10,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import assert_reconciled, histo
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.failed_stops import MAX_STOP_ATTEMPTS
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -42,6 +43,21 @@ class TestDelete:
         engine.refuse = {}
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.DELETED
+
+    @pytest.mark.parametrize("verb", ["unpause", "stop"])
+    @pytest.mark.parametrize("response", ["refuse", "fail"])
+    def test_delete_needs_no_stop(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str, response: str
+    ) -> None:
+        sandbox_id = running(context, user)
+        set_desired(context, sandbox_id, Desired.DELETED)
+        setattr(engine, response, {verb: 50})
+        reconcile(context, sandbox_id)
+        assert container_name(sandbox_id) in engine.containers, "the next attempt may stop it"
+        for _ in range(MAX_STOP_ATTEMPTS):
+            reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.DELETED
+        assert (engine.containers, engine.volumes) == ({}, {})
 
     def test_delete_is_final(self, context: WorkerContext, user: ApiUser) -> None:
         sandbox_id = running(context, user)

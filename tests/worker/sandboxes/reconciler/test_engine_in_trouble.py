@@ -37,7 +37,6 @@ STATES = [
     (Desired.PAUSED, ["pause"], Status.PAUSED),
     (Desired.STOPPED, ["unpause", "stop"], Status.PAUSED),
     (Desired.DELETED, ["remove"], Status.DELETED),
-    (Desired.DELETED, ["stop"], Status.DELETED),
 ]
 READS = ["observe", "list_containers", "list_volumes", "list_unlabelled_volumes"]
 
