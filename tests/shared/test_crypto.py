@@ -20,7 +20,7 @@ def test_same_text_has_a_different_token_each_time() -> None:
     assert vault.encrypt("secret") != vault.encrypt("secret")
 
 
-def test_rotated_key_writes_and_the_old_one_reads() -> None:
+def test_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
     before, after = Vault([OLD]), Vault([NEW, OLD])
     assert after.decrypt(before.encrypt("secret")) == "secret"
     assert Vault([NEW]).decrypt(after.encrypt("secret")) == "secret"
@@ -51,7 +51,7 @@ def test_changed_token_is_rejected() -> None:
         Vault([OLD]).decrypt(changed)
 
 
-def test_digests_are_stable_keyed_and_of_one_length() -> None:
+def test_digests_are_stable_keyed_and_of_fixed_length() -> None:
     first, second = Vault([OLD]), Vault([NEW])
     assert first.digest("key") == Vault([OLD]).digest("key")
     assert first.digest("key") != second.digest("key")
@@ -71,7 +71,7 @@ def test_vault_needs_well_formed_keys(keys: list[str]) -> None:
         Vault(keys)
 
 
-def test_api_keys_are_long_and_never_the_same() -> None:
+def test_api_keys_are_long_and_unique() -> None:
     keys = {new_api_key() for _ in range(100)}
     assert len(keys) == 100
     assert all(key.startswith(KEY_PREFIX) and len(key) == len(KEY_PREFIX) + 43 for key in keys)

@@ -23,13 +23,13 @@ ODD = [
 BAD = ["", "x", "0" * 31, "0" * 33, "g" * 32, "\x00" * 32, "1" * 10_000, *ODD]
 
 
-def test_a_new_id_is_32_hex_digits() -> None:
+def test_new_id_is_32_hex_digits() -> None:
     row_id = new_id()
     assert row_id == UUID(row_id).hex
     assert row_id != new_id()
 
 
-def test_uuid_in_both_forms_is_one_id() -> None:
+def test_uuid_with_and_without_dashes_is_the_same_id() -> None:
     uuid = uuid4()
     assert {parse_id(text) for text in (uuid.hex, str(uuid), str(uuid).upper())} == {uuid.hex}
 

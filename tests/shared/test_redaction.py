@@ -5,7 +5,7 @@ from shared.redaction import HIDDEN, redact_document, redacting
 SECRETS = [f"secret-{number}" for number in range(4000)]
 
 
-def test_more_texts_than_can_be_searched_are_hidden() -> None:
+def test_texts_beyond_the_search_limit_are_hidden() -> None:
     """A user has a secret for each variable and header of an MCP server, and sends webhooks with a sandbox's key."""
     texts = ["harmless", "has secret-17"] * 25_000
     shown = redact_document({"texts": texts}, redacting(SECRETS))["texts"]
@@ -13,6 +13,6 @@ def test_more_texts_than_can_be_searched_are_hidden() -> None:
     assert set(shown[25_000:]) == {HIDDEN}
 
 
-def test_texts_of_an_honest_sandbox_are_searched() -> None:
+def test_texts_within_the_search_limit_are_kept() -> None:
     texts = ["x" * 10_000] * 500
     assert redact_document(texts, redacting(SECRETS[:100])) == texts

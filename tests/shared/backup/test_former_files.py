@@ -17,7 +17,7 @@ PASSPHRASE = "correct horse battery"
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_refusal_names_the_file_and_no_link_to_it(settings: Settings, tmp_path: Path) -> None:
+def test_refusal_names_the_file_behind_a_link(settings: Settings, tmp_path: Path) -> None:
     store.back_up(settings, tmp_path / "backup", None)
     file, link = Path(settings.database.removeprefix("sqlite:///")), tmp_path / "link.db"
     link.symlink_to(file)

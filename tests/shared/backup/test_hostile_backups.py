@@ -25,7 +25,7 @@ def test_names_of_keys_do_not_leave_the_folder(settings: Settings, clean: Settin
 
 
 @pytest.mark.parametrize("name", keys.COST)
-def test_cost_of_a_guess_is_never_more_than_that_of_own_backups(name: str) -> None:
+def test_key_derivation_never_costs_more_than_for_own_backups(name: str) -> None:
     """The file could ask for more memory than the machine has."""
     stored = json.loads(keys.lock({"secret.key": SECRET_KEY}, PASSPHRASE))
     stored[name] *= 2

@@ -74,7 +74,7 @@ def test_first_key_of_a_replaced_installation_is_not_in_use(
     assert kept.read_text() == "aw_replaced"
 
 
-def test_first_key_of_the_same_installation_stays(settings: Settings, clean: Settings, tmp_path: Path) -> None:
+def test_first_key_of_the_same_installation_is_kept(settings: Settings, clean: Settings, tmp_path: Path) -> None:
     LocalInstallation(settings).bootstrap()
     store.back_up(settings, tmp_path / "backup", None)
     clean.var_dir.mkdir()

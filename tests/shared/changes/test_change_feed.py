@@ -55,7 +55,7 @@ def changes_of(database: Database, owner: ApiUser) -> list[tuple[str, str | None
 
 
 class TestWriters:
-    def test_life_of_a_sandbox(
+    def test_sandbox_lifecycle_is_in_the_feed(
         self, database: Database, user: ApiUser, other_user: ApiUser, spec: SandboxSpec, node: Node, vault: Vault
     ) -> None:
         with database.transaction() as session:
@@ -70,7 +70,7 @@ class TestWriters:
         assert changes_of(database, user) == [("sandbox", state) for state in states]
         assert changes_of(database, other_user) == []
 
-    def test_start_of_a_conversation(self, database: Database, user: ApiUser) -> None:
+    def test_conversation_start_is_in_the_feed(self, database: Database, user: ApiUser) -> None:
         sandbox = make_sandbox(database, user)
         task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
         make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
@@ -99,7 +99,7 @@ class TestWriters:
                 desired_state.set_desired(session, session.get_one(Sandbox, row.id), desired, due_at=now())
         assert changes_of(database, user) == [("sandbox", "DELETING")]
 
-    def test_change_before_a_part_that_fails_is_recorded(self, database: Database) -> None:
+    def test_change_before_a_failed_savepoint_is_recorded(self, database: Database) -> None:
         with database.transaction() as session:
             change_recorder.record_change_of(session, change("before"))
             with pytest.raises(ZeroDivisionError), change_recorder.savepoint(session):
@@ -143,7 +143,7 @@ class TestReaders:
         assert (read(database, 1), read(database, 3)) == ([(2, "two"), (3, "three")], [])
         assert read(database, owner_id=OTHER) == [(1, "other")]
 
-    def test_number_that_was_never_assigned(self, database: Database) -> None:
+    def test_unassigned_number_is_reported_as_a_gap(self, database: Database) -> None:
         append(database, "one")
         assert (read(database, 2), read(database, 7, owner_id=OTHER)) == (None, None)
 
@@ -195,7 +195,7 @@ class TestRetention:
         assert (read(database, 0), read(database, 1)) == (None, None)
         assert (read(database, 2), read(database, 3)) == ([(3, "three")], [])
 
-    def test_feed_without_remaining_entries(self, database: Database) -> None:
+    def test_deleted_entries_are_reported_as_a_gap(self, database: Database) -> None:
         append(database, "one")
         with database.transaction() as session:
             session.delete(session.exec(select(ChangeEntry)).one())

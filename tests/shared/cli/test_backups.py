@@ -44,7 +44,7 @@ def test_backup_is_restored_into_another_installation(
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
-def test_passphrase_in_a_file_is_the_one_that_one_would_type(
+def test_passphrase_file_equals_the_typed_passphrase(
     migrated: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     monkeypatch.setattr(keys, "COST", {"n": 2, "r": 8, "p": 1})

@@ -57,7 +57,7 @@ def test_broker_listens_on_a_private_socket_only(start_broker: StartBroker, shor
     assert [mode(short_var / name) for name in ("run", "run/broker.sock", "broker")] == [0o700] * 3
 
 
-def test_broker_has_its_data_after_a_kill(start_broker: StartBroker, short_var: Path) -> None:
+def test_broker_keeps_its_data_after_a_kill(start_broker: StartBroker, short_var: Path) -> None:
     process = start_broker()
     with _client(short_var) as client:
         client.rpush("jobs", *range(100))
@@ -68,7 +68,7 @@ def test_broker_has_its_data_after_a_kill(start_broker: StartBroker, short_var: 
         assert client.llen("jobs") == 100
 
 
-def test_broker_is_one_to_a_var_directory(start_broker: StartBroker, short_var: Path) -> None:
+def test_second_broker_of_a_var_directory_is_refused(start_broker: StartBroker, short_var: Path) -> None:
     start_broker()
     second = subprocess.run([COMMAND, "broker"], capture_output=True, text=True, check=False, timeout=60)
     assert_complains(Result(second.returncode, second.stdout, second.stderr), str(short_var))
@@ -111,7 +111,7 @@ def _responds(var: Path, process: subprocess.Popen[bytes]) -> bool:
             return False
 
 
-def test_broker_gets_no_settings(short_var: Path) -> None:
+def test_broker_inherits_no_settings(short_var: Path) -> None:
     """The server is a stub, because a real one overwrites its environment with its process title."""
     server = short_var.parent / "redis-server"
     server.write_text("#!/bin/sh\nenv\n")

@@ -50,7 +50,7 @@ def test_status_shows_forgotten_nodes_while_they_have_sandboxes(migrated: Cli, d
     assert "b: " not in response.out
 
 
-def test_database_of_another_version_is_found(migrated: Cli, database: Database) -> None:
+def test_database_of_another_version_is_reported(migrated: Cli, database: Database) -> None:
     assert migrated("db", "check").status == 0
     with database.transaction() as session:
         session.connection().execute(text("UPDATE alembic_version SET version_num = '0001'"))
@@ -108,7 +108,7 @@ class BytewiseSocket(socket.socket):
         (b"", "does not respond"),
     ],
 )
-def test_doctor_tells_the_service_from_other_programs(
+def test_doctor_distinguishes_the_service_from_other_programs(
     migrated: Cli, monkeypatch: pytest.MonkeyPatch, response: bytes, result: str
 ) -> None:
     monkeypatch.setattr(installation_checks, "SECONDS", 10.0 if response else 0.1)
@@ -123,7 +123,7 @@ def test_doctor_tells_the_service_from_other_programs(
     assert (found["result"] == "ok") == (b"200" in response)
 
 
-def test_doctor_needs_no_database_to_say_that_there_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_missing_database(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
     response = examine(cli)
     assert (response.status, "hush" in response.out + response.err) == (1, False)
@@ -138,7 +138,7 @@ def test_versions_of_servers_need_not_be_numbers(version: str, major: int) -> No
     assert installation_checks.major(version) == major
 
 
-def test_doctor_has_the_machine_examined(migrated: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_examines_the_machine(migrated: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.machine.check_machine", lambda: iter([Finding("engine", found="version 1")]))
     assert migrated("doctor", "--only", "engine").status == 0
     assert migrated("doctor", "--only", "moon").status == 2
@@ -150,7 +150,7 @@ def test_every_reason_is_explained(cli: Cli, reason: Reason) -> None:
     assert all(shown[part] for part in ("meaning", "cause", "check", "fix", "data"))
 
 
-def test_reasons_are_listed_and_others_refused(cli: Cli) -> None:
+def test_reasons_are_listed_and_unknown_ones_refused(cli: Cli) -> None:
     assert cli("explain", "-q").out.split() == list(explanations())
     assert "oom_killed" in cli("explain", "oom_killed").out
     assert cli("explain", "moon").status == 3

@@ -42,7 +42,7 @@ def test_invitation_is_read_as_it_was_written() -> None:
     assert found == expected | {"AW_SANDBOX_ADDRESSES": "10.99.0.0/24", "AW_DOOR_CA": "/etc/ca.pem"}
 
 
-def test_setting_that_is_empty_is_not_in_the_invitation() -> None:
+def test_empty_setting_is_not_in_the_invitation() -> None:
     found = read_invitation(write_invitation(settings(sandbox_addresses="")))
     assert "AW_SANDBOX_ADDRESSES" not in found
     assert Settings.model_validate({name.removeprefix("AW_").lower(): text for name, text in found.items()})
@@ -75,7 +75,7 @@ def test_address_of_the_api_is_passed_on() -> None:
         ({"host": "127.0.0.1", "sandbox_api_url": ""}, "AW_SANDBOX_API_URL"),
     ],
 )
-def test_machine_that_others_do_not_reach_invites_none(changes: dict[str, str], names: str) -> None:
+def test_unreachable_machine_writes_no_invitation(changes: dict[str, str], names: str) -> None:
     with pytest.raises(Invalid, match=names) as raised:
         write_invitation(settings(**changes))
     assert "secret" not in str(raised.value)

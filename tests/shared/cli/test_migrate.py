@@ -130,7 +130,7 @@ def unreachable(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli
 
 
-def test_migrate_of_a_database_that_is_not_there_ends_at_once(unreachable: Cli) -> None:
+def test_migrate_without_a_database_fails_at_once(unreachable: Cli) -> None:
     response = unreachable("migrate")
     assert_complains(response, "postgresql://127.0.0.1:1/workspace is not ready: ", "refused", "explain")
     assert "hush" not in response.err

@@ -32,7 +32,7 @@ def loaded_by(*arguments: str) -> str:
     return subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stderr.strip()
 
 
-def test_help_imports_nothing_that_is_slow() -> None:
+def test_help_imports_no_slow_module() -> None:
     assert loaded_by("--help") == "[]"
     assert loaded_by("sandboxes", "--help") in {"[]", "['pydantic']"}, "Typer reads values with Pydantic"
 
@@ -60,7 +60,7 @@ def test_change_needs_a_confirmation_on_a_terminal(
     assert becomes in migrated("nodes", "list").out
 
 
-def test_interrupt_at_a_prompt_ends_the_command_as_interrupted(
+def test_interrupt_at_a_prompt_exits_as_interrupted(
     migrated: Cli, database: Database, on_terminal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def press_ctrl_c(*_: object, **__: object) -> bool:
@@ -88,7 +88,7 @@ def test_terminal_gets_a_table_and_programs_get_json_or_ids(
     assert "working dir" in migrated("specs", "show", "agent-workspace/sandbox:1.58.2").out
 
 
-def test_words_are_completed() -> None:
+def test_subcommands_and_options_are_completed() -> None:
     def complete(line: str) -> list[str]:
         environment = {
             "_AGENT_WORKSPACE_COMPLETE": "complete_bash",

@@ -48,7 +48,7 @@ def test_sandbox_without_a_log(migrated: Cli, database: Database, user: ApiUser)
     assert response.err == "--- the log is not live: no log of it is kept\n"
 
 
-def test_wrong_uses(migrated: Cli) -> None:
+def test_wrong_arguments_are_refused(migrated: Cli) -> None:
     assert_complains(migrated("sandboxes", "logs", "0" * 32, "--local"), "0" * 32, status=3)
     assert_complains(migrated("sandboxes", "logs", "x", "--local"), "not an id")
     assert migrated("sandboxes", "logs", "0" * 32, "--local", "--follow").status == 2

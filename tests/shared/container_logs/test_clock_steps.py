@@ -45,7 +45,7 @@ def test_log_of_a_crash_replaces_the_former_reading(database: Database, sandbox_
 
 
 @pytest.mark.parametrize("container", ["c1", NO_CONTAINER])
-def test_reading_of_another_container_is_the_last_one(database: Database, sandbox_id: str, container: str) -> None:
+def test_reading_of_a_later_container_is_the_last_reading(database: Database, sandbox_id: str, container: str) -> None:
     keep(database, sandbox_id, "c0", "former", after(HOUR))
     moment = now()
     keep(database, sandbox_id, container, "later", moment)

@@ -49,14 +49,14 @@ def kept(database: Database, sandbox_id: str) -> list[tuple[str, str, str | None
         return [(log.container_id, log.text, log.cause) for log in kept_logs.list_kept(session, sandbox_id)]
 
 
-def test_repeat_of_a_write_changes_nothing(database: Database, sandbox_id: str) -> None:
+def test_repeated_write_is_idempotent(database: Database, sandbox_id: str) -> None:
     """A worker may die after it has stored the log and before it has removed the container."""
     for at in (0, 1):
         keep(database, sandbox_id, "the log", at=at, cause=LogCause.REMOVED)
     assert kept(database, sandbox_id) == [("c1", "the log", "removed")]
 
 
-def test_logs_are_those_of_one_sandbox(database: Database, user: ApiUser, sandbox_id: str) -> None:
+def test_logs_of_other_sandboxes_are_not_returned(database: Database, user: ApiUser, sandbox_id: str) -> None:
     other_id = make_sandbox(database, user).id
     keep(database, sandbox_id, "mine", at=1)
     keep(database, other_id, "another's", at=2)

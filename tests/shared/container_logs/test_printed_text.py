@@ -121,7 +121,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_texts_take_no_time(text: str) -> None:
+def test_hostile_texts_are_cleaned_quickly(text: str) -> None:
     secrets = [SECRET, "a" * 60_000 + "b", "tok-" * 10_000 + "x", *(f"{SECRET}{number}" for number in range(200))]
     began = time.process_time()
     write_stored(log_of(text, is_partial=True), secrets)
@@ -129,7 +129,7 @@ def test_hostile_texts_take_no_time(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["a", "line of a secret\n", "\x1b[1m", '%"\\', "tok-"])
-def test_large_secrets_take_no_time(unit: str) -> None:
+def test_large_secrets_are_hidden_quickly(unit: str) -> None:
     """The longest secret that a user can store."""
     secrets = [f"{(unit * 65536)[:65530]}{number:06}" for number in range(200)]
     lines = [PrintedLine(AT, (unit * 250)[:250].replace("\n", " "), is_partial=number < 6) for number in range(1000)]
@@ -138,7 +138,7 @@ def test_large_secrets_take_no_time(unit: str) -> None:
     assert time.process_time() - began < 2
 
 
-def test_many_lines_of_secrets_take_no_time() -> None:
+def test_many_lines_of_secrets_are_hidden_quickly() -> None:
     """As many secrets as a user can store. Each line of the shortest ones is hidden separately."""
     long = ["\n".join(f"{'a' * 30}{secret:04}{line:04}" for line in range(200)) for secret in range(200)]
     began = time.process_time()

@@ -26,13 +26,13 @@ def delete(database: Database, owner: ApiUser, conversation: Conversation) -> li
         return deletion.delete_conversation(session, conversation.id, owner.id, due_at=now())
 
 
-def test_sandbox_that_was_not_made_for_a_conversation_stays(database: Database, user: ApiUser) -> None:
+def test_sandbox_that_was_not_made_for_a_conversation_is_kept(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, goes_with_conversations=False)
     delete(database, user, make_conversation(database, user, sandbox))
     assert as_stored(database, sandbox).desired == Desired.RUNNING
 
 
-def test_sandbox_stays_for_no_start_that_has_ended_or_is_elsewhere(
+def test_sandbox_is_deleted_despite_ended_starts_and_starts_elsewhere(
     database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     make_start_task(database, user, sandbox, stage=Stage.ERROR)

@@ -64,7 +64,7 @@ def test_failed_starts_are_deleted_after_their_retention(database: Database, use
     assert gone.id not in kept(database, user)
 
 
-def test_one_round_deletes_a_limited_number(database: Database, user: ApiUser) -> None:
+def test_one_round_deletes_a_limited_number_of_starts(database: Database, user: ApiUser) -> None:
     for _ in range(3):
         make_start_task(database, user, stage=Stage.ERROR, updated_at=now() - start_tasks.RETENTION)
     with database.transaction() as session:
@@ -73,7 +73,7 @@ def test_one_round_deletes_a_limited_number(database: Database, user: ApiUser) -
 
 
 @pytest.mark.parametrize("by_worker", [False, True])
-def test_owner_keeps_a_limited_number(
+def test_owner_keeps_a_limited_number_of_failed_starts(
     database: Database, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch, by_worker: bool
 ) -> None:
     monkeypatch.setattr(start_tasks, "MAX_FAILED", 3)

@@ -114,7 +114,7 @@ def test_concurrent_webhooks_are_all_counted(database: Database, user: ApiUser, 
     assert usage_of(database, user)[:2] == (2, 5)
 
 
-def test_last_place_is_taken_once(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
+def test_last_place_goes_to_one_of_two_reports(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
     one, other = new_id(), new_id()
     for conversation_id in (one, other):
         send(database, sandbox, conversation_id)
@@ -129,7 +129,7 @@ def test_last_place_is_taken_once(database: Database, user: ApiUser, sandbox: Sa
 
 
 @pytest.mark.parametrize("limits", [StoredQuotas(events=2), StoredQuotas(event_bytes=2_000)])
-def test_refused_events_are_stated_until_they_are_stored(
+def test_refusal_of_events_is_shown_until_they_are_stored(
     database: Database, user: ApiUser, sandbox: Sandbox, limits: StoredQuotas
 ) -> None:
     conversation_id, other = new_id(), new_id()

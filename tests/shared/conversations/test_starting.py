@@ -23,7 +23,7 @@ def test_unfinished_starts_are_listed(database: Database, user: ApiUser, other_u
     assert starting(database, user) == found
 
 
-def test_newest_ones_are_listed_if_they_are_large(
+def test_newest_starts_are_listed_within_the_size_limit(
     database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation_lists, "MAX_PAGE_BYTES", 2500)

@@ -20,7 +20,9 @@ def discard(database: Database, user: ApiUser, sandbox: Sandbox, *, made_sandbox
     return Desired(as_stored(database, sandbox).desired)
 
 
-def test_sandbox_is_deleted_alone_whatever_is_in_others(database: Database, user: ApiUser, sandbox: Sandbox) -> None:
+def test_unused_sandbox_is_deleted_despite_conversations_in_others(
+    database: Database, user: ApiUser, sandbox: Sandbox
+) -> None:
     other = make_sandbox(database, user)
     make_conversation(database, user, other)
     make_start_task(database, user, other)
@@ -29,7 +31,9 @@ def test_sandbox_is_deleted_alone_whatever_is_in_others(database: Database, user
 
 
 @pytest.mark.parametrize("make", [make_conversation, make_start_task])
-def test_sandbox_in_use_stays(database: Database, user: ApiUser, sandbox: Sandbox, make: Callable[..., object]) -> None:
+def test_sandbox_in_use_is_kept(
+    database: Database, user: ApiUser, sandbox: Sandbox, make: Callable[..., object]
+) -> None:
     make(database, user, sandbox)
     assert discard(database, user, sandbox) == Desired.RUNNING
 
@@ -38,6 +42,6 @@ def test_sandbox_that_another_start_made_is_deleted(database: Database, user: Ap
     assert discard(database, user, sandbox, made_sandbox=False) == Desired.DELETED
 
 
-def test_sandbox_that_its_owner_created_stays(database: Database, user: ApiUser) -> None:
+def test_sandbox_that_its_owner_created_is_kept(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, goes_with_conversations=False)
     assert discard(database, user, sandbox, made_sandbox=False) == Desired.RUNNING

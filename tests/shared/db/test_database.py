@@ -60,7 +60,7 @@ def test_reader_cannot_write(database: Database, user: ApiUser) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_commit_waits_until_the_disk_has_it(database: Database) -> None:
+def test_commit_waits_for_the_disk(database: Database) -> None:
     with database.transaction() as session:
         assert session.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
         assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
@@ -89,7 +89,7 @@ def test_connection_that_died_in_use_is_an_outage_and_is_replaced(
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_burst_opens_no_more_connections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burst_opens_no_connections_beyond_the_pool(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", 0.1)
     with closing(Database(database_url, pool_size=2)) as database:
         with database.transaction() as one, database.transaction() as another:
@@ -129,7 +129,7 @@ def kill_others(database: Database) -> None:
         session.execute(others)
 
 
-def test_rows_are_usable_after_their_session(database: Database, user: ApiUser) -> None:
+def test_rows_are_readable_after_their_session(database: Database, user: ApiUser) -> None:
     with database.transaction() as session:
         row = session.get_one(User, user.id)
     assert row.name == user.name
@@ -191,7 +191,7 @@ def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: ApiU
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_times_at_the_ends_of_the_calendar_are_read_in_any_server_zone(
+def test_earliest_and_latest_times_are_read_in_any_server_time_zone(
     postgres_stores: PostgresStores, tmp_path: Path, zone: str
 ) -> None:
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
@@ -213,7 +213,7 @@ def test_naive_time_is_rejected(database: Database, user: ApiUser) -> None:
         session.get_one(User, user.id).created_at = now().replace(tzinfo=None)
 
 
-def test_document_may_hold_anything_json_can(database: Database, user: ApiUser) -> None:
+def test_document_may_contain_any_json_value(database: Database, user: ApiUser) -> None:
     body = {"nul": "\x00", "half": "\ud800", "wide": "🙂", "deep": [{"x": None}], "big": 2**70}
     conversation = make_conversation(database, user, make_sandbox(database, user))
     event = make_event(database, conversation, body=body)

@@ -107,7 +107,7 @@ def test_no_column_of_a_sandbox_is_read_twice() -> None:
 
 
 @pytest.mark.parametrize(("table", "name"), SHOWN, ids=[".".join(one) for one in SHOWN])
-def test_each_column_that_lists_depend_on(
+def test_change_of_a_listed_column_changes_the_version(
     database: Database,
     user: ApiUser,
     other_user: ApiUser,
@@ -130,7 +130,9 @@ def test_each_column_that_lists_depend_on(
     assert version(user) == after  # the same value again is no change
 
 
-def test_inserted_and_deleted_rows(database: Database, user: ApiUser, version: Callable[[ApiUser], str | None]) -> None:
+def test_inserts_and_deletes_change_the_version(
+    database: Database, user: ApiUser, version: Callable[[ApiUser], str | None]
+) -> None:
     seen = {version(user)}
     sandbox = make_sandbox(database, user)
     seen.add(version(user))
@@ -184,7 +186,7 @@ def test_change_beside_a_rolled_back_savepoint_counts(
     assert version(user) != before
 
 
-def test_row_that_changes_its_owner(
+def test_change_of_owner_changes_both_versions(
     database: Database,
     user: ApiUser,
     other_user: ApiUser,

@@ -78,7 +78,7 @@ def test_dangling_reference_is_rejected(database: Database, user: ApiUser) -> No
         session.get_one(Sandbox, sandbox.id).owner_id = "0" * 32
 
 
-def test_migrating_twice_changes_nothing(empty_url: str) -> None:
+def test_second_migration_is_a_no_op(empty_url: str) -> None:
     migrate(empty_url)
     migrate(empty_url)
     with opened(empty_url) as connection:

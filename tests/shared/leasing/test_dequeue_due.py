@@ -41,7 +41,7 @@ def test_rows_that_are_not_due_are_not_found(database: Database, user: ApiUser) 
         assert leases.find_due(session, Sandbox, EVERYTHING) == []
 
 
-def test_row_that_was_claimed_since_it_was_found_is_left(database: Database, user: ApiUser) -> None:
+def test_row_claimed_after_the_select_is_skipped(database: Database, user: ApiUser) -> None:
     ids = [make_sandbox(database, user, due_at=now()).id for _ in range(2)]
     with database.transaction() as session:
         assert leases.claim(session, Sandbox, ids[0], "w1", 9) is not None

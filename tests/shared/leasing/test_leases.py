@@ -59,7 +59,7 @@ def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None
     assert leased.fence == stored.fence
 
 
-def test_claim_leaves_a_row_that_is_not_due(database: Database, user: ApiUser) -> None:
+def test_claim_skips_a_row_that_is_not_due(database: Database, user: ApiUser) -> None:
     idle = make_sandbox(database, user)
     assert claim(database, idle.id) is None
     assert stored_row(database, Sandbox, idle.id).fence == idle.fence
@@ -69,7 +69,7 @@ def test_claim_of_an_unknown_row_is_none(database: Database) -> None:
     assert claim(database, "0" * 32) is None
 
 
-def test_claim_leaves_a_leased_row(database: Database, row: Sandbox) -> None:
+def test_claim_skips_a_leased_row(database: Database, row: Sandbox) -> None:
     leased = claimed(database, row.id, "w1")
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, now())
@@ -117,7 +117,7 @@ def test_expired_lease_is_taken_over(database: Database, row: Sandbox) -> None:
     ],
     ids=["write", "hold", "release", "release with a retry"],
 )
-def test_old_fence_writes_nothing(database: Database, row: Sandbox, late: Callable[[Session, Sandbox], None]) -> None:
+def test_stale_fence_writes_nothing(database: Database, row: Sandbox, late: Callable[[Session, Sandbox], None]) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
     claimed(database, row.id, "w2")
     before = stored_row(database, Sandbox, row.id).model_dump()
@@ -165,7 +165,7 @@ def test_release_requeues_the_row(database: Database, row: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("retry_in", [None, A_WHILE])
-def test_release_keeps_a_due_time_written_meanwhile(database: Database, row: Sandbox, retry_in: float | None) -> None:
+def test_release_keeps_a_due_time_of_the_lease(database: Database, row: Sandbox, retry_in: float | None) -> None:
     leased, due_at = claimed(database, row.id), now()
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, due_at)
@@ -175,7 +175,7 @@ def test_release_keeps_a_due_time_written_meanwhile(database: Database, row: San
     assert claim(database, row.id, "w2") is not None
 
 
-def test_due_time_written_during_the_release_stays(database: Database, row: Sandbox) -> None:
+def test_release_keeps_a_due_time_written_concurrently(database: Database, row: Sandbox) -> None:
     leased, due_at = claimed(database, row.id), now()
 
     def mark_due(session: Session) -> None:
@@ -203,7 +203,7 @@ def test_dequeue_repeats_a_row_that_was_not_claimed(database: Database, row: San
     assert dequeue(database) == []
 
 
-def test_dequeue_leaves_leased_rows(database: Database, row: Sandbox) -> None:
+def test_dequeue_skips_leased_rows(database: Database, row: Sandbox) -> None:
     claimed(database, row.id)
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, now())
@@ -233,7 +233,7 @@ def test_dequeue_gives_an_abandoned_row_to_one_of_two_callers(database: Database
     assert overlap(database, dequeue_in, dequeue_in) == ([row.id], [])
 
 
-def test_dequeue_leaves_a_row_that_is_claimed_meanwhile(database: Database, row: Sandbox) -> None:
+def test_dequeue_skips_a_row_that_is_claimed_concurrently(database: Database, row: Sandbox) -> None:
     def claim_it(session: Session) -> bool:
         return leases.claim(session, Sandbox, row.id, "w1", A_WHILE) is not None
 
@@ -241,7 +241,7 @@ def test_dequeue_leaves_a_row_that_is_claimed_meanwhile(database: Database, row:
     assert stored_row(database, Sandbox, row.id).due_at is None
 
 
-def test_dequeue_leaves_a_locked_row(database: Database, user: ApiUser, row: Sandbox) -> None:
+def test_dequeue_skips_a_locked_row(database: Database, user: ApiUser, row: Sandbox) -> None:
     other = make_sandbox(database, user, due_at=now() - PAST)
 
     def write(session: Session) -> None:

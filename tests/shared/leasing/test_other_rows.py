@@ -31,13 +31,13 @@ def rows(database: Database, user: ApiUser) -> list[Sandbox]:
 
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_row_is_written_alone(database: Database, rows: list[Sandbox], act: Act, place: int) -> None:
+def test_write_changes_its_row_only(database: Database, rows: list[Sandbox], act: Act, place: int) -> None:
     with database.transaction() as session:
         act(session, rows[place])
     assert [as_stored(database, row) == row for row in rows] == [place != 0, place != 1]
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_row_is_read_alone(database: Database, rows: list[Sandbox], place: int) -> None:
+def test_read_returns_its_row_only(database: Database, rows: list[Sandbox], place: int) -> None:
     row = rows[place]
     assert list(leases.read(database, Sandbox, row.id, row.fence, ("id",))) == [row.id]

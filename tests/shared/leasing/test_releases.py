@@ -26,7 +26,7 @@ EARLY, LATE = timedelta(seconds=2), timedelta(seconds=15)
     ],
     ids=["retry first", "request first", "only a request", "only a retry", "neither", "request by a wrong clock"],
 )
-def test_release_keeps_the_earlier_time(
+def test_release_keeps_the_earlier_due_time(
     database: Database, user: ApiUser, requested: timedelta | None, retry: timedelta | None, expected: timedelta | None
 ) -> None:
     moment = now()

@@ -67,7 +67,7 @@ def test_silent_node_may_get_another_engine(database: Database, age: timedelta) 
 
 
 @pytest.mark.parametrize("age", AGES)
-def test_silent_node_may_have_a_problem(database: Database, age: timedelta) -> None:
+def test_problem_of_a_silent_node_is_reported(database: Database, age: timedelta) -> None:
     make_node(database, "a", heartbeat_at=now() - age)
     with database.transaction() as session:
         assert not node_registry.has_heartbeat(session, "a")

@@ -139,7 +139,7 @@ def test_waiting_sandbox_gets_the_slot_of_a_deleted_one(database: Database, user
     assert place_waiting(database) == [(waiting.id, "a")]
 
 
-def test_two_sweeps_place_a_sandbox_one_time(database: Database, user: ApiUser) -> None:
+def test_two_sweeps_place_a_sandbox_once(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=1)
     make_node(database, "b", capacity=1)
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
@@ -173,7 +173,7 @@ def test_heartbeat_leaves_a_cordon_alone(database: Database) -> None:
         assert node_registry.list_nodes(session)[0].status == NodeStatus.CORDONED
 
 
-def test_two_workers_of_one_new_node_send_heartbeats(database: Database) -> None:
+def test_two_workers_of_a_new_node_can_send_heartbeats(database: Database) -> None:
     def heartbeat(capacity: int) -> Callable[[Session], object]:
         return lambda session: node_registry.record_heartbeat(session, "a", capacity=capacity, problem=None)
 
@@ -237,7 +237,7 @@ def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: A
     assert place_waiting(database) == [(deleted.id, "own")]
 
 
-def test_many_that_wait_for_room_delay_no_delete(database: Database, user: ApiUser) -> None:
+def test_many_sandboxes_that_wait_for_room_delay_no_delete(database: Database, user: ApiUser) -> None:
     make_node(database, "own", capacity=1)
     make_sandbox(database, user, node_id="own")
     for _ in range(3):
@@ -247,7 +247,7 @@ def test_many_that_wait_for_room_delay_no_delete(database: Database, user: ApiUs
         assert placement.find_waiting(session, "own", limit=2) == [deleted.id]
 
 
-def test_many_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: ApiUser) -> None:
+def test_many_sandboxes_that_wait_for_a_spec_delay_no_other_spec(database: Database, user: ApiUser) -> None:
     make_node(database, "a", capacity=9)
     for _ in range(3):
         make_sandbox(database, user, status=Status.STARTING, node_id=None, spec_id="broken/image:1")

@@ -95,7 +95,7 @@ def test_success_with_another_spec_changes_no_breaker(database: Database, user: 
     assert place(database) == GOOD
 
 
-def test_failure_counts_one_time_for_its_own_generation(database: Database, user: ApiUser) -> None:
+def test_failure_counts_once_for_its_own_generation(database: Database, user: ApiUser) -> None:
     assert fail(database, user, generation=0) == []
     sandbox = make_sandbox(database, user, node_id=GOOD)
     with database.transaction() as session:

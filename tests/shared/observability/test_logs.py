@@ -66,6 +66,6 @@ def test_traceback_keeps_its_lines(console: StringIO) -> None:
     assert "\x1b" not in console.getvalue()
 
 
-def test_numbers_look_as_before(console: StringIO) -> None:
+def test_numbers_are_logged_unchanged(console: StringIO) -> None:
     structlog.get_logger().info("done", seconds=1.5, count=2, ok=True, name="ä")
     assert all(each in console.getvalue() for each in ("done", "seconds=1.5", "count=2", "ok=True", "name=ä"))

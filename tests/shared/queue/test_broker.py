@@ -41,7 +41,7 @@ def test_job_without_a_node_is_not_published(app: Celery, valkey: Valkey) -> Non
         assert client.keys("aw:*") == []
 
 
-def test_lost_broker_raises_nothing_and_is_tried_one_time(
+def test_lost_broker_raises_nothing_and_is_tried_once(
     app: Celery, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.queue.broker.BREAKER_SECONDS", 600.0)

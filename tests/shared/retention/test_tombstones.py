@@ -59,7 +59,7 @@ def has_expired(database: Database) -> bool:
         return tombstones.has_expired(session)
 
 
-def test_tombstone_is_deleted_with_all_that_belongs_to_it(database: Database, user: ApiUser) -> None:
+def test_tombstone_is_deleted_with_all_rows_of_its_sandbox(database: Database, user: ApiUser) -> None:
     gone = make_tombstone(database, user)
     delete_conversation_of(database, user, gone)
     log = SandboxLog(sandbox_id=gone.id, owner_id=user.id, container_id="c", expires_at=now())
@@ -80,14 +80,14 @@ def test_tombstone_of_a_warm_sandbox_is_deleted(database: Database, user: ApiUse
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status != Status.DELETED])
-def test_sandbox_that_exists_stays_however_old(database: Database, user: ApiUser, status: Status) -> None:
+def test_existing_sandbox_is_kept_regardless_of_its_age(database: Database, user: ApiUser, status: Status) -> None:
     old = make_sandbox(database, user, status=status, updated_at=now() - 2 * RETENTION)
     assert not has_expired(database)
     delete_expired(database)
     assert ids_of(database, Sandbox) == {old.id}
 
 
-def test_tombstone_stays_for_its_retention(database: Database, user: ApiUser) -> None:
+def test_tombstone_is_kept_for_its_retention(database: Database, user: ApiUser) -> None:
     young = make_sandbox(database, user, status=Status.DELETED, updated_at=now() - RETENTION + timedelta(minutes=1))
     assert not has_expired(database)
     delete_expired(database)
@@ -137,7 +137,7 @@ NEEDS = (
 
 
 @pytest.mark.parametrize("need", NEEDS)
-def test_needed_tombstone_stays_and_is_checked_again_later(
+def test_needed_tombstone_is_kept_and_checked_again_later(
     database: Database, user: ApiUser, need: Callable[[Database, ApiUser, Sandbox], None]
 ) -> None:
     needed, other = make_tombstone(database, user), make_tombstone(database, user)
@@ -151,7 +151,7 @@ def test_needed_tombstone_stays_and_is_checked_again_later(
         assert has_expired(database)
 
 
-def test_deleted_conversations_are_removed_beside_one_that_stays(database: Database, user: ApiUser) -> None:
+def test_deleted_conversations_are_removed_beside_one_that_is_kept(database: Database, user: ApiUser) -> None:
     sandbox = make_tombstone(database, user)
     kept = make_conversation(database, user, sandbox)
     delete_conversation_of(database, user, sandbox)
@@ -159,14 +159,14 @@ def test_deleted_conversations_are_removed_beside_one_that_stays(database: Datab
     assert ids_of(database, Conversation) == {kept.id}
 
 
-def test_deleted_conversation_of_an_existing_sandbox_stays(database: Database, user: ApiUser) -> None:
+def test_deleted_conversation_of_an_existing_sandbox_is_kept(database: Database, user: ApiUser) -> None:
     """Its sandbox may still send webhooks, which would create it again."""
     deleted = delete_conversation_of(database, user, make_sandbox(database, user, status=Status.PAUSED))
     delete_expired(database)
     assert ids_of(database, Conversation) == {deleted.id}
 
 
-def test_successful_start_stays_with_its_conversation(database: Database, user: ApiUser) -> None:
+def test_successful_start_is_kept_with_its_conversation(database: Database, user: ApiUser) -> None:
     sandbox = make_tombstone(database, user)
     talk = make_conversation(database, user, sandbox)
     task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=talk.id)

@@ -178,7 +178,7 @@ class TestOverlap:
         assert (started.sandbox is not None, was_rejected) == (True, True)
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [sandbox.id]
 
-    def test_sandbox_deleted_meanwhile_is_not_paused(
+    def test_concurrently_deleted_sandbox_is_not_paused(
         self, database: Database, user: ApiUser, spec: SandboxSpec
     ) -> None:
         limits = Quotas(running=1, policy=PAUSING)
@@ -218,7 +218,9 @@ class TestCounting:
         admit(database, lambda session: create_in(session, user, spec, Quotas(running=1)))
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.ERROR])
-    def test_resume_of_a_running_one_takes_no_place(self, database: Database, user: ApiUser, status: Status) -> None:
+    def test_resume_of_a_running_sandbox_takes_no_place(
+        self, database: Database, user: ApiUser, status: Status
+    ) -> None:
         sandbox = make_sandbox(database, user, status=status)
         assert admit(database, lambda session: resume_in(session, user, sandbox.id, Quotas(running=1))) == []
 
@@ -255,7 +257,7 @@ class TestPauseOldest:
         limits = Quotas(running=2, policy=PAUSING)
         assert admit(database, lambda session: create_in(session, user, spec, limits)) == [idle.id]
 
-    def test_create_is_rejected_if_conversations_start_in_all(
+    def test_create_is_rejected_if_a_conversation_starts_in_each_sandbox(
         self, database: Database, user: ApiUser, spec: SandboxSpec
     ) -> None:
         make_start_task(database, user, make_sandbox(database, user))
@@ -270,7 +272,9 @@ class TestPauseOldest:
         assert admit(database, lambda session: resume_in(session, user, asleep.id, limits)) == [awake.id]
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [asleep.id]
 
-    def test_other_quotas_still_reject(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
+    def test_other_quotas_reject_despite_the_pause_policy(
+        self, database: Database, user: ApiUser, spec: SandboxSpec
+    ) -> None:
         make_sandbox(database, user)
         for limits in (Quotas(sandboxes=1, policy=PAUSING), Quotas(creates_per_minute=1, policy=PAUSING)):
             with pytest.raises(QuotaExceeded):

@@ -30,7 +30,7 @@ def move(database: Database, sandbox: Sandbox, state: ObservedState, observed_ge
 
 
 @pytest.mark.parametrize("before", sorted(set(Status) - {Status.DELETED}))
-def test_every_legal_move_writes_the_row_and_its_history(database: Database, user: ApiUser, before: Status) -> None:
+def test_legal_transition_writes_the_row_and_its_history(database: Database, user: ApiUser, before: Status) -> None:
     assert MOVES[before], "the loop below would test nothing"
     for after in MOVES[before]:
         sandbox = make_sandbox(database, user, status=before)
@@ -51,12 +51,12 @@ def test_written_state_is_read_back(database: Database, user: ApiUser) -> None:
     assert sandbox_status.read_state(as_stored(database, sandbox)) == state
 
 
-def test_claim_of_a_warm_sandbox_is_a_legal_move() -> None:
+def test_claim_of_a_warm_sandbox_is_a_legal_transition() -> None:
     assert Status.STARTING in MOVES[Status.RUNNING], "the statement of a claim writes this move without `set_status`"
 
 
 @pytest.mark.parametrize("before", Status)
-def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: ApiUser, before: Status) -> None:
+def test_illegal_transition_raises_and_writes_nothing(database: Database, user: ApiUser, before: Status) -> None:
     for after in set(Status) - MOVES[before] - {before}:
         sandbox = make_sandbox(database, user, status=before)
         stored = as_stored(database, sandbox).model_dump()
@@ -78,7 +78,7 @@ def test_new_detail_of_the_same_status_is_written_without_history(
     assert history(database, sandbox) == []
 
 
-def test_move_from_paused_to_stopped_is_in_the_history(database: Database, user: ApiUser) -> None:
+def test_transition_from_paused_to_stopped_is_in_the_history(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.PAUSED)
     for _ in range(2):
         move(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
@@ -96,11 +96,11 @@ def test_every_state_but_the_last_leads_to_deleting() -> None:
     assert all(Status.DELETING in MOVES[status] for status in set(Status) - {Status.DELETING, Status.DELETED})
 
 
-def test_moves_name_every_status() -> None:
+def test_transition_table_names_every_status() -> None:
     assert set(MOVES) == set(Status)
 
 
-def test_move_under_an_old_fence_writes_nothing(database: Database, user: ApiUser) -> None:
+def test_transition_with_a_stale_fencing_token_writes_nothing(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, fence=7)
     sandbox.fence = 6
     with pytest.raises(LeaseLost):
@@ -121,7 +121,7 @@ def test_lease_is_not_released_with_a_newer_generation(database: Database, user:
     assert as_stored(database, sandbox) == stored
 
 
-def test_move_and_its_history_are_one_write(database: Database, user: ApiUser) -> None:
+def test_transition_and_its_history_are_one_write(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
 
     def fail(session: Session) -> None:
@@ -163,7 +163,7 @@ def test_newest_part_of_a_long_history_is_read(
     assert [row.reason for row in history(database, sandbox)] == ["2", "3", "4"]
 
 
-def test_time_of_the_first_run_stays(database: Database, user: ApiUser) -> None:
+def test_ready_at_keeps_the_time_of_the_first_run(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     assert as_stored(database, sandbox).ready_at is None
     move(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
@@ -175,7 +175,7 @@ def test_time_of_the_first_run_stays(database: Database, user: ApiUser) -> None:
     assert as_stored(database, sandbox).ready_at == first.ready_at
 
 
-def test_observed_state_replaces_the_previous_one_whole(database: Database, user: ApiUser) -> None:
+def test_observed_state_replaces_all_fields_of_the_previous_one(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
     move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
     stored = as_stored(database, sandbox)

@@ -18,7 +18,7 @@ def encoded(document: Any) -> str:
 
 
 @pytest.mark.parametrize("position", [["a name"], [7, "ü\ud800"], [None, [1, 2]], ["~~~", "???>>>"]])
-def test_position_is_read_as_it_was_written(position: list[Any]) -> None:
+def test_encoded_position_is_decoded_unchanged(position: list[Any]) -> None:
     assert page_ids.decode(page_ids.encode(LIST, *position), LIST, len(position)) == position
 
 
@@ -47,7 +47,7 @@ def test_ids_of_former_versions_stay_valid() -> None:
         urlsafe_b64encode(b"\xff").decode(),
     ],
 )
-def test_id_that_is_not_from_the_list_is_invalid(page_id: str) -> None:
+def test_id_that_the_list_did_not_issue_is_invalid(page_id: str) -> None:
     with pytest.raises(Invalid, match="page_id"):
         page_ids.decode(page_id, LIST, 1)
 

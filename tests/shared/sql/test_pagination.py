@@ -78,7 +78,7 @@ def test_rows_with_equal_titles_are_paged_once_each(database: Database, add: Cal
     assert len(rows) == len(made)
 
 
-def test_equal_timestamps_of_events_keep_their_order_of_arrival(
+def test_events_with_equal_timestamps_keep_their_order_of_arrival(
     database: Database, user: ApiUser, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox)
@@ -95,7 +95,9 @@ def test_rows_inserted_between_pages_shift_no_row(database: Database, add: Calla
     assert [row.id for row in first.items + second.items] == old[:4]
 
 
-def test_the_row_a_page_ended_with_may_go(database: Database, add: Callable[..., str]) -> None:
+def test_next_page_is_read_after_the_last_row_of_a_page_was_deleted(
+    database: Database, add: Callable[..., str]
+) -> None:
     rows = [add(NOON - timedelta(hours=hours)) for hours in range(4)]
     first = read(database, NEWEST_FIRST)
     with database.transaction() as session:
@@ -103,7 +105,7 @@ def test_the_row_a_page_ended_with_may_go(database: Database, add: Callable[...,
     assert [row.id for row in read(database, NEWEST_FIRST, first.next_page_id).items] == rows[2:]
 
 
-def test_the_last_page_has_no_next_one(database: Database, add: Callable[..., str]) -> None:
+def test_last_page_has_no_next_page_id(database: Database, add: Callable[..., str]) -> None:
     assert read(database, NEWEST_FIRST) == Page([], None)
     add()
     add()
@@ -153,12 +155,12 @@ def test_malformed_page_id_is_refused(database: Database, page_id: str) -> None:
 
 
 @pytest.mark.parametrize("tie", ["1", 1.5, True, None, 10**30, -(10**30), "Infinity"])
-def test_a_number_that_breaks_ties_has_bounds(database: Database, tie: Any) -> None:
+def test_page_id_with_an_invalid_tie_breaker_is_refused(database: Database, tie: Any) -> None:
     with pytest.raises(Invalid, match="page_id"):
         read(database, BY_ARRIVAL, encoded(["event.timestamp", False, now().isoformat(), tie]))
 
 
 @pytest.mark.parametrize("title", ["\x00", "\udfff", 5, None])
-def test_a_text_to_sort_by_must_be_one(database: Database, title: Any) -> None:
+def test_page_id_with_an_invalid_sort_value_is_refused(database: Database, title: Any) -> None:
     with pytest.raises(Invalid, match="page_id"):
         read(database, BY_TITLE, encoded(["conversation.title", False, title, "0" * 32]))

@@ -34,7 +34,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def test_row_equals_the_one_that_the_session_reads(database: Database, user: ApiUser) -> None:
+def test_prepared_row_equals_the_row_of_a_session(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, **COLUMNS)
     with database.reading() as session:
         [sent] = send(session, READ, bind_values(id=sandbox.id))
@@ -46,7 +46,7 @@ def test_row_equals_the_one_that_the_session_reads(database: Database, user: Api
         assert made.last_active_at.tzinfo == UTC
 
 
-def test_spec_equals_the_one_that_the_session_reads(database: Database) -> None:
+def test_prepared_spec_equals_the_spec_of_a_session(database: Database) -> None:
     made = make_spec(database, cpus=1.5, env={"A": "b"}, command=["c"])
     found = specs.read_spec(database, made.id)
     with database.reading() as session:
@@ -54,14 +54,14 @@ def test_spec_equals_the_one_that_the_session_reads(database: Database) -> None:
     assert isinstance(found.cpus, float)
 
 
-def test_statement_sees_what_its_session_has_not_written_yet(database: Database) -> None:
+def test_statement_sees_unflushed_changes_of_its_session(database: Database) -> None:
     with database.transaction() as session:
         session.add(User(id="u1", name="later"))
         [row] = send(session, select(col(User.name)).where(col(User.id) == bind("id")), bind_values(id="u1"))
     assert row[0] == "later"
 
 
-def test_statement_is_undone_with_its_transaction(database: Database) -> None:
+def test_statement_is_rolled_back_with_its_transaction(database: Database) -> None:
     def change_and_fail() -> None:
         with database.transaction() as session:
             assert send(session, ADD, bind_values(owner_id="u1", version="1")) == ()
@@ -90,11 +90,11 @@ def test_statement_takes_any_number_of_ids(database: Database, user: ApiUser, nu
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
-def test_a_list_that_cannot_be_kept_is_refused(dialect: str) -> None:
+def test_statement_with_a_literal_list_is_refused(dialect: str) -> None:
     with pytest.raises(ValueError, match="bind_list"):
         prepare(select(literal(1)).where(col(User.id).in_(["a", "b"])), dialect)
 
 
-def test_a_statement_is_compiled_once(database: Database) -> None:
+def test_statement_is_compiled_once(database: Database) -> None:
     name = database.engine.dialect.name
     assert prepare(VERSION, name) is prepare(VERSION, name)

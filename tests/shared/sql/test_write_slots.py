@@ -46,7 +46,7 @@ def is_admitted(slots: WriteSlots, who: str | None, shared: str | None = None) -
         return False
 
 
-def test_a_caller_gets_half_of_them(slots: WriteSlots) -> None:
+def test_caller_gets_half_of_the_slots(slots: WriteSlots) -> None:
     with ExitStack() as stack:
         for _ in range(2):
             stack.enter_context(written_for(slots, "alice"))
@@ -73,7 +73,7 @@ def test_waiting_caller_gets_the_next_slot(slots: WriteSlots) -> None:
     assert entered.is_set()
 
 
-def test_waiting_callers_are_refused_with_the_one_whose_wait_timed_out(slots: WriteSlots) -> None:
+def test_waiting_writes_of_a_caller_are_refused_when_one_times_out(slots: WriteSlots) -> None:
     with ThreadPoolExecutor(1) as pool, written_for(slots, "alice"):
         with suppress(OperationalError), written_for(slots, "alice"):
             waiting = pool.submit(lambda: is_admitted_in_time(slots, "alice"))
@@ -88,7 +88,7 @@ def is_admitted_in_time(slots: WriteSlots, who: str, shared: str | None = None) 
     return False
 
 
-def test_a_caller_is_refused_for_a_moment(slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_is_refused_briefly_after_a_lock_timeout(slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_slots, "REJECT_SECONDS", 0.2)
     for who in ("alice", None):
         with suppress(OperationalError), written_for(slots, who):
@@ -98,14 +98,14 @@ def test_a_caller_is_refused_for_a_moment(slots: WriteSlots, monkeypatch: pytest
     assert eventually(lambda: is_admitted(slots, "alice"))
 
 
-def test_other_errors_refuse_no_caller(slots: WriteSlots) -> None:
+def test_other_errors_do_not_refuse_the_caller(slots: WriteSlots) -> None:
     for error in (OperationalError("UPDATE", {}, RuntimeError()), RuntimeError()):
         with suppress(OperationalError, RuntimeError), written_for(slots, "alice"):
             raise error
     assert is_admitted(slots, "alice")
 
 
-def test_shared_slots_are_half_and_each_caller_gets_half_of_these(slots: WriteSlots) -> None:
+def test_shared_slots_are_half_of_all_and_a_caller_gets_half_of_them(slots: WriteSlots) -> None:
     with ExitStack() as stack:
         for who in ("alice", "bob"):
             stack.enter_context(written_for(slots, who, shared=PLACEMENTS))
@@ -142,7 +142,9 @@ class TestCrowd:
                 eventually(lambda: sum(one.done() for one in waiting) == 7)
             assert sum(one.result(A_WHILE) for one in waiting) == 3
 
-    def test_no_caller_is_refused_while_they_get_on(self, slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_waiting_callers_are_admitted_while_slots_are_released(
+        self, slots: WriteSlots, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Each transaction takes less than a stall, and all of them more, by a clock that only they advance."""
         ended: list[int] = []
         clock = SimpleNamespace(monotonic=lambda: len(ended) * 0.3 * write_slots.STANDSTILL_SECONDS)

@@ -47,7 +47,7 @@ def test_unknown_keys_are_rejected(database: Database, key: str) -> None:
         authenticate(database, key)
 
 
-def test_prefix_and_digest_are_no_keys(database: Database, user: ApiUser) -> None:
+def test_prefix_and_digest_are_not_accepted_as_keys(database: Database, user: ApiUser) -> None:
     for text in (user.key[:-1], user.key[:11], VAULT.digest(user.key), user.key.upper()):
         with pytest.raises(Unauthenticated):
             authenticate(database, text)
@@ -68,7 +68,7 @@ def test_key_is_valid_until_it_expires(database: Database, user: ApiUser) -> Non
         authenticate(database, add_key(database, user, after(-1)))
 
 
-def test_keys_outlive_the_secret_key_they_were_made_with(database: Database, user: ApiUser) -> None:
+def test_keys_stay_valid_after_the_secret_key_is_rotated(database: Database, user: ApiUser) -> None:
     fresh = new_secret_key()
     rotated = Vault([fresh, *(key.decode() for key in VAULT._keys)])
     assert authenticate(database, user.key, rotated).id == user.id
@@ -84,7 +84,7 @@ def test_key_itself_is_not_stored(database: Database, user: ApiUser) -> None:
     assert all(user.key not in str(value) for value in row.model_dump().values())
 
 
-def test_use_is_recorded_at_most_every_minute(database: Database, user: ApiUser) -> None:
+def test_last_use_is_recorded_at_most_once_a_minute(database: Database, user: ApiUser) -> None:
     holder = authenticate(database, user.key)
     assert holder.use_is_stale
     api_keys.record_use(database, holder.key_id)

@@ -73,7 +73,7 @@ def test_user_has_a_limited_number_of_ended_keys(
     assert remaining(database, ended) == ended[-3:]
 
 
-def test_one_new_key_deletes_a_limited_number(
+def test_new_key_deletes_a_limited_number_of_ended_keys(
     database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_keys, "MAX_DELETED", 2)
@@ -82,7 +82,7 @@ def test_one_new_key_deletes_a_limited_number(
     assert len(remaining(database, old)) == 1
 
 
-def test_browser_sessions_go_with_their_key(database: Database, user: ApiUser) -> None:
+def test_browser_sessions_are_deleted_with_their_key(database: Database, user: ApiUser) -> None:
     key_id = add(database, user)
     with database.transaction() as session:
         web_sessions.begin(session, VAULT, key_id)
@@ -93,7 +93,7 @@ def test_browser_sessions_go_with_their_key(database: Database, user: ApiUser) -
     assert remaining(database, [key_id]) == []
 
 
-def test_key_that_a_device_login_names_stays(database: Database, user: ApiUser) -> None:
+def test_key_of_a_device_login_is_kept(database: Database, user: ApiUser) -> None:
     key_id = add(database, user, revoked_at=now() - MONTH)
     with database.transaction() as session:
         begun = device_authorizations.begin(session, VAULT, Requester())

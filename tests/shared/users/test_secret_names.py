@@ -34,7 +34,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_usable_names(name: str) -> None:
+def test_usable_names_are_accepted(name: str) -> None:
     check_requested([name])
     assert is_usable(name)
 
@@ -49,14 +49,14 @@ def test_malformed_name_is_rejected_and_not_quoted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*TAKEN, *SHELLS])
-def test_reserved_names_are_rejected_by_name(name: str) -> None:
+def test_rejection_names_the_reserved_name(name: str) -> None:
     for check in (check_free, check_requested):
         with pytest.raises(ValueError, match=f"reserved names: {name}$"):
             check(["FINE", name])
     assert not is_usable(name)
 
 
-def test_secrets_are_at_most_fifty() -> None:
+def test_more_than_fifty_secrets_are_rejected() -> None:
     check_requested([f"S{number}" for number in range(50)])
     with pytest.raises(ValueError, match="got 51"):
         check_requested([f"S{number}" for number in range(51)])

@@ -22,7 +22,7 @@ FIELDS = ["language", "agent", "llm_model", "llm_api_key", "email", "search_api_
 SERVERS = {"sse_servers": [{"url": "https://a.example.com", "api_key": "k"}]}
 
 
-def test_settings_that_were_never_saved_are_none(database: Database, vault: Vault, user: ApiUser) -> None:
+def test_unsaved_settings_are_none(database: Database, vault: Vault, user: ApiUser) -> None:
     with database.reading() as session:
         assert settings_store.load(session, vault, user.id) is None
         assert secrets.custom_secrets(session, vault, user.id) == {}
@@ -35,7 +35,7 @@ def test_unknown_user_has_no_settings(database: Database, vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, user: ApiUser, *, saved: bool) -> None:
+def test_second_writer_waits_for_the_first(database: Database, vault: Vault, user: ApiUser, *, saved: bool) -> None:
     if saved:
         with database.transaction() as session:
             settings_store.change(session, vault, user.id, {"agent": "A"})
@@ -61,7 +61,7 @@ def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, use
     assert (stored.language, stored.email, stored.llm_api_key) == ("first", "second", "second")
 
 
-def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user: ApiUser) -> None:
+def test_concurrent_writers_lose_no_change(database: Database, vault: Vault, user: ApiUser) -> None:
     writers: list[Callable[[Session], None]] = [
         *(lambda session, name=name: settings_store.change(session, vault, user.id, {name: name}) for name in FIELDS),
         lambda session: settings_store.change(session, vault, user.id, {"mcp_config": SERVERS}),
@@ -94,7 +94,9 @@ def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user:
     assert {name: entry.token for name, entry in tokens.items()} == {"github": "github", "gitlab": "gitlab"}
 
 
-def test_new_secret_key_writes_and_the_old_one_still_reads(database: Database, vault: Vault, user: ApiUser) -> None:
+def test_new_secret_key_encrypts_and_the_old_one_still_decrypts(
+    database: Database, vault: Vault, user: ApiUser
+) -> None:
     rotated, other = Vault([new_secret_key(), SECRET_KEY]), Vault([new_secret_key()])
     with database.transaction() as session:
         settings_store.change(session, vault, user.id, {"llm_api_key": "k"})
@@ -161,7 +163,7 @@ def _waits_for_a_lock(database: Database) -> bool:
 
 
 @pytest.mark.parametrize("part", ["?key", "&key", "?a=", "="])
-def test_url_of_a_sandbox_is_masked_in_little_time(part: str) -> None:
+def test_hostile_url_is_masked_quickly(part: str) -> None:
     """Other threads wait meanwhile, because a search holds the interpreter's lock."""
     url, began = part * 2000, process_time()
     mask_url(url)

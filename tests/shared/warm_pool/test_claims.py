@@ -106,7 +106,7 @@ EMPTY = {
 }
 
 
-def test_claim_clears_every_column_that_is_not_the_boots(
+def test_claim_clears_every_column_that_the_boot_did_not_set(
     database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     """A claim must write each column that is added later, unless it is named above."""
@@ -204,7 +204,7 @@ def test_concurrent_claims_get_one_each(database: Database, owner: ApiUser, add:
     assert list(numbers) == list(range(1, len(claimed) + 1))
 
 
-def test_claim_during_a_change_of_its_spec_comes_before_it(
+def test_claim_during_a_spec_change_precedes_the_change(
     database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     """Before the change is committed, the claim gets a current sandbox. After it, no outdated sandbox is claimed."""

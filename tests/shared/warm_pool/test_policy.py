@@ -25,7 +25,7 @@ def pool(kinds: Sequence[str]) -> list[WarmSandbox]:
 
 
 @pytest.mark.parametrize(("target", "max_size"), BOUNDS)
-def test_pool_stays_within_its_max_size_without_useless_sandboxes(target: int, max_size: int) -> None:
+def test_pool_stays_within_its_max_size_without_unusable_sandboxes(target: int, max_size: int) -> None:
     for kinds in POOLS:
         sandboxes = pool(kinds)
         plan = plan_pool(sandboxes, target=target, max_size=max_size)

@@ -42,7 +42,7 @@ def test_claimed_sandbox_is_new_to_its_owner(database: Database, owner: ApiUser,
     assert listed_for(database, owner) == [claimed.id]
 
 
-def test_claim_is_in_the_change_feed_and_the_pool_is_not(
+def test_claim_is_in_the_change_feed_and_pool_changes_are_not(
     database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     warm = add()
@@ -133,7 +133,7 @@ def test_pool_is_filled_by_one_worker(database: Database, pooled: SandboxSpec) -
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_refill_leaves_the_spec_to_cold_starts(database: Database, pooled: SandboxSpec) -> None:
+def test_refill_does_not_block_cold_starts(database: Database, pooled: SandboxSpec) -> None:
     with database.transaction() as session:
         assert make_warm_sandbox_in(session) is not None
         with database.transaction() as other:
@@ -149,7 +149,7 @@ def test_concurrent_boots_are_limited(database: Database, pooled: SandboxSpec) -
     assert len(reconcile(database, boots=2)) == 1
 
 
-def test_nothing_boots_where_an_owner_waits_for_a_claim(
+def test_no_sandbox_boots_on_a_node_where_an_owner_waits_for_a_claim(
     database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     add()
@@ -166,7 +166,7 @@ def test_nothing_boots_where_an_owner_waits_for_a_claim(
     assert len(reconcile(database)) == 1, "a claim past its grace period holds up no refill"
 
 
-def test_nothing_boots_while_a_worker_has_leased_a_claim(
+def test_no_sandbox_boots_while_a_worker_has_leased_a_claim(
     database: Database, owner: ApiUser, add: Callable[..., str]
 ) -> None:
     add()
@@ -188,7 +188,7 @@ def test_pool_is_refilled_when_no_owner_waits(
     assert len(reconcile(database)) == 2
 
 
-def test_warm_sandboxes_take_no_slot_from_owners(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
+def test_owner_gets_the_slot_of_a_warm_sandbox(database: Database, owner: ApiUser, add: Callable[..., str]) -> None:
     add(spec_id="another/image:1")
     with database.transaction() as session:
         session.get_one(Node, "node-a").capacity = 1

@@ -65,7 +65,7 @@ def test_pool_is_kept_while_no_node_takes_sandboxes(database: Database, add: Cal
 
 
 @pytest.mark.parametrize("columns", [{"spec_revision": 0}, {"status": Status.ERROR, "reason": Reason.NODE_LOST}])
-def test_useless_sandbox_of_a_lost_node_is_removed(
+def test_unusable_warm_sandbox_of_a_lost_node_is_removed(
     database: Database, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     warm = add(node_id="node-b", **columns)

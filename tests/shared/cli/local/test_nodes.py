@@ -84,7 +84,7 @@ def test_uncordoned_node_takes_sandboxes_only_if_nothing_else_prevents_it(
     assert (obstacle or "") in answer.out
 
 
-def test_lost_node_is_given_up(migrated: Cli, database: Database) -> None:
+def test_lost_node_is_forgotten(migrated: Cli, database: Database) -> None:
     make_node(database, "a", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
     user = make_user(database, "bob")
     kept = make_sandbox(database, user, status=Status.PAUSED, node_id="a")
@@ -107,7 +107,7 @@ def test_removed_node_without_sandboxes_is_not_listed(migrated: Cli, database: D
 
 
 @pytest.mark.parametrize("options", [(), ("--yes",)])
-def test_live_node_is_not_given_up(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
+def test_live_node_is_not_forgotten(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
     make_node(database, "a")
     assert_complains(migrated("nodes", "forget", "a", *options), "a", "not lost")
 
@@ -240,7 +240,7 @@ def test_drain_warns_that_no_worker_runs(
     assert set(desires(database, three_on_a[:2])) == {Desired.STOPPED}
 
 
-def test_drain_says_once_why_a_sandbox_is_not_stopped_yet(
+def test_drain_reports_once_why_a_sandbox_is_not_stopped_yet(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:

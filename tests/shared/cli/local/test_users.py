@@ -110,13 +110,13 @@ def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> No
     assert_complains(migrated(*command), "user", "bob", status=3)
 
 
-def test_first_user_is_an_admin_without_bootstrap_too(migrated: Cli) -> None:
+def test_first_user_is_an_admin_even_without_bootstrap(migrated: Cli) -> None:
     for name in ("alice", "bob"):
         migrated("users", "create", name)
     assert [row[-1] for row in rows(migrated("users", "list"))] == ["admin", "user"]
 
 
-def test_admins_are_made_and_unmade_but_for_the_last_one(migrated: Cli) -> None:
+def test_admin_role_is_granted_and_revoked_except_for_the_last_admin(migrated: Cli) -> None:
     migrated("bootstrap")
     migrated("users", "create", "bob")
     assert [row[-1] for row in rows(migrated("users", "list"))] == ["admin", "user"]

@@ -37,7 +37,7 @@ class TestDates:
         assert found.expires_at == found.created_at + timedelta(seconds=900)
         assert (found.deadline_at, found.deadline_does) == (found.expires_at, DeadlineAction.EXPIRE)
 
-    def test_deadlines_in_the_life_of_a_sandbox(self, database: Database, user: ApiUser) -> None:
+    def test_deadline_follows_the_status(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         with time_machine.travel(now(), tick=False) as clock:
             states: list[tuple[ObservedState, DeadlineAction, int]] = [
@@ -90,7 +90,7 @@ class TestDates:
             found = as_stored(database, sandbox)
             assert found.deadline_at == (found.last_active_at + timedelta(seconds=expected) if expected else None)
 
-    def test_change_of_the_spec_applies_to_sandboxes_without_their_own(self, database: Database, user: ApiUser) -> None:
+    def test_spec_change_applies_to_sandboxes_without_own_durations(self, database: Database, user: ApiUser) -> None:
         inherited, own = make(database, user), make(database, user, freeze_after_seconds=7)
         other = make(database, user, spec_id="another:1")
         before = [deadline(database, row) for row in (own, other)]
@@ -98,16 +98,16 @@ class TestDates:
         assert deadline(database, inherited)[0] == inherited.last_active_at + timedelta(seconds=6000)
         assert [deadline(database, row) for row in (own, other)] == before
 
-    def test_sandboxes_that_a_change_of_the_spec_would_delete_are_counted(
-        self, database: Database, user: ApiUser
-    ) -> None:
+    def test_sandboxes_that_a_spec_change_would_delete_are_counted(self, database: Database, user: ApiUser) -> None:
         make(database, user, created_at=now() - LONG_AGO)
         make(database, user)
         make(database, user, status=Status.DELETED, created_at=now() - LONG_AGO)
         count = write(database, lambda session: specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 600}))
         assert count == 1
 
-    def test_sandbox_created_during_a_change_of_its_spec(self, database: Database, user: ApiUser) -> None:
+    def test_sandbox_created_during_a_spec_change_gets_the_new_deadlines(
+        self, database: Database, user: ApiUser
+    ) -> None:
         """In either order, the sandbox has the spec's deadlines in the end."""
         for order in (1, -1):
             acts = [
@@ -149,7 +149,7 @@ class TestActivity:
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
-    def test_activity_is_that_of_one_sandbox(self, database: Database, user: ApiUser) -> None:
+    def test_activity_postpones_deadlines_of_one_sandbox_only(self, database: Database, user: ApiUser) -> None:
         active, idle = make(database, user), make(database, user)
         write(database, lambda session: deadlines.record_activity(session, active.id))
         assert [found.sandbox_id for found in overdue(database)] == [idle.id]

@@ -25,7 +25,7 @@ from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, apply_all, make
 
 
 class TestOverdue:
-    def test_overdue_are_oldest_first_within_the_limit(self, database: Database, user: ApiUser) -> None:
+    def test_overdue_sandboxes_are_oldest_first_within_the_limit(self, database: Database, user: ApiUser) -> None:
         ids = [
             make(database, user, last_active_at=after(-seconds), status_changed_at=after(-seconds)).id
             for seconds in (70, 90, 80, 5)
@@ -59,12 +59,12 @@ class TestOverdue:
         assert apply_all(database) == [True]
         assert as_stored(database, expired).desired == Desired.DELETED
 
-    def test_lost_node_does_not_delay_those_of_others(self, database: Database, user: ApiUser) -> None:
+    def test_lost_node_does_not_delay_deadlines_of_other_nodes(self, database: Database, user: ApiUser) -> None:
         make_node(database, "node-b", status=NodeStatus.LOST)
         sandbox = make(database, user)
         assert [found.sandbox_id for found in overdue(database)] == [sandbox.id]
 
-    def test_overdue_reads_its_index(self, database: Database) -> None:
+    def test_overdue_query_reads_its_index(self, database: Database) -> None:
         sqlite = database.engine.dialect.name == "sqlite"
         with database.transaction() as session:
             if not sqlite:
@@ -96,7 +96,7 @@ class TestApply:
         assert (found.status, found.due_at is not None) == (sandbox.status, True)
         assert overdue(database) == []
 
-    def test_next_desired_state_has_no_reason(self, database: Database, user: ApiUser) -> None:
+    def test_next_desired_state_clears_the_reason(self, database: Database, user: ApiUser) -> None:
         sandbox = make(database, user)
         apply_all(database)
         write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
