@@ -140,7 +140,7 @@ def test_wakes_of_one_user_s_sandboxes_leave_write_slots_for_others(
 
 # A loaded machine takes longer than the usual timeouts for 140 writes of one row.
 @pytest.mark.parametrize("lock_seconds", [60.0])
-def test_many_writes_of_one_user_succeed_without_a_lock(
+def test_many_writes_of_one_user_succeed_without_lock_contention(
     client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", 60.0)

@@ -13,7 +13,7 @@ from tests.factories import ApiUser
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_writes_name_the_full_disk(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_error_of_a_write_names_the_full_disk(client: TestClient, database: Database, user: ApiUser) -> None:
     def leave_no_room(connection: Any, _record: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # SQLite makes it the current number of pages
 
@@ -24,7 +24,7 @@ def test_writes_name_the_full_disk(client: TestClient, database: Database, user:
     assert client.get("/api/v1/secrets/search", headers=user.headers).json()["items"] == []
 
 
-def test_postgresql_s_error_of_a_full_disk_is_known() -> None:
+def test_postgresql_s_error_of_a_full_disk_is_recognized() -> None:
     found = [is_disk_full(OperationalError(None, None, cause)) for cause in (DiskFull(), AdminShutdown())]
     assert found == [True, False]
 
@@ -55,6 +55,6 @@ def test_sqlite_file_that_takes_no_writes_is_named(client: TestClient, database:
     assert (refused.status_code, "read-only" in refused.json()["detail"]) == (503, True)
 
 
-def test_replica_is_known_as_read_only() -> None:
+def test_replica_is_reported_as_read_only() -> None:
     found = [is_read_only(OperationalError(None, None, cause)) for cause in (ReadOnlySqlTransaction(), DiskFull())]
     assert found == [True, False]

@@ -50,7 +50,7 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
         assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
 
 
-def test_cookie_of_backslashes_takes_little_time(client: TestClient, user: ApiUser) -> None:
+def test_cookie_of_backslashes_is_parsed_quickly(client: TestClient, user: ApiUser) -> None:
     """The request needs no key, and all others would wait for it."""
     sign_in(client, user.key)
     token, began = client.cookies[COOKIE], process_time()
@@ -77,7 +77,7 @@ def test_planted_cookie_is_not_the_login(client: TestClient, user: ApiUser) -> N
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_form_of_another_site_changes_nothing(
+def test_form_of_another_site_has_no_effect(
     client: TestClient, database: Database, user: ApiUser, content_type: str
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -108,7 +108,7 @@ def test_query_that_is_not_utf_8_is_served(
     assert request.status == status
 
 
-def test_reads_write_nothing(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_reads_do_not_write(client: TestClient, database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user)
     sign_in(client, user.key)
     reading = [one for one in all_operations(client) if one.method == "GET" and one.path != "/api/v1/changes"]

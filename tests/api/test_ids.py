@@ -84,14 +84,14 @@ def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: ApiUser, me
     assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
-def test_a_text_that_is_no_id_hides_no_other_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
+def test_malformed_id_hides_no_other_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     """In V1, any text may be a sandbox's id, so a client may still know one of another service."""
     requested = ["oh-agent-server-1", sandbox.id, ""]
     response = client.get(f"{API}/sandboxes", params={"id": requested}, headers=user.headers)
     assert [item and item["id"] for item in response.json()] == [None, sandbox.id, None], response.text
 
 
-def test_ids_may_have_dashes_and_capitals(
+def test_ids_with_dashes_and_capitals_are_accepted(
     client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
@@ -119,7 +119,7 @@ def test_ids_may_have_dashes_and_capitals(
         "/api/conversations",
     ],
 )
-def test_an_empty_page_id_means_the_first_page(
+def test_empty_page_id_means_the_first_page(
     client: TestClient, user: ApiUser, conversation: Conversation, path: str
 ) -> None:
     empty = client.get(path.replace("0" * 32, conversation.id), params={"page_id": ""}, headers=user.headers)

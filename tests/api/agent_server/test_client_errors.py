@@ -54,7 +54,7 @@ def test_client_error_of_the_agent_server_is_passed_on(
 
 
 @pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS[:-1])
-def test_agent_server_that_is_busy_is_asked_again(
+def test_request_to_a_busy_agent_server_is_retried(
     client: TestClient,
     user: ApiUser,
     conversation: Conversation,
@@ -69,7 +69,7 @@ def test_agent_server_that_is_busy_is_asked_again(
     assert (response.status_code, response.json()["detail"], response.headers["Retry-After"]) == (429, "later", "1")
 
 
-def test_message_to_an_agent_that_can_not_run_yet_is_not_sent_again(
+def test_message_to_an_agent_that_can_not_run_yet_is_not_retried(
     client: TestClient,
     user: ApiUser,
     conversation: Conversation,
@@ -97,7 +97,7 @@ def test_message_to_an_agent_that_can_not_run_yet_is_not_sent_again(
     ],
     ids=["running", "without a run", "failed"],
 )
-def test_message_to_an_agent_whose_tool_runs_is_not_sent_again(
+def test_message_to_an_agent_whose_tool_runs_is_not_retried(
     client: TestClient, user: ApiUser, database: Database, columns: dict[str, Any], run: bool, status: int
 ) -> None:
     """Until the tool has ended, the agent server does not respond. Then it takes the message."""

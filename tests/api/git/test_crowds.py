@@ -48,7 +48,7 @@ async def first_of(own: "asyncio.Task[Reply]", crowd: list["asyncio.Task[Reply]"
     return done == {own}
 
 
-def test_connections_to_a_host_that_does_not_respond(git_url: str) -> None:
+def test_unresponsive_host_delays_no_request_to_another_host(git_url: str) -> None:
     async def run(host: str) -> None:
         client = GitClient(frozenset({host, urlsplit(git_url).netloc}))
         crowd = [asking(client, "a", f"http://{host}/") for _ in range(2 * MAX_CONNECTIONS)]
@@ -61,7 +61,7 @@ def test_connections_to_a_host_that_does_not_respond(git_url: str) -> None:
 
 
 @pytest.mark.usefixtures("held")
-def test_names_that_take_long() -> None:
+def test_slow_name_lookups_delay_no_request_of_another_user() -> None:
     async def run() -> None:
         client = GitClient(frozenset())
         crowd = [asking(client, "a", f"https://{number}.slow.example/") for number in range(40)]

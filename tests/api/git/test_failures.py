@@ -83,7 +83,7 @@ def test_unreadable_retry_after_is_a_minute(search: Ask, git_host: FakeGitHost, 
     assert (response.status_code, response.headers["Retry-After"]) == (503, "60")
 
 
-def test_host_s_session_of_one_user_is_not_sent_for_another(
+def test_session_cookie_of_a_host_is_not_sent_for_another_user(
     search: Ask, connect: Ask, send: Ask, git_host: FakeGitHost, other_user: ApiUser
 ) -> None:
     git_host.instead = (200, {"Set-Cookie": "session=alice; Path=/"}, [])

@@ -28,7 +28,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.mark.parametrize("mode", ["floods", "inflates", "crumbles", "promises", "large header"])
-def test_response_without_bounds_is_refused(mode: str) -> None:
+def test_endless_response_is_refused(mode: str) -> None:
     async def run(url: str) -> None:
         client = GitClient(frozenset({urlsplit(url).netloc}))
         with pytest.raises(UpstreamUnreachable):
@@ -40,19 +40,19 @@ def test_response_without_bounds_is_refused(mode: str) -> None:
 
 
 @pytest.mark.parametrize("response", RESPONSES)
-def test_response_that_no_honest_host_sends_is_an_error_of_the_api(response: str) -> None:
+def test_malformed_response_is_an_error_of_the_api(response: str) -> None:
     with hostile(sending(response)) as server, pytest.raises(WorkspaceError):
         asyncio.run(search(server.url))
 
 
-def test_host_whose_name_is_none_is_unreached() -> None:
+def test_host_with_an_invalid_name_is_unreachable() -> None:
     for name in ("http://xn--/", f"http://{'a' * 70}.com/"):
         with pytest.raises(UpstreamUnreachable):
             asyncio.run(search(name))
 
 
 @pytest.mark.parametrize("record", [b"\x17\x03\x03\x00\x20" + b"x" * 32, b"no record"])
-def test_broken_tls_is_unreached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: bytes) -> None:
+def test_host_with_broken_tls_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: bytes) -> None:
     authority = Authority(tmp_path, "any")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.file)
@@ -110,7 +110,7 @@ def test_list_that_is_longer_than_any_page_is_a_502(
     assert (response.status_code, f"more than {MAX_ITEMS} items" in response.json()["detail"]) == (502, True)
 
 
-def test_page_of_many_repositories_converts_its_own_only(
+def test_page_of_many_repositories_converts_the_returned_ones_only(
     connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = Mock(side_effect=Repository)

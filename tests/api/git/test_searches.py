@@ -15,7 +15,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_defect_39_pages_have_each_item_exactly_one_time(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
+def test_defect_39_pages_have_each_item_exactly_once(connect: Ask, walk: Ask, user: ApiUser, provider: str) -> None:
     connect(user, provider)
     for limit in (1, 2, 3, 100):
         found = walk(user, "repositories", provider=provider, limit=limit)
@@ -99,7 +99,7 @@ def test_installations_are_listed(connect: Ask, walk: Ask, user: ApiUser, provid
     assert len(found) == (5 if provider == "bitbucket" else 3)
 
 
-def test_a_personal_token_of_github_has_one_installation_with_all_repositories(
+def test_personal_token_of_github_has_one_installation_with_all_repositories(
     connect: Ask, send: Ask, walk: Ask, user: ApiUser, git_host: FakeGitHost
 ) -> None:
     connect(user, "github", token=PERSONAL_TOKEN)
@@ -202,7 +202,7 @@ def test_wrong_parameters_are_refused(connect: Ask, send: Ask, user: ApiUser) ->
         assert send(user, what, **params).status_code == status, (what, params)
 
 
-def test_tasks_of_organizations_that_hide_theirs_from_the_token_are_left_out(
+def test_tasks_of_organizations_that_deny_access_to_the_token_are_left_out(
     connect: Ask, send: Ask, user: ApiUser, git_host: FakeGitHost
 ) -> None:
     """GitHub has null in the place of what the token may not read, such as that of an organization with SAML."""

@@ -24,7 +24,7 @@ def accepted(limit: RateLimit, key: str) -> bool:
     return standing is None or not standing.retry_seconds
 
 
-def test_whole_minutes_requests_may_come_at_once_and_then_the_rate_applies() -> None:
+def test_burst_of_a_minute_s_requests_is_admitted_before_the_rate_applies() -> None:
     clock = Clock()
     limit = RateLimit("login", 6, of="this address", clock=clock)
     assert [accepted(limit, "a") for _ in range(7)] == [True] * 6 + [False]
@@ -35,7 +35,7 @@ def test_whole_minutes_requests_may_come_at_once_and_then_the_rate_applies() -> 
     assert [accepted(limit, "a") for _ in range(7)] == [True] * 6 + [False]
 
 
-def test_standing_is_shown_in_the_headers_of_the_draft() -> None:
+def test_remaining_requests_are_shown_in_the_draft_s_headers() -> None:
     clock = Clock()
     limit = RateLimit("login", 2, of="this address", clock=clock)
     first, _, third = (limit.take("a") for _ in range(3))
@@ -50,7 +50,7 @@ def test_standing_is_shown_in_the_headers_of_the_draft() -> None:
     assert refused.value.headers["Retry-After"] == "30"
 
 
-def test_limit_of_zero_is_none() -> None:
+def test_limit_of_zero_means_unlimited() -> None:
     assert RateLimit("login", 0, of="this address").take("a") is None
 
 
@@ -88,5 +88,5 @@ def test_ipv6_clients_count_by_network(address: str, group: str) -> None:
     assert client_address({"type": "http", "client": (address, 1)}) == group
 
 
-def test_request_without_an_address_has_the_empty_one() -> None:
+def test_request_without_an_address_counts_for_the_empty_address() -> None:
     assert client_address({"type": "http"}) == ""

@@ -97,14 +97,14 @@ def test_tag_needs_its_quotes(client: TestClient, user: ApiUser) -> None:
     assert get(client, user, EMPTY, read_tag(client, user, EMPTY).strip('"')).status_code == 200
 
 
-def test_tag_is_of_one_user(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_tag_of_another_user_does_not_match(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     tags = {read_tag(client, owner, EMPTY) for owner in (user, other_user)}
     assert len(tags) == 2  # though the lists are the same
     assert get(client, other_user, EMPTY, read_tag(client, user, EMPTY)).status_code == 200
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_tag_is_of_the_content(client: TestClient, context: Context, user: ApiUser) -> None:
+def test_tag_changes_with_the_content(client: TestClient, context: Context, user: ApiUser) -> None:
     tag = read_tag(client, user, EMPTY)
     assert read_tag(TestClient(create_app(context)), user, EMPTY) == tag
     assert read_tag(client, user, f"{EMPTY}?limit=9") == tag

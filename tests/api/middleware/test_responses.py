@@ -24,23 +24,25 @@ HEX = 32
 
 class TestId:
     @pytest.mark.parametrize("path", ["/health", "/nothing", SANDBOXES, "/sandbox/x/alive", "/login", "/openapi.json"])
-    def test_each_response_has_a_new_one(self, client: TestClient, path: str) -> None:
+    def test_each_response_has_a_new_id(self, client: TestClient, path: str) -> None:
         first, second = (client.get(path).headers["X-Request-ID"] for _ in range(2))
         assert len(first) == len(second) == HEX
         assert first != second
 
     @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "edge-1.2_3", "x" * 64])
-    def test_well_formed_one_of_the_client_is_used(self, client: TestClient, given: str) -> None:
+    def test_well_formed_id_of_the_client_is_used(self, client: TestClient, given: str) -> None:
         response = client.get(SANDBOXES, headers={"X-Request-ID": given})
         assert response.headers.get_list("X-Request-ID") == [given]
         assert response.json()["request_id"] == given
 
     @pytest.mark.parametrize("given", ["", " ", "x" * 65, "a b", "a\tb", "<b>", "-a", "é", 'a"b', "aw_a-key"])
-    def test_another_is_replaced(self, client: TestClient, given: str) -> None:
+    def test_malformed_id_of_the_client_is_replaced(self, client: TestClient, given: str) -> None:
         response = client.get("/health", headers={"X-Request-ID": given.encode("latin-1")})
         assert len(response.headers["X-Request-ID"]) == HEX
 
-    def test_each_error_names_it(self, client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_each_error_contains_the_id(
+        self, client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         json_type, bad_id = {"Content-Type": "application/json"}, f"{SANDBOXES}/not-an-id"
         for status, method, path, content, headers in (
             (400, "GET", bad_id, None, user.headers),
@@ -61,7 +63,7 @@ class TestId:
         response = client.get("/server_info")
         assert (response.status_code, response.json()["request_id"]) == (500, response.headers["X-Request-ID"])
 
-    def test_log_lines_have_it(
+    def test_log_lines_contain_the_id(
         self, client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr("api.routes.ops.health.STARTED", None)
@@ -69,7 +71,7 @@ class TestId:
         events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
         assert [event["request_id"] for event in events if event["event"] == "internal_error"] == ["edge-1"]
 
-    def test_jobs_carry_it(
+    def test_jobs_carry_the_id(
         self, api_context: ApiContext, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent: list[dict[str, Any]] = []
@@ -84,7 +86,7 @@ class TestId:
         assert options["headers"].keys() == {correlation.REQUEST_ID, correlation.PUBLISHED_AT}
         assert options["headers"][correlation.REQUEST_ID] == "edge-1"
 
-    def test_job_of_no_request_carries_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_job_without_a_request_carries_no_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[dict[str, Any]] = []
         app = Celery("tests", set_as_current=False)
         monkeypatch.setattr(app, "send_task", lambda _task, **options: sent.append(options))

@@ -240,7 +240,7 @@ class TestOverHttp:
         assert client.get(CHANGES).status_code == 401
 
 
-def test_reader_of_all_is_woken_by_any_change_and_regularly(database: Database) -> None:
+def test_reader_of_all_users_is_woken_by_each_change_and_by_polls(database: Database) -> None:
     streams = Streams(database)
 
     async def run() -> list[bool]:

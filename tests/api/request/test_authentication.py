@@ -31,7 +31,7 @@ def _bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def test_operations_without_a_users_key_are_the_documented_ones(client: TestClient) -> None:
+def test_operations_without_authentication_are_documented(client: TestClient) -> None:
     operations = all_operations(client)
     assert {str(one) for one in operations if one.is_open} == KEYLESS
     assert {str(one) for one in operations if one.is_webhook} == FOR_SANDBOXES

@@ -10,7 +10,7 @@ PATHS = ("/login", "/oauth/device/authorize", "/oauth/device/token", "/oauth/dev
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("text", ["/\0", "/\ud800"])
-def test_text_that_is_none_is_a_422(client: TestClient, path: str, text: str) -> None:
+def test_unstorable_text_is_a_422(client: TestClient, path: str, text: str) -> None:
     fields = dict.fromkeys(("api_key", "returnTo", "user_code", "device_code", "client_id", "decision"), text)
     headers = {"Origin": "http://testserver", "Content-Type": "application/json"}
     response = client.post(path, content=json.dumps(fields), headers=headers)

@@ -209,7 +209,7 @@ class TestLimits:
         with database.reading() as session:
             assert sorted(session.exec(select(IdempotencyKey.key)).all()) == ["first", "second"]
 
-    def test_repeat_of_the_newest_is_no_new_request(
+    def test_repeat_of_the_newest_request_gets_its_response(
         self, client: TestClient, user: ApiUser, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(idempotency, "MAX_BYTES", 1)  # less than one response
@@ -234,7 +234,7 @@ class TestSecrets:
 
 class TestConcurrency:
     @pytest.mark.parametrize(("path", "table"), [(SANDBOXES, Sandbox), (CONVERSATIONS, StartTask)])
-    def test_concurrent_repeats_are_executed_one_time(
+    def test_concurrent_repeats_are_executed_once(
         self, client: TestClient, user: ApiUser, database: Database, path: str, table: type[SQLModel]
     ) -> None:
         with ThreadPoolExecutor(6) as pool:

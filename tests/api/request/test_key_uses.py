@@ -57,7 +57,7 @@ async def use_concurrently(recorder: KeyUseRecorder, writes: Writes, key_id: str
     await first
 
 
-def test_concurrent_requests_write_the_use_of_a_key_one_time(database: Database, user: ApiUser, writes: Writes) -> None:
+def test_concurrent_requests_write_the_use_of_a_key_once(database: Database, user: ApiUser, writes: Writes) -> None:
     key = key_of(database, user)
     asyncio.run(use_concurrently(KeyUseRecorder(database), writes, key.id))
     assert writes.keys == [key.id]
@@ -87,9 +87,7 @@ def test_failed_write_is_repeated_by_the_next_request(database: Database, user: 
     assert key_of(database, user).last_used_at is not None
 
 
-def test_reads_go_on_while_nothing_can_be_written(
-    client: TestClient, database: Database, user: ApiUser, writes: Writes
-) -> None:
+def test_reads_succeed_while_writes_fail(client: TestClient, database: Database, user: ApiUser, writes: Writes) -> None:
     writes.error = StoreError("database or disk is full")
     writes.go.set()
     for path in ("/api/v1/sandboxes/search", "/api/keys", "/api/v1/sandboxes/search"):

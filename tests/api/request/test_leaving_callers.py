@@ -42,7 +42,7 @@ async def leave_while_waiting(context: Context, waiter: ObservedWaiter, request:
         await waiter.ended.wait()
 
 
-def test_wait_ends_when_its_caller_leaves(context: Context, user: ApiUser, sandbox: Sandbox) -> None:
+def test_wait_ends_when_its_caller_disconnects(context: Context, user: ApiUser, sandbox: Sandbox) -> None:
     waiter = ObservedWaiter(context.database)
     observed = replace(context, waiter=waiter)
     request = AsgiRequest("POST", f"/api/v1/sandboxes/{sandbox.id}/pause", user.headers | {"Prefer": "wait=60"})

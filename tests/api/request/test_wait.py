@@ -113,7 +113,7 @@ class TestResponses:
         assert (response.json()["status"], response.headers["Operation-Settled"]) == ("STARTING", "false")
         assert response.json()["session_api_key"] is None
 
-    def test_wait_does_not_include_a_stalled_broker(self, context: Context, database: Database, user: ApiUser) -> None:
+    def test_stalled_broker_does_not_delay_the_wait(self, context: Context, database: Database, user: ApiUser) -> None:
         make_spec(database)
         publisher = StalledPublisher()
         waiter = ReleasingWaiter(database, publisher.released)
@@ -129,7 +129,7 @@ class TestResponses:
             assert (response.json()["status"], "Operation-Settled" in response.headers) == ("STARTING", False)
         assert len(publisher.jobs) == 3
 
-    def test_sandbox_deleted_during_the_wait_is_shown_as_of_the_commit(
+    def test_sandbox_deleted_during_the_wait_is_shown_as_committed(
         self, client: TestClient, user: ApiUser, database: Database, worker_writes: Writes
     ) -> None:
         worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED), desired=Desired.DELETED)

@@ -35,7 +35,7 @@ def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", [ALL, SINCE, f"{PATH}?resend_all=true"])
-def test_socket_that_requests_events_gets_them_replayed(
+def test_socket_that_requests_events_gets_a_replay(
     api: httpx.Client, running: Sandbox, agent: Agent, path: str
 ) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
@@ -85,7 +85,7 @@ def test_invalid_time_requests_no_events(time: str) -> None:
 @pytest.mark.parametrize(
     "path", [PATH, f"{PATH}?resend_mode=since", f"{PATH}?resend_mode=none", "sockets/bash-events?resend_mode=all"]
 )
-def test_socket_without_a_request_for_events_gets_none(
+def test_socket_that_requests_no_events_gets_no_replay(
     api: httpx.Client, running: Sandbox, agent: Agent, path: str
 ) -> None:
     agent.server.steps, agent.server.events = True, EVENTS

@@ -73,7 +73,7 @@ def test_page_of_another_shape_sends_no_frame(page: Any) -> None:
     assert replay(page) == []
 
 
-def test_endless_pages_have_a_max() -> None:
+def test_endless_pages_are_read_up_to_a_limit() -> None:
     assert len(replay({"items": [{}] * MAX_ITEMS, "next_page_id": "again"})) == MAX_FRAMES
 
 

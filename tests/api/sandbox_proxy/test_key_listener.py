@@ -38,7 +38,7 @@ def clients(serve: Serve) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_key_tells_the_sandbox(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
+def test_key_selects_the_sandbox(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
     key = session_key_of(running)
     headers = key_of(running) | {"Cookie": f"{COOKIE}=stolen"}
     assert clients.get("/api/a%2Fb?c=d", headers=headers).status_code == 200

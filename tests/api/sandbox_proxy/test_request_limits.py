@@ -105,7 +105,9 @@ def test_request_holds_nothing_after_its_end(serve: Serve, database: Database, u
             assert eventually(lambda: send(api, running, user) == 200)
 
 
-def test_response_counts_until_its_reader_leaves(serve: Serve, user: ApiUser, agent: Agent, running: Sandbox) -> None:
+def test_response_counts_until_its_reader_disconnects(
+    serve: Serve, user: ApiUser, agent: Agent, running: Sandbox
+) -> None:
     agent.server.pieces = 1
     with serve(user_proxied=1) as api:
         with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as response:

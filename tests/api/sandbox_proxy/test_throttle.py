@@ -76,14 +76,14 @@ async def call_rarely(throttled: Throttle) -> None:
         await asyncio.sleep(2 * SECONDS)
 
 
-def test_frames_in_one_second_cause_one_act() -> None:
+def test_frames_within_a_second_cause_one_call() -> None:
     assert act_times(call_often) == [0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_late_frames_cause_one_more_act(fails: bool) -> None:
+def test_late_frames_cause_one_more_call(fails: bool) -> None:
     assert act_times(call_often_and_wait, fails=fails) == [0, SECONDS]
 
 
-def test_rare_frames_cause_an_act_each() -> None:
+def test_rare_frames_cause_one_call_each() -> None:
     assert len(act_times(call_rarely)) == 100

@@ -211,7 +211,7 @@ class TestSandboxThatDoesNotWake:
             assert api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep)).status_code == 504
         assert as_stored(database, asleep).desired == Desired.RUNNING
 
-    def test_request_over_the_max_of_waiting_ones_is_a_503(
+    def test_request_over_the_limit_of_waiting_requests_is_a_503(
         self,
         serve: Serve,
         database: Database,

@@ -106,7 +106,7 @@ class TestKeys:
             code, reason = close_of(connection)
         assert (code, "first frame must be an auth frame" in reason, worker.jobs) == (4001, True, [])
 
-    def test_silent_sockets_without_a_key_block_no_other_address(
+    def test_silent_sockets_without_a_key_do_not_block_other_addresses(
         self, api: httpx.Client, running: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 8)
@@ -179,7 +179,7 @@ class TestWaking:
             assert connection.recv(timeout=20) == "said before it woke"
         assert (worker.resumed, as_stored(database, asleep).generation) == ([asleep.id], 2)
 
-    def test_frame_wakes_a_sandbox_that_was_paused_meanwhile(
+    def test_frame_wakes_a_sandbox_paused_since_the_connect(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
     ) -> None:
         with socket(api, running, **key_of(running)) as connection:

@@ -77,7 +77,7 @@ def test_slow_clients_keep_no_others_out(sent: bytes) -> None:
         assert closed.count(b"200 OK") == (sent == REQUEST)
 
 
-def test_requests_that_the_service_works_for_keep_their_connections() -> None:
+def test_requests_in_progress_keep_their_connections() -> None:
     with limited(limit_concurrency=2) as address:
         with socket.create_connection(address, timeout=30) as busy:
             busy.sendall(b"GET /busy HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -162,7 +162,7 @@ class Sender:
         self.body_rate = body_rate
 
 
-def test_idle_connections_go_first_and_then_slow_bodies() -> None:
+def test_idle_connections_are_closed_before_those_with_slow_bodies() -> None:
     slow = SlowConnections[Sender]()
     senders = [Sender(rate) for rate in (900, 100_000, 20, *[500] * MAX_COMPARED, 1)]
     for sender in senders:

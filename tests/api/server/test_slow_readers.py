@@ -132,7 +132,7 @@ class Client:
         self.body_rate, self.read_rate, self.unread_bytes = body_rate, read_rate, unread_bytes
 
 
-def test_idle_connections_go_first_and_then_the_slowest_that_sends_or_reads() -> None:
+def test_idle_connections_are_closed_before_the_slowest_active_ones() -> None:
     slow = SlowConnections[Client]()
     senders = [Client(body_rate=rate) for rate in (100, FAST, 3000)]
     readers = [Client(read_rate=rate) for rate in (FAST, 200, *[4000] * MAX_COMPARED, 1)]
@@ -146,7 +146,7 @@ def test_idle_connections_go_first_and_then_the_slowest_that_sends_or_reads() ->
     assert [slow.take_slowest() for _ in range(4)] == [idle, senders[0], readers[1], senders[2]]
 
 
-def test_request_that_ends_does_not_make_its_client_a_reader() -> None:
+def test_end_of_a_request_does_not_make_its_client_a_reader() -> None:
     slow, reader, fast = SlowConnections[Client](), Client(read_rate=1), Client()
     for one in (reader, fast):
         slow.add_unread(one)

@@ -111,7 +111,7 @@ def test_slowest_readers_lose_their_connections_until_an_eighth_is_free() -> Non
     assert slow.take_excess(but=readers[-1]) == []
 
 
-def test_what_clients_have_read_since_is_not_counted() -> None:
+def test_bytes_that_clients_have_read_are_no_longer_counted() -> None:
     slow = SlowConnections[Client](max_unread=800)
     readers = [Client(unread_bytes=800), Client(unread_bytes=500)]
     slow.add_unread(readers[0])

@@ -56,7 +56,7 @@ def test_signed_in_browser_gets_the_page(browser: TestClient, path: str) -> None
     assert browser.head(path).status_code == 200
 
 
-def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> None:
+def test_content_security_policy_allows_the_page_s_scripts_only(browser: TestClient) -> None:
     policies, nonces = set(), set()
     for _ in range(2):
         response = browser.get("/")
@@ -89,7 +89,7 @@ def test_signed_out_browser_is_led_to_the_login_and_back(
     assert response.headers["Location"] == ("/" if path.startswith("//") else path)
 
 
-def test_its_files_need_no_login(client: TestClient) -> None:
+def test_files_of_the_page_need_no_login(client: TestClient) -> None:
     for path, content, kept in (
         ("/assets/a-1.js", "export default 1", "public, max-age=31536000, immutable"),
         ("/monaco/vs/loader.js", "define()", "no-cache"),
@@ -114,7 +114,7 @@ def test_files_beside_the_page_are_a_404(browser: TestClient, settings: Settings
     assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
 
 
-def test_operations_are_as_they_were(browser: TestClient) -> None:
+def test_operations_are_not_replaced_by_the_page(browser: TestClient) -> None:
     for method, path, status in (
         ("GET", "/api/nothing", 404),
         ("GET", "/api/v1/nothing/at/all", 404),
@@ -142,7 +142,7 @@ def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: ApiUser, pat
         assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
 
 
-def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: ApiUser) -> None:
+def test_program_that_requests_a_path_of_the_page_gets_a_404(client: TestClient, user: ApiUser) -> None:
     for headers in ({"Accept": "application/json"}, user.headers, {"X-Session-API-Key": user.key}):
         response = client.get("/nope", headers=headers, follow_redirects=False)
         assert (response.status_code, response.json()["detail"]) == (404, "Not Found")
@@ -171,6 +171,6 @@ class TestMissingPage:
         assert bare.get("/alive").status_code == 200
 
 
-def test_the_setting_names_its_place(settings: Settings, tmp_path: Path) -> None:
+def test_setting_defines_the_folder_of_the_page(settings: Settings, tmp_path: Path) -> None:
     assert settings.canvas == tmp_path / "var" / "canvas"
     assert Settings(canvas_dir="elsewhere").canvas == tmp_path / "elsewhere"

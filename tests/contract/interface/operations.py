@@ -80,7 +80,7 @@ OF_SANDBOXES = (
             is_wrong("GET", f"{SANDBOXES}/search?limit=0", "query", "limit"),
             Call("GET", f"{SANDBOXES}/search?page_id=nonsense", status=400),
         ),
-        f"{ROUTES}test_sandboxes.py::TestLists::test_newest_first_by_pages",
+        f"{ROUTES}test_sandboxes.py::TestLists::test_sandboxes_are_paged_newest_first",
     ),
     Promise(
         "4",
@@ -103,7 +103,7 @@ OF_SANDBOXES = (
             is_missing("POST", f"{SANDBOXES}/{UNKNOWN}/resume"),
             Call("POST", f"{SANDBOXES}/nonsense/resume", status=400),
         ),
-        f"{ROUTES}test_sandboxes.py::test_commands_on_a_missing_sandbox",
+        f"{ROUTES}test_sandboxes.py::test_command_on_an_unknown_sandbox_is_a_404",
     ),
 )
 OF_CONVERSATIONS = (
@@ -158,7 +158,7 @@ OF_SETTINGS = (
             Call("POST", SETTINGS, b"{", 422, {"detail.0.loc": ["body", "1"]}),
             refused([], "body"),
         ),
-        f"{ROUTES}settings/test_refusals.py::test_a_body_that_is_no_object_is_refused",
+        f"{ROUTES}settings/test_refusals.py::test_body_that_is_not_an_object_is_refused",
     ),
     Promise(
         "4.2",

@@ -8,8 +8,8 @@ SETTINGS = "/api/settings"
 TOKENS = "/api/add-git-providers"
 FOLDER = "tests/api/routes/v1/settings/test_"
 REFUSED = f"{FOLDER}refusals.py::test_wrong_types_and_ranges_are_named"
-READ = f"{FOLDER}reading.py::test_every_field_comes_back_with_the_secrets_masked"
-DEFAULTS = f"{FOLDER}reading.py::test_an_empty_body_stores_the_defaults"
+READ = f"{FOLDER}reading.py::test_response_has_every_field_with_masked_secrets"
+DEFAULTS = f"{FOLDER}reading.py::test_empty_body_stores_the_defaults"
 SERVERS = f"{FOLDER}refusals.py::test_wrong_servers_are_named"
 PROVIDERS = "tests/api/routes/v1/test_provider_tokens.py::test_"
 MASK = "**********"
@@ -141,7 +141,7 @@ SECRETS = (
             shown(provider_tokens_set__gitlab=None, secrets_store__custom_secrets__DEPLOY__secret=MASK),
             refused({"secrets_store": 1}, "body", "secrets_store"),
         ),
-        f"{FOLDER}changes.py::test_secrets_are_added_and_changed_and_never_lost",
+        f"{FOLDER}changes.py::test_partial_update_of_secrets_keeps_the_others",
     ),
     Promise(
         "2.1",

@@ -11,7 +11,7 @@ from tests.api.responses import get_json
 from tests.factories import ApiUser
 
 
-def test_the_caller_is_known(client: TestClient, user: ApiUser) -> None:
+def test_endpoints_of_the_web_ui_describe_the_caller(client: TestClient, user: ApiUser) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert client.post("/api/authenticate", headers=user.headers | form).status_code == 200
     assert client.post("/api/authenticate", headers=form).status_code == 401
@@ -30,7 +30,7 @@ def test_each_user_owns_one_organization(client: TestClient, user: ApiUser) -> N
     }
 
 
-def test_the_id_of_an_earlier_organization_means_the_caller_s(
+def test_id_of_another_organization_means_the_caller_s_organization(
     client: TestClient, user: ApiUser, other_user: ApiUser
 ) -> None:
     """The web UI keeps the id in the browser when another user logs in."""
@@ -43,7 +43,7 @@ def test_the_id_of_an_earlier_organization_means_the_caller_s(
     assert get_json(f"/api/organizations/{user.id}/profiles", client, other_user)["profiles"] == []
 
 
-def test_no_provider_connections(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_provider_connections_are_empty(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     """Agent Canvas lists provider connections on its page of LLM settings."""
     path = f"/api/organizations/{user.id}/provider-connections"
     assert get_json(path, client, user) == get_json(path, client, other_user) == {"connections": []}

@@ -35,7 +35,9 @@ def listed(client: TestClient, key: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_key_is_shown_once_and_has_the_access_of_its_owner(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     made = make(client, user)
     assert made["key"].startswith(made["prefix"])
     assert (made["name"], made["expires_at"], made["last_used_at"]) == ("laptop", None, None)
@@ -45,7 +47,7 @@ def test_key_is_shown_once_and_has_its_owners_access(client: TestClient, databas
     assert client.get("/api/v1/users/me", headers=bearer(made["key"])).json()["id"] == user.id
 
 
-def test_a_revoked_key_opens_nothing(client: TestClient, user: ApiUser) -> None:
+def test_revoked_key_is_rejected(client: TestClient, user: ApiUser) -> None:
     made = make(client, user)
     assert client.delete(f"{PATH}/{made['id']}", headers=user.headers).json() == {"success": True}
     assert client.get(PATH, headers=bearer(made["key"])).status_code == 401
@@ -62,13 +64,13 @@ def test_current_key_is_described_with_the_fields_that_clients_read(client: Test
     assert client.get(f"{PATH}/current").json() == expected | {"auth_type": "cookie"}
 
 
-def test_a_key_can_revoke_itself(client: TestClient, user: ApiUser) -> None:
+def test_key_can_revoke_itself(client: TestClient, user: ApiUser) -> None:
     current = client.get(f"{PATH}/current", headers=user.headers).json()
     assert client.delete(f"{PATH}/{current['id']}", headers=user.headers).status_code == 200
     assert client.get(PATH, headers=user.headers).status_code == 401
 
 
-def test_a_key_ends(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_key_expires(client: TestClient, database: Database, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     made = make(client, user, expires_at=ends.isoformat())
     assert datetime.fromisoformat(made["expires_at"]) == ends
@@ -80,7 +82,7 @@ def test_a_key_ends(client: TestClient, database: Database, user: ApiUser) -> No
     assert [one["name"] for one in listed(client, user.key)] == ["tests"]
 
 
-def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: ApiUser) -> None:
+def test_key_does_not_outlive_the_key_that_created_it(client: TestClient, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     short = make(client, user, expires_at=ends.isoformat())
     holder = ApiUser(user.id, user.name, short["key"])
@@ -105,7 +107,7 @@ def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: A
         {"name": "x", "expires_at": "soon"},
     ],
 )
-def test_bad_keys_are_refused(client: TestClient, user: ApiUser, body: Any) -> None:
+def test_invalid_requests_for_keys_are_refused(client: TestClient, user: ApiUser, body: Any) -> None:
     assert client.post(PATH, json=body, headers=user.headers).status_code == 422
     assert len(listed(client, user.key)) == 1
 
@@ -117,7 +119,7 @@ def test_user_has_at_most_a_hundred_keys(client: TestClient, user: ApiUser) -> N
     assert (response.status_code, "100" in response.json()["detail"]) == (409, True)
 
 
-def test_anothers_keys_are_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_keys_of_other_users_are_a_404(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     made = make(client, user)
     assert client.delete(f"{PATH}/{made['id']}", headers=other_user.headers).status_code == 404
     assert [one["name"] for one in listed(client, other_user.key)] == ["tests"]

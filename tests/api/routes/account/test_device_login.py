@@ -52,7 +52,7 @@ def shift(database: Database, **columns: timedelta) -> None:
                 setattr(row, name, getattr(row, name) - by)
 
 
-def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     uris = {"verification_uri", "verification_uri_complete"}
     assert set(begun) == uris | {"device_code", "user_code", "expires_in", "interval"}
@@ -69,7 +69,7 @@ def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database
     assert not [one for one in (received["access_token"], begun["device_code"], begun["user_code"]) if one in held]
 
 
-def test_a_code_is_used_once(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_code_is_used_once(client: TestClient, database: Database, user: ApiUser) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     assert poll(client, begun)[0] == 200
@@ -97,7 +97,7 @@ def test_denied_device_gets_no_key(client: TestClient, user: ApiUser) -> None:
 
 
 @pytest.mark.parametrize("approved", [False, True])
-def test_a_request_expires(client: TestClient, database: Database, user: ApiUser, *, approved: bool) -> None:
+def test_request_expires(client: TestClient, database: Database, user: ApiUser, *, approved: bool) -> None:
     begun = begin(client)
     if approved:
         decide(client, begun["user_code"], user.key)
@@ -159,7 +159,7 @@ def test_token_request_may_be_json(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "aw_wrong"])
-def test_approval_wants_a_user_s_key(client: TestClient, key: str) -> None:
+def test_approval_requires_a_user_s_key(client: TestClient, key: str) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], key) == 401
     assert error_of(client, begun) == "authorization_pending"
@@ -174,7 +174,7 @@ def test_wrong_code_approves_no_device(client: TestClient, user: ApiUser) -> Non
     assert error_of(client, begun) == "authorization_pending"
 
 
-def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, user: ApiUser) -> None:
+def test_key_of_a_device_expires_with_the_key_that_approved_it(client: TestClient, user: ApiUser) -> None:
     ends = now() + timedelta(hours=1)
     short = client.post("/api/keys", json={"name": "s", "expires_at": ends.isoformat()}, headers=user.headers).json()
     begun = begin(client)
@@ -236,7 +236,7 @@ class TestStrangers:
         monkeypatch.setattr(device_authorizations, "MAX_PENDING", 5)
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 
-    def test_caller_who_fills_the_list_blocks_no_login(
+    def test_caller_who_fills_the_list_does_not_block_logins(
         self, client: TestClient, database: Database, user: ApiUser
     ) -> None:
         early = begin(client)
@@ -250,7 +250,7 @@ class TestStrangers:
             assert poll(client, begun)[0] == 200
         assert pending(database) <= 5
 
-    def test_the_silent_go_first(self, client: TestClient, database: Database) -> None:
+    def test_requests_that_are_not_polled_are_dropped_first(self, client: TestClient, database: Database) -> None:
         silent = [begin(client) for _ in range(2)]
         shift(database, created_at=timedelta(seconds=9))
         requested = [begin(client) for _ in range(3)]
@@ -258,7 +258,7 @@ class TestStrangers:
         assert [error_of(client, one) for one in silent] == ["invalid_grant"] * 2
         assert [error_of(client, one) for one in requested] == ["authorization_pending"] * 3
 
-    def test_decisions_of_users_stay(self, client: TestClient, user: ApiUser) -> None:
+    def test_decided_requests_are_kept(self, client: TestClient, user: ApiUser) -> None:
         approved, denied = begin(client), begin(client)
         decide(client, approved["user_code"], user.key)
         decide(client, denied["user_code"], user.key, "deny")
@@ -267,13 +267,13 @@ class TestStrangers:
         assert error_of(client, denied) == "access_denied"
         assert poll(client, approved)[0] == 200
 
-    def test_decided_ones_take_no_room(self, client: TestClient, user: ApiUser) -> None:
+    def test_decided_requests_do_not_count_towards_the_limit(self, client: TestClient, user: ApiUser) -> None:
         early = begin(client)
         for _ in range(5):
             decide(client, begin(client)["user_code"], user.key, "deny")
         assert error_of(client, early) == "authorization_pending"
 
-    def test_expired_ones_take_no_room_for_ever(self, client: TestClient, database: Database) -> None:
+    def test_expired_requests_do_not_count_towards_the_limit(self, client: TestClient, database: Database) -> None:
         for _ in range(5):
             begin(client)
         shift(database, expires_at=timedelta(seconds=601), created_at=timedelta(seconds=601))

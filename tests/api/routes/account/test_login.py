@@ -55,13 +55,13 @@ def test_login_with_a_key_sets_a_cookie_with_the_same_access(
 
 
 @pytest.mark.parametrize("key", ["", "aw_wrong"])
-def test_a_wrong_key_gets_none(client: TestClient, key: str) -> None:
+def test_wrong_key_gets_no_cookie(client: TestClient, key: str) -> None:
     response = sign_in(client, key, "/x")
     assert (response.status_code, 'value="/x"' in response.text) == (401, True)
     assert "Set-Cookie" not in response.headers
 
 
-def test_cookie_s_token_is_no_key(browser: TestClient, user: ApiUser) -> None:
+def test_token_of_a_cookie_is_not_accepted_as_a_key(browser: TestClient, user: ApiUser) -> None:
     token = browser.cookies[COOKIE]
     browser.cookies.clear()
     for headers in ({"Authorization": f"Bearer {token}"}, {"X-Session-API-Key": token}):
@@ -70,7 +70,7 @@ def test_cookie_s_token_is_no_key(browser: TestClient, user: ApiUser) -> None:
     assert browser.get(ME, headers={"Cookie": f"{COOKIE}="}).status_code == 401
 
 
-def test_key_beside_a_cookie_decides(browser: TestClient, other_user: ApiUser) -> None:
+def test_key_takes_precedence_over_a_cookie(browser: TestClient, other_user: ApiUser) -> None:
     assert browser.get(ME, headers=other_user.headers).json()["user_id"] == other_user.id
     assert browser.get(ME, headers={"Authorization": "Bearer aw_wrong"}).status_code == 401
 
@@ -101,7 +101,7 @@ def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Da
         {"Origin": "http://testserver", "Sec-Fetch-Site": "none"},
     ],
 )
-def test_cookie_changes_nothing_for_other_sites_pages(
+def test_cookie_does_not_authorize_changes_by_pages_of_other_sites(
     browser: TestClient, database: Database, sandbox: Sandbox, headers: dict[str, str]
 ) -> None:
     for method, path in (
@@ -117,14 +117,14 @@ def test_cookie_changes_nothing_for_other_sites_pages(
     assert browser.get(ME, headers=headers).status_code == 200  # scripts cannot read the cookie
 
 
-def test_cookie_changes_nothing_without_an_origin(browser: TestClient, sandbox: Sandbox) -> None:
+def test_cookie_does_not_authorize_changes_without_an_origin(browser: TestClient, sandbox: Sandbox) -> None:
     del browser.headers["Origin"]
     assert browser.delete(f"/api/v1/sandboxes/{sandbox.id}").status_code == 403
     own = {"Sec-Fetch-Site": "same-origin"}
     assert browser.delete(f"/api/v1/sandboxes/{sandbox.id}", headers=own).status_code == 200
 
 
-def test_pages_of_listed_origins_may_use_it(context: Context, user: ApiUser) -> None:
+def test_pages_of_listed_origins_may_use_the_cookie(context: Context, user: ApiUser) -> None:
     page = "https://page.example"
     settings = context.settings.model_copy(update={"cors_origins": page})
     with TestClient(create_app(replace(context, settings=settings))) as client:
@@ -161,7 +161,7 @@ def test_page_runs_no_script_and_echoes_no_input(client: TestClient) -> None:
     assert (response.headers["Referrer-Policy"], response.headers["Cache-Control"]) == ("same-origin", "no-store")
 
 
-def test_signing_out_ends_it(browser: TestClient, user: ApiUser) -> None:
+def test_signing_out_ends_the_login(browser: TestClient, user: ApiUser) -> None:
     assert user.name in browser.get("/login").text
     token = browser.cookies[COOKIE]
     response = browser.post("/logout", follow_redirects=False)
@@ -203,7 +203,7 @@ def test_login_ends_before_a_key_that_lives_longer(client: TestClient, database:
     assert row.expires_at <= now() + timedelta(seconds=web_sessions.LIFE_SECONDS)
 
 
-def test_signing_in_again_replaces_it(browser: TestClient, database: Database, user: ApiUser) -> None:
+def test_signing_in_again_replaces_the_login(browser: TestClient, database: Database, user: ApiUser) -> None:
     old = browser.cookies[COOKIE]
     sign_in(browser, user.key)
     assert browser.cookies[COOKIE] != old
@@ -212,7 +212,7 @@ def test_signing_in_again_replaces_it(browser: TestClient, database: Database, u
         assert len(session.exec(select(WebSession)).all()) == 1
 
 
-def test_key_has_a_max_of_logins_and_old_ones_are_deleted(
+def test_key_has_a_limited_number_of_logins_and_expired_ones_are_deleted(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_sessions, "MAX_SESSIONS", 2)
@@ -263,7 +263,7 @@ class TestDevices:
         headers = {"Authorization": f"Bearer {token['access_token']}"}
         assert browser.get(ME, headers=headers).json()["user_id"] == user.id
 
-    def test_a_key_that_is_typed_holds(self, browser: TestClient, other_user: ApiUser) -> None:
+    def test_typed_key_takes_precedence_over_the_login(self, browser: TestClient, other_user: ApiUser) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()
         form = {"user_code": begun["user_code"], "decision": "approve", "api_key": other_user.key}
         assert browser.post("/oauth/device/verify", data=form).status_code == 200
@@ -282,7 +282,7 @@ class TestDevices:
         assert "stays valid if that one is revoked" in page
 
 
-def test_agent_servers_do_not_take_it(browser: TestClient, sandbox: Sandbox) -> None:
+def test_agent_servers_do_not_accept_the_cookie(browser: TestClient, sandbox: Sandbox) -> None:
     assert browser.post("/api/v1/webhooks/conversations", json={}).status_code == 401
     assert browser.get(f"/sandbox/{sandbox.id}/api/conversations/count").status_code == 401
     assert session_key_of(sandbox) not in browser.get("/login").text

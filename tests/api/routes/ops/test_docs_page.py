@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 ADDRESS = re.compile(r'(?:src|href)="([^"]*)"')
 
 
-def test_the_page_has_all_its_parts_from_us(client: TestClient) -> None:
+def test_page_loads_all_its_parts_from_this_service(client: TestClient) -> None:
     page = client.get("/docs").text
     found = ADDRESS.findall(page)
     assert any(address.endswith(".js") for address in found)
@@ -23,5 +23,5 @@ def test_description_lists_the_operations(client: TestClient) -> None:
     assert "/api/v1/sandboxes" in client.get("/openapi.json").json()["paths"]
 
 
-def test_the_page_is_shown_in_no_frame(client: TestClient) -> None:
+def test_page_cannot_be_framed(client: TestClient) -> None:
     assert client.get("/docs").headers["Content-Security-Policy"] == "frame-ancestors 'none'"

@@ -155,7 +155,7 @@ def test_pool_gauges_show_the_current_pools(
     assert metrics[f"{pool}_most", pooled.id] == 3
 
 
-def test_empty_pool_has_gauges_too(client: TestClient, key: str, pooled: SandboxSpec) -> None:
+def test_empty_pool_has_gauges(client: TestClient, key: str, pooled: SandboxSpec) -> None:
     assert scrape(client, key)["agent_workspace_warm_pool_members", pooled.id, "ready"] == 0
 
 

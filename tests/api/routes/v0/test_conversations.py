@@ -39,7 +39,7 @@ def the_task(database: Database) -> StartTask:
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_start_equals_a_start_of_v1(client: TestClient, database: Database, user: ApiUser) -> None:
     body = {
         "repository": "acme/app",
         "git_provider": "gitlab",
@@ -80,7 +80,7 @@ def test_a_start_is_v1s(client: TestClient, database: Database, user: ApiUser) -
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_suggested_task_takes_precedence_over_a_message(client: TestClient, database: Database, user: ApiUser) -> None:
     task = {"git_provider": "github", "task_type": "OPEN_ISSUE", "repo": "acme/app", "issue_number": 7, "title": "t"}
     response = send(client, user, "POST", "", {"suggested_task": task, "initial_user_msg": "Hello"})
     assert response.status_code == 200
@@ -90,7 +90,9 @@ def test_a_suggested_task_goes_before_a_message(client: TestClient, database: Da
 
 
 @pytest.mark.usefixtures("_with_a_model", "spec", "node")
-def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_repeated_start_with_an_id_or_idempotency_key_is_one_start(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     chosen = uuid4()
     for _ in range(2):
         response = send(client, user, "POST", "", {"conversation_id": str(chosen)})
@@ -153,7 +155,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(("status", "word"), STATUSES)
-def test_statuses_have_v0s_words(
+def test_statuses_have_the_names_of_v0(
     client: TestClient, database: Database, user: ApiUser, status: Status, word: str
 ) -> None:
     row = make_conversation(database, user, make_sandbox(database, user, status=status), trigger="gui")
@@ -189,7 +191,9 @@ def test_lists_are_filtered_and_paged(
     assert send(client, user, "GET", "?limit=101").status_code == 422
 
 
-def test_an_unknown_one_is_null(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
+def test_unknown_conversation_is_null(
+    client: TestClient, database: Database, user: ApiUser, other_user: ApiUser
+) -> None:
     theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
     beginning = make_start_task(database, other_user)
     lost = make_start_task(database, user, stage=Stage.READY)
@@ -199,12 +203,12 @@ def test_an_unknown_one_is_null(client: TestClient, database: Database, user: Ap
     assert send(client, user, "GET", "/nonsense").status_code == 400
 
 
-def test_a_failed_start_is_an_error(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_failed_start_has_the_status_error(client: TestClient, database: Database, user: ApiUser) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no")
     assert send(client, user, "GET", f"/{task.conversation_id}").json()["status"] == "ERROR"
 
 
-def test_a_title_is_changed(client: TestClient, database: Database, user: ApiUser, conversation: Conversation) -> None:
+def test_title_is_changed(client: TestClient, database: Database, user: ApiUser, conversation: Conversation) -> None:
     assert send(client, user, "PATCH", f"/{conversation.id}", {"title": "New"}).json() is True
     assert as_stored(database, conversation).title == "New"
     for body in ({}, {"title": ""}, {"title": "x" * 201}, {"title": "x", "public": True}):
@@ -212,7 +216,7 @@ def test_a_title_is_changed(client: TestClient, database: Database, user: ApiUse
     assert send(client, user, "PATCH", f"/{'0' * 32}", {"title": "x"}).status_code == 404
 
 
-def test_deletion_deletes_the_sandbox_too(
+def test_deletion_deletes_the_sandbox(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)
@@ -228,7 +232,7 @@ def test_deletion_deletes_the_sandbox_too(
     assert send(client, user, "DELETE", "/nonsense").status_code == 400
 
 
-def test_stop_and_start_set_the_sandboxs_desired_state(
+def test_stop_and_start_set_the_desired_state_of_the_sandbox(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)

@@ -55,13 +55,13 @@ def test_v1_responses_are_not_deprecated(client: TestClient, user: ApiUser) -> N
         assert "Deprecation" not in client.get(path, headers=user.headers).headers
 
 
-def test_a_name_in_the_successors_path_is_quoted(client: TestClient, user: ApiUser) -> None:
+def test_name_in_the_path_of_the_successor_is_quoted(client: TestClient, user: ApiUser) -> None:
     response = client.delete("/api/secrets/a%3E%20b", headers=user.headers)
     assert response.headers["Link"] == '</api/v1/secrets/a%3E%20b>; rel="successor-version"'
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Session-API-Key": "wrong"}])
-def test_errors_have_v0s_names_too(client: TestClient, headers: dict[str, str]) -> None:
+def test_errors_have_the_field_names_of_v0(client: TestClient, headers: dict[str, str]) -> None:
     response = client.get("/api/settings", headers=headers)
     body = response.json()
     assert response.status_code == 401

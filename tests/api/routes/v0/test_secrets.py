@@ -19,7 +19,7 @@ def listed(client: TestClient, user: ApiUser) -> list[dict[str, Any]]:
     return list(new["items"])
 
 
-def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_secret_is_created_changed_and_deleted(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     response = client.post("/api/secrets", json=SECRET, headers=user.headers)
     assert (response.status_code, response.json()) == (201, {"message": "Secret created successfully"})
     assert listed(client, user) == [LISTED]
@@ -32,7 +32,7 @@ def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: ApiUser,
     assert listed(client, user) == []
 
 
-def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: ApiUser) -> None:
+def test_name_in_use_is_refused(client: TestClient, user: ApiUser) -> None:
     assert client.post("/api/v1/secrets", json=SECRET, headers=user.headers).status_code == 201
     response = client.post("/api/secrets", json=SECRET | {"description": "another"}, headers=user.headers)
     assert response.status_code == 400
@@ -40,7 +40,7 @@ def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: ApiUse
     assert listed(client, user) == [LISTED]
 
 
-def test_a_secret_that_is_not_there(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_unknown_secret_is_a_404(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     client.post("/api/secrets", json=SECRET, headers=other_user.headers)
     for method, body in (("PUT", {"name": "TOKEN"}), ("DELETE", None)):
         response = client.request(method, "/api/secrets/TOKEN", json=body, headers=user.headers)
@@ -48,7 +48,7 @@ def test_a_secret_that_is_not_there(client: TestClient, user: ApiUser, other_use
     assert listed(client, other_user) == [LISTED]
 
 
-def test_tokens_are_unset(client: TestClient, user: ApiUser) -> None:
+def test_tokens_are_removed(client: TestClient, user: ApiUser) -> None:
     body = {"provider_tokens": {"github": {"token": "t"}, "gitlab": {"token": "t"}}}
     client.post("/api/add-git-providers", json=body, headers=user.headers)
     client.post("/api/settings", json={}, headers=user.headers)

@@ -37,7 +37,9 @@ def listed(client: TestClient, user: ApiUser, query: str = "") -> list[str]:
 
 
 @pytest.mark.usefixtures("model_key", "spec", "node")
-def test_conversation_works_from_its_post_on(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_conversation_is_usable_from_its_start_request_on(
+    client: TestClient, user: ApiUser, other_user: ApiUser
+) -> None:
     conversation_id = send(client, user, "POST", "", {"initial_user_msg": "Hello"}).json()["conversation_id"]
     one = f"/{conversation_id}"
     assert listed(client, user) == [conversation_id]
@@ -102,7 +104,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), COMMANDS)
-def test_commands_to_one_whose_start_has_failed_say_so(
+def test_command_to_a_conversation_whose_start_failed_is_a_409(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, method: str, path: str, body: Any
 ) -> None:
     task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no such repository")
@@ -121,7 +123,9 @@ def test_title_of_a_starting_conversation_is_stored_with_its_request(
     assert as_stored(database, task).request["title"] == "New"
 
 
-def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_list_merges_starting_and_started_conversations_across_pages(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     place = make_sandbox(database, user)
     times = [FIRST + timedelta(seconds=number) for number in (0, 0, 0, 1, 2, 3, 4)]
     rows = [
@@ -143,7 +147,9 @@ def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database
         assert found == expected, limit
 
 
-def test_starting_ones_are_filtered_as_others_are(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_starting_conversations_are_filtered_like_started_ones(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     place = make_sandbox(database, user)
     parent, child = (
         make_start_task(database, user, place, request=request, created_at=FIRST).conversation_id

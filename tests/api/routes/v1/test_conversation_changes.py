@@ -54,7 +54,7 @@ class TestChange:
         [listed] = client.get(f"{PATH}/search", headers=user.headers).json()["items"]
         assert listed == shown
 
-    def test_title_set_by_a_user_stays(
+    def test_title_set_by_a_user_is_kept(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         patch(client, user, conversation, {"title": "Mine"})
@@ -67,7 +67,7 @@ class TestChange:
             row = as_stored(database, conversation)
             assert (row.title, row.title_settled) == (f"Conversation {conversation.id[:5]}", False)
 
-    def test_branch_and_provider_go_with_the_repository(
+    def test_change_of_the_repository_clears_branch_and_provider(
         self, client: TestClient, user: ApiUser, conversation: Conversation
     ) -> None:
         patch(
@@ -133,7 +133,7 @@ def _archive(client: TestClient, user: ApiUser, conversation: Conversation) -> z
 
 class TestDownload:
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.DELETED])
-    def test_meta_and_events_in_order(
+    def test_archive_has_metadata_and_events_in_order(
         self, client: TestClient, user: ApiUser, database: Database, status: Status, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(conversation_export, "PAGE", 2)
@@ -171,14 +171,14 @@ class TestDownload:
         assert json.loads(large) == body
         assert len(large) == len(json.dumps(body, separators=(",", ":")))
 
-    def test_name_of_an_event_is_no_path(
+    def test_id_of_an_event_is_not_used_as_a_path(
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         make_event(database, conversation, id="../../etc/passwd")
         archive = _archive(client, user, conversation)
         assert archive.namelist() == ["meta.json", "event_000000_______etc_passwd.json"]
 
-    def test_no_connection_and_no_event_is_held_while_it_is_sent(
+    def test_download_holds_no_connection_and_no_event_while_it_is_sent(
         self,
         client: TestClient,
         user: ApiUser,
@@ -206,7 +206,7 @@ class TestDownload:
         assert len(read) == 5
         assert held == [(0, 0)] * 3
 
-    def test_more_than_one_archive_holds(
+    def test_conversation_that_exceeds_the_archive_limit_is_a_413(
         self,
         client: TestClient,
         user: ApiUser,

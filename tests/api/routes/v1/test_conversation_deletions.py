@@ -84,7 +84,7 @@ class TestDeletion:
         assert (row.listed, row.awaits_sandbox, row.execution_status) == (False, True, None)
         assert publisher.jobs == [DeleteConversation(conversation.id, NODE_ID)]
 
-    def test_its_start_task_is_deleted_too(
+    def test_start_task_is_deleted_with_its_conversation(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id, due_at=None)
@@ -102,7 +102,7 @@ class TestDeletion:
             (user.id, "conversation", "deleting")
         ]
 
-    def test_its_id_is_not_reused(
+    def test_id_of_a_deleted_conversation_is_not_reused(
         self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation
     ) -> None:
         assert delete(client, user, conversation.id) == 200
@@ -111,7 +111,7 @@ class TestDeletion:
 
 
 class TestPermission:
-    def test_deletion_again_changes_nothing(
+    def test_second_deletion_is_idempotent(
         self,
         client: TestClient,
         user: ApiUser,
@@ -139,7 +139,7 @@ class TestPermission:
 
 
 class TestSubConversations:
-    def test_go_along_with_theirs(
+    def test_sub_conversations_of_the_owner_are_deleted_with_their_parent(
         self,
         client: TestClient,
         user: ApiUser,
@@ -157,7 +157,7 @@ class TestSubConversations:
         assert all(as_stored(database, row).deleted_at for row in (conversation, child, grandchild))
         assert as_stored(database, theirs).deleted_at is None
 
-    def test_circle_ends(self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
+    def test_cycle_is_deleted(self, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
         first, second = new_id(), new_id()
         make_conversation(database, user, sandbox, id=first, parent_id=second)
         make_conversation(database, user, sandbox, id=second, parent_id=first)
@@ -186,7 +186,7 @@ class TestSubConversations:
 
 
 class TestSandbox:
-    def test_is_deleted_with_its_last_conversation(
+    def test_sandbox_is_deleted_with_its_last_conversation(
         self,
         client: TestClient,
         user: ApiUser,
@@ -203,7 +203,7 @@ class TestSandbox:
         assert (gone.desired, gone.generation) == (Desired.DELETED, sandbox.generation + 1)
         assert publisher.jobs[-1] == DeleteSandbox(sandbox.id, NODE_ID)
 
-    def test_defect_42_of_a_child_stays_while_others_are_in_it(
+    def test_defect_42_sandbox_of_a_child_is_kept_for_other_conversations(
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         shared, own = make_sandbox(database, user), make_sandbox(database, user)
@@ -214,7 +214,7 @@ class TestSandbox:
         assert as_stored(database, shared).desired == Desired.RUNNING
         assert as_stored(database, own).desired == Desired.DELETED
 
-    def test_stays_for_a_start_in_progress(
+    def test_sandbox_is_kept_for_a_start_in_progress(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox)
@@ -224,7 +224,7 @@ class TestSandbox:
             assert session.get_one(StartTask, task.id).cancelled_at is None
 
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.DELETED])
-    def test_sandbox_may_be_in_any_state(
+    def test_conversation_is_deleted_in_any_state_of_its_sandbox(
         self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         sandbox = make_sandbox(database, user, status=status, node_id=None if status == Status.DELETED else NODE_ID)
@@ -235,7 +235,7 @@ class TestSandbox:
 
 
 class TestReports:
-    def test_reports_are_accepted_and_bring_nothing_back(
+    def test_reports_are_accepted_and_restore_nothing(
         self,
         client: TestClient,
         user: ApiUser,
@@ -255,7 +255,7 @@ class TestReports:
             assert session.exec(select(Event)).all() == []
         assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
 
-    def test_reports_of_the_last_events_may_race_with_the_deletion(
+    def test_late_reports_do_not_restore_the_conversation(
         self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, post: Post
     ) -> None:
         assert post(f"/events/{conversation.id}", [event_report()]) == 200
@@ -266,7 +266,7 @@ class TestReports:
 
 class TestStartOnItsWay:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
-    def test_unfinished_start_is_cancelled(
+    def test_deletion_cancels_an_unfinished_start(
         self,
         client: TestClient,
         user: ApiUser,

@@ -29,7 +29,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class TestSearch:
-    def test_newest_first_and_in_six_orders(
+    def test_conversations_are_listed_newest_first_and_in_six_orders(
         self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         rows = [
@@ -75,7 +75,7 @@ class TestSearch:
         assert len(found) == 5
         assert set(found) == ids
 
-    def test_a_long_title_fits_into_a_page_id(
+    def test_long_title_fits_into_a_page_id(
         self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         for number in range(2):
@@ -135,7 +135,7 @@ class TestSearch:
             assert {item["id"] for item in _get(client, user, "/search", **params)["items"]} == expected
             assert _get(client, user, "/count", **params) == len(expected)
 
-    def test_search_includes_sub_conversations_when_asked(
+    def test_search_includes_sub_conversations_on_request(
         self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         parent = make_conversation(database, user, sandbox, created_at=FIRST)
@@ -258,7 +258,7 @@ class TestFields:
         for name in ("execution_status", "conversation_url", "session_api_key", "launched_agent_profile"):
             assert shown[name] is None
 
-    def test_requested_deletion_is_enough_to_be_missing(
+    def test_sandbox_status_is_missing_once_a_deletion_is_requested(
         self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         leaving = make_sandbox(database, user, desired=Desired.DELETED)
@@ -266,7 +266,7 @@ class TestFields:
         assert _get(client, user, "/search")["items"][0]["sandbox_status"] == "MISSING"
 
 
-def test_a_list_takes_few_queries(
+def test_list_takes_few_queries(
     client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox, count_queries: Any
 ) -> None:
     for _ in range(20):

@@ -66,7 +66,7 @@ class TestFields:
         assert in_force(shown) == NONE
         assert (shown["expires_at"], shown["next_deadline"]) == (None, None)
 
-    def test_each_sandbox_with_its_own_specs(
+    def test_each_sandbox_has_the_deadlines_of_its_spec(
         self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         other = make_sandbox(database, user, spec_id="other:1")
@@ -127,7 +127,7 @@ class TestPatch:
         assert in_force(shown) == NONE | CHAIN | {"stop_after_seconds": None}
         assert _get(client, user, f"/{chained.id}") == shown
 
-    def test_patch_is_a_use_even_when_empty(
+    def test_empty_patch_counts_as_activity(
         self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
     ) -> None:
         shown = patch(client, user, chained, {}).json()
@@ -166,7 +166,7 @@ class TestPatch:
 
 
 class TestUse:
-    def test_reports_of_its_agent_server(
+    def test_report_of_the_agent_server_counts_as_activity(
         self, client: TestClient, post: Post, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         reports = (
@@ -193,7 +193,7 @@ class TestUse:
         assert self.last_use(client, user, conversation) == before
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
-    def test_a_conversation_started_in_it(
+    def test_start_of_a_conversation_counts_as_activity(
         self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         with database.transaction() as session:
@@ -218,7 +218,7 @@ class TestUse:
         return time_of(_get(client, user, f"/{conversation.sandbox_id}")["last_active_at"])
 
 
-def test_the_list_asks_for_its_specs_once(
+def test_list_reads_its_specs_with_one_query(
     client: TestClient, user: ApiUser, database: Database, count_queries: Any
 ) -> None:
     for number in range(3):

@@ -89,7 +89,7 @@ def test_events_are_paged_in_both_orders(
 
 @pytest.mark.usefixtures("_small_pages")
 @pytest.mark.parametrize("sort_order", ["TIMESTAMP", "TIMESTAMP_DESC"])
-def test_pages_end_by_bytes_too(
+def test_pages_have_a_size_limit(
     client: TestClient, user: ApiUser, conversation: Conversation, database: Database, sort_order: str
 ) -> None:
     sizes = [
@@ -180,7 +180,7 @@ def test_batch_keeps_its_order(
 
 
 @pytest.mark.usefixtures("events")
-def test_events_of_other_conversations_are_not_there(
+def test_events_of_other_conversations_are_not_returned(
     client: TestClient, user: ApiUser, other_user: ApiUser, conversation: Conversation, database: Database
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)

@@ -117,7 +117,7 @@ def test_unstorable_reasons_are_sanitized(
     assert [len(text) for text in reason()] == [64, 2000]
 
 
-def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
+def test_sandbox_that_does_not_run_hides_the_reason_with_the_status(
     client: TestClient, user: ApiUser, database: Database
 ) -> None:
     known = dict(zip(("execution_reason", "execution_detail"), WHY, strict=True))

@@ -9,7 +9,7 @@ from tests.api.responses import get_json
 from tests.factories import ApiUser, fill_columns, make_conversation, make_sandbox
 
 
-def test_sandbox_in_a_list(client: TestClient, user: ApiUser, database: Database) -> None:
+def test_sandbox_in_a_list_has_its_fields(client: TestClient, user: ApiUser, database: Database) -> None:
     urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.2:8000", "port": 8000}]
     columns = fill_columns(
         Sandbox, owner_id=user.id, node_id="node-a", exposed_urls=urls, deadline_does=DeadlineAction.STOP
@@ -20,7 +20,7 @@ def test_sandbox_in_a_list(client: TestClient, user: ApiUser, database: Database
     assert [name for name, value in shown.items() if value is None] == ["desired_pause_kind"]
 
 
-def test_conversation_in_a_list(client: TestClient, user: ApiUser, database: Database) -> None:
+def test_conversation_in_a_list_has_its_fields(client: TestClient, user: ApiUser, database: Database) -> None:
     columns = fill_columns(
         Conversation,
         owner_id=user.id,

@@ -141,7 +141,7 @@ def test_overwritten_profile_is_not_active(database: Database, user: ApiUser, pr
 
 
 @pytest.mark.parametrize("key", [{}, {"api_key": None}, {"api_key": MASK}])
-def test_a_key_that_is_not_sent_stays(
+def test_key_that_is_not_sent_is_kept(
     database: Database, user: ApiUser, profiles: Profiles, key: dict[str, Any]
 ) -> None:
     profiles.save("deep", DEEP)
@@ -160,7 +160,7 @@ def test_key_can_be_cleared_left_out_or_preserved(database: Database, user: ApiU
     assert load(database, user).llm_profiles.profiles["deep"] == {"model": FAST["model"]}
 
 
-def test_deleting_is_done_twice_and_activates_the_first_of_the_others(
+def test_deletion_is_idempotent_and_activates_the_first_remaining_profile(
     database: Database, user: ApiUser, profiles: Profiles
 ) -> None:
     for name, llm in (("deep", DEEP), ("fast", FAST), ("third", FAST)):
@@ -178,7 +178,7 @@ def test_deleting_is_done_twice_and_activates_the_first_of_the_others(
     assert in_force(database, user) == DEEP
 
 
-def test_renaming_keeps_place_and_activity(profiles: Profiles) -> None:
+def test_renamed_profile_keeps_its_position_and_stays_active(profiles: Profiles) -> None:
     for name, llm in (("deep", DEEP), ("fast", FAST)):
         profiles.save(name, llm)
     profiles.activate("deep")
@@ -235,7 +235,7 @@ BAD: list[tuple[str, Any]] = [
 ]
 
 
-def test_bad_requests_are_refused(profiles: Profiles) -> None:
+def test_invalid_requests_are_refused(profiles: Profiles) -> None:
     for name, body in BAD:
         response = profiles.send("POST", f"/{name}", body)
         assert (response.status_code, "plain" in response.text) == (422, False), (name, body)
@@ -246,7 +246,7 @@ def test_bad_requests_are_refused(profiles: Profiles) -> None:
     assert profiles.listed() == ([], None)
 
 
-def test_an_organization_has_its_owners_profiles(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_organization_has_the_profiles_of_its_owner(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     own = Profiles(client, user)
     below = Profiles(client, user, f"/api/organizations/{user.id}/profiles")
     below.save("fast", FAST)
@@ -263,13 +263,13 @@ def test_an_organization_has_its_owners_profiles(client: TestClient, user: ApiUs
     assert own.listed() == ([], None)
 
 
-def test_each_user_has_their_own(client: TestClient, other_user: ApiUser, profiles: Profiles) -> None:
+def test_profiles_are_per_user(client: TestClient, other_user: ApiUser, profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     theirs = Profiles(client, other_user)
     assert theirs.listed() == ([], None)
     assert theirs.send("GET", "/fast").status_code == 404
 
 
-def test_nothing_is_stored_in_clear(database: Database, profiles: Profiles) -> None:
+def test_secrets_are_not_stored_in_plain_text(database: Database, profiles: Profiles) -> None:
     profiles.save("deep", DEEP | {"extra_headers": {"X-Key": "header-plain"}})
     assert "plain" not in raw_store(database)

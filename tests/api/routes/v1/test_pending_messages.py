@@ -44,7 +44,7 @@ def refuse_next(database: Database, conversation: Conversation) -> None:
 
 
 class TestMessagesOfAConversation:
-    def test_defect_37_are_stored_in_order_for_a_worker(
+    def test_defect_37_messages_are_stored_in_order_for_a_worker(
         self,
         client: TestClient,
         user: ApiUser,
@@ -77,7 +77,7 @@ class TestMessagesOfAConversation:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
         assert say(client, user, conversation.id).status_code == 410
 
-    def test_defect_41_are_deleted_with_it(
+    def test_defect_41_messages_are_deleted_with_their_conversation(
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         assert say(client, user, conversation.id).status_code == 201
@@ -142,7 +142,7 @@ class TestLimit:
             say(client, user, conversation.id).json()["position"] == MAX_PENDING
         )  # a refused message is not pending any more
 
-    def test_messages_and_their_limit_are_each_conversation_s_own(
+    def test_messages_and_their_limit_are_per_conversation(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
@@ -154,7 +154,7 @@ class TestLimit:
 
 
 class TestRefusedMessages:
-    def test_last_ones_are_kept(
+    def test_newest_refused_messages_are_kept(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
@@ -184,7 +184,7 @@ class TestRefusedMessages:
         assert say(client, user, conversation.id, "e" * 3000).status_code == 201
         assert [text[0] for text in waiting(client, user, conversation.id)] == ["e"]
 
-    def test_list_reads_a_limited_number(
+    def test_list_reads_a_limited_number_of_messages(
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         row: dict[str, Any] = {

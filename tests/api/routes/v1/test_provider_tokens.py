@@ -45,12 +45,12 @@ def test_every_provider_is_known(client: TestClient, database: Database, user: A
     }
 
 
-def test_a_bare_token_will_do(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_bare_token_is_accepted(client: TestClient, database: Database, user: ApiUser) -> None:
     add(client, user, {"provider_tokens": {"github": f" {TOKEN}\n"}})
     assert tokens(database, user) == {"github": ProviderCredential(TOKEN, None, None)}
 
 
-def test_providers_that_are_not_named_stay(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_providers_that_are_not_named_are_kept(client: TestClient, database: Database, user: ApiUser) -> None:
     add(client, user, {"provider_tokens": {"github": TOKEN}})
     add(client, user, {"provider_tokens": {"gitlab": "other"}})
     empty: list[dict[str, Any]] = [{}, {"provider_tokens": {}}, {"provider_tokens": None, "mcp_config": None}]
@@ -63,7 +63,7 @@ def test_providers_that_are_not_named_stay(client: TestClient, database: Databas
 
 
 @pytest.mark.parametrize("token", ["", MASK, None])
-def test_an_empty_or_masked_token_keeps_the_stored_one(
+def test_empty_or_masked_token_keeps_the_stored_one(
     client: TestClient, database: Database, user: ApiUser, token: str | None
 ) -> None:
     add(client, user, {"provider_tokens": {"github": {"token": TOKEN, "user_id": "7", "host": "a.example.com"}}})
@@ -75,7 +75,7 @@ def test_an_empty_or_masked_token_keeps_the_stored_one(
 
 
 @pytest.mark.parametrize("token", ["", MASK, None])
-def test_a_token_that_is_not_there_is_not_set(
+def test_provider_without_a_token_is_not_shown_as_set(
     client: TestClient, database: Database, user: ApiUser, token: str | None
 ) -> None:
     sent = {"github": {"token": token}, "gitlab": {"token": token, "host": "gitlab.example.com"}}
@@ -85,7 +85,7 @@ def test_a_token_that_is_not_there_is_not_set(
     assert client.get("/api/settings", headers=user.headers).json()["provider_tokens_set"] == {}
 
 
-def test_the_settings_say_which_are_set(client: TestClient, user: ApiUser) -> None:
+def test_settings_show_which_tokens_are_set(client: TestClient, user: ApiUser) -> None:
     assert client.get("/api/settings", headers=user.headers).status_code == 404
     add(client, user, {"provider_tokens": {"github": TOKEN, "gitlab": {"token": "t", "host": "gitlab.example.com"}}})
     for path in ("/api/settings", "/api/v1/settings"):
@@ -95,7 +95,7 @@ def test_the_settings_say_which_are_set(client: TestClient, user: ApiUser) -> No
         assert TOKEN not in shown.text
 
 
-def test_servers_are_stored_too(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_mcp_servers_are_stored_beside_the_tokens(client: TestClient, database: Database, user: ApiUser) -> None:
     client.post("/api/settings", json={"language": "en"}, headers=user.headers)
     add(client, user, {"mcp_config": {"sse_servers": [{"url": "https://a.example.com", "api_key": "k"}]}})
     add(client, user, {"provider_tokens": {"github": TOKEN}, "mcp_config": None})
@@ -110,7 +110,7 @@ def test_servers_are_stored_too(client: TestClient, database: Database, user: Ap
     }
 
 
-def test_refused_token_changes_nothing(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_refused_token_is_not_stored(client: TestClient, database: Database, user: ApiUser) -> None:
     masked = {"sse_servers": [{"url": "https://a.example.com", "api_key": MASK}]}
     body = {"provider_tokens": {"github": TOKEN}, "mcp_config": masked}
     assert client.post("/api/add-git-providers", json=body, headers=user.headers).status_code == 400
@@ -142,7 +142,7 @@ BAD: list[tuple[Any, list[str]]] = [
 ]
 
 
-def test_wrong_bodies_are_named(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_invalid_bodies_are_refused_with_their_location(client: TestClient, database: Database, user: ApiUser) -> None:
     for body, where in BAD:
         response = client.post("/api/add-git-providers", json=body, headers=user.headers)
         assert response.status_code == 422, body
@@ -152,14 +152,14 @@ def test_wrong_bodies_are_named(client: TestClient, database: Database, user: Ap
     assert tokens(database, user) == {}
 
 
-def test_an_unknown_provider_is_named(client: TestClient, user: ApiUser) -> None:
+def test_error_names_the_unknown_provider(client: TestClient, user: ApiUser) -> None:
     response = client.post(
         "/api/add-git-providers", json={"provider_tokens": {"sourceforge": TOKEN}}, headers=user.headers
     )
     assert "sourceforge" in response.json()["detail"][0]["msg"]
 
 
-def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
+def test_tokens_are_per_user(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     add(client, user, {"provider_tokens": {"github": TOKEN}})
     add(client, other_user, {"provider_tokens": {"github": {"token": MASK, "host": "a.example.com"}}})
     assert tokens(database, user)["github"] == ProviderCredential(TOKEN, None, None)

@@ -67,7 +67,7 @@ def test_quota_error_says_what_to_do(
     assert (_count(database, Sandbox), _count(database, StartTask), publisher.jobs) == (2, tasks, jobs)
 
 
-def test_a_resume_is_refused(limited: Limited, user: ApiUser, database: Database) -> None:
+def test_resume_over_the_quota_is_refused(limited: Limited, user: ApiUser, database: Database) -> None:
     awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
     client = limited(running=1)
     assert client.post(f"{SANDBOXES}/{asleep.id}/resume", headers=user.headers).status_code == 429
@@ -75,7 +75,9 @@ def test_a_resume_is_refused(limited: Limited, user: ApiUser, database: Database
     assert as_stored(database, asleep).generation == asleep.generation
 
 
-def test_a_start_in_a_sandbox(limited: Limited, user: ApiUser, database: Database) -> None:
+def test_start_in_a_paused_sandbox_over_the_quota_is_refused(
+    limited: Limited, user: ApiUser, database: Database
+) -> None:
     awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
     client = limited(running=1)
     for sandbox, status in ((asleep, 429), (awake, 200)):

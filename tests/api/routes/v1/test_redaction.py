@@ -64,7 +64,7 @@ def _secrets(database: Database, user: ApiUser) -> None:
 
 @pytest.mark.usefixtures("_secrets")
 @pytest.mark.parametrize("event", EVENTS, ids=["conversation", "agent", "server", "tool"])
-def test_error_that_quotes_a_key_is_stored_without_it(
+def test_error_that_quotes_a_key_is_stored_without_the_key(
     client: TestClient,
     user: ApiUser,
     conversation: Conversation,
@@ -85,7 +85,7 @@ def test_error_that_quotes_a_key_is_stored_without_it(
 
 
 @pytest.mark.parametrize("stage", [Stage.STARTING_CONVERSATION, Stage.READY])
-def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
+def test_error_that_quotes_a_secret_of_its_start_request_is_stored_redacted(
     client: TestClient,
     user: ApiUser,
     sandbox: Sandbox,
@@ -109,7 +109,7 @@ def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
     assert all_rows(database)["start_task"] == []
 
 
-def test_ids_are_left_as_they_are(
+def test_ids_are_not_redacted(
     client: TestClient, user: ApiUser, conversation: Conversation, post: Post, database: Database
 ) -> None:
     sent = event_report("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")

@@ -44,7 +44,7 @@ class TestStart:
         assert (move["from_status"], move["to_status"]) == (None, "STARTING")
 
     @pytest.mark.usefixtures("node")
-    def test_spec_of_the_settings_while_it_exists(
+    def test_start_takes_the_spec_of_the_settings_while_it_exists(
         self, client: TestClient, user: ApiUser, other_user: ApiUser, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
@@ -106,7 +106,7 @@ def test_commands_set_desired_states(
 
 
 @pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
-def test_commands_on_a_missing_sandbox(
+def test_command_on_an_unknown_sandbox_is_a_404(
     client: TestClient,
     user: ApiUser,
     database: Database,
@@ -126,7 +126,7 @@ def test_commands_on_a_missing_sandbox(
 
 
 @pytest.mark.parametrize("kind", ["", "STOPPED", "deleted"])
-def test_pauses_of_no_known_kind(
+def test_pause_of_an_unknown_kind_is_a_422(
     client: TestClient, user: ApiUser, database: Database, publisher: RecordingPublisher, kind: str
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -136,7 +136,7 @@ def test_pauses_of_no_known_kind(
     assert publisher.jobs == []
 
 
-def test_delete_as_clients_send_it(client: TestClient, user: ApiUser, database: Database) -> None:
+def test_delete_with_the_id_as_a_parameter_is_accepted(client: TestClient, user: ApiUser, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     url = f"{PATH}/{sandbox.id}?sandbox_id={sandbox.id}"
     assert client.delete(url, headers=user.headers).json() == {"success": True}
@@ -145,7 +145,7 @@ def test_delete_as_clients_send_it(client: TestClient, user: ApiUser, database: 
 
 
 class TestFields:
-    def test_fields_of_a_running_sandbox(self, client: TestClient, user: ApiUser, database: Database) -> None:
+    def test_running_sandbox_shows_its_fields(self, client: TestClient, user: ApiUser, database: Database) -> None:
         sandbox = make_sandbox(database, user, created_at=FIRST)
         shown = _get(client, user, f"/{sandbox.id}")
         assert shown["session_api_key"] == session_key_of(sandbox)
@@ -155,7 +155,7 @@ class TestFields:
         assert [shown] == _get(client, user, id=sandbox.id) == _get(client, user, "/search")["items"]
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.PAUSED, Status.ERROR])
-    def test_fields_of_a_sandbox_that_does_not_run(
+    def test_sandbox_that_does_not_run_hides_its_urls(
         self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         sandbox = make_sandbox(database, user, status=status)
@@ -173,21 +173,23 @@ class TestFields:
             (Desired.STOPPED, "PAUSED", "STOPPED"),
         ],
     )
-    def test_desired_status_is_one_that_status_can_be(
+    def test_desired_status_uses_the_values_of_status(
         self, client: TestClient, user: ApiUser, database: Database, desired: Desired, status: str, kind: str | None
     ) -> None:
         sandbox = make_sandbox(database, user, desired=desired)
         for shown in (_get(client, user, f"/{sandbox.id}"), _get(client, user, "/search")["items"][0]):
             assert (shown["desired_status"], shown["desired_pause_kind"]) == (status, kind)
 
-    def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: ApiUser, database: Database) -> None:
+    def test_session_key_is_not_stored_in_plain_text(
+        self, client: TestClient, user: ApiUser, database: Database
+    ) -> None:
         sandbox = make_sandbox(database, user)
         assert session_key_of(sandbox) not in str(stored_row(database, Sandbox, sandbox.id))
         assert session_key_of(sandbox) in str(_get(client, user, f"/{sandbox.id}"))
 
 
 class TestLists:
-    def test_newest_first_by_pages(
+    def test_sandboxes_are_paged_newest_first(
         self, client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
     ) -> None:
         ids = [make_sandbox(database, user, created_at=FIRST + timedelta(hours=number)).id for number in range(5)]
@@ -200,7 +202,7 @@ class TestLists:
             found += [item["id"] for item in page["items"]]
         assert found == ids[::-1]
 
-    def test_those_of_a_status(self, client: TestClient, user: ApiUser, database: Database) -> None:
+    def test_sandboxes_are_filtered_by_status(self, client: TestClient, user: ApiUser, database: Database) -> None:
         paused = [
             make_sandbox(database, user, status=Status.PAUSED, created_at=FIRST + timedelta(days=n)) for n in (0, 2)
         ]

@@ -46,7 +46,7 @@ def test_list_is_empty_at_first(client: TestClient, user: ApiUser) -> None:
     assert client.put(f"{PATH}/A", json={"name": "A"}, headers=user.headers).status_code == 404
 
 
-def test_a_secret_is_stored_and_changed(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_secret_is_stored_and_changed(client: TestClient, database: Database, user: ApiUser) -> None:
     create(client, user, "DEPLOY_KEY", "plain-1", description="for deploys")
     assert search(client, user)["items"] == [{"name": "DEPLOY_KEY", "description": "for deploys"}]
     create(client, user, "DEPLOY_KEY", "plain-2")
@@ -72,7 +72,7 @@ def test_pages_are_by_name(client: TestClient, user: ApiUser) -> None:
     assert names(client, user, name__contains="%") == []
 
 
-def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_name_and_description_of_a_secret_are_changed(client: TestClient, database: Database, user: ApiUser) -> None:
     create(client, user, "A", "plain-a", description="a")
     create(client, user, "B")
     for change, expected in (
@@ -91,7 +91,7 @@ def test_a_secret_is_renamed_and_redescribed(client: TestClient, database: Datab
     assert names(client, user) == ["B", "C"]
 
 
-def test_a_secret_is_deleted(client: TestClient, user: ApiUser) -> None:
+def test_secret_is_deleted(client: TestClient, user: ApiUser) -> None:
     create(client, user, "A")
     assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 200
     assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 404
@@ -111,7 +111,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-def test_bad_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
+def test_invalid_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
     for body, where in BAD:
         response = client.post(PATH, content=json.dumps(body), headers=user.headers | JSON)
         assert response.status_code == 422, body
@@ -121,7 +121,7 @@ def test_bad_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LD_PRELOAD"])
-def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: ApiUser, name: str) -> None:
+def test_name_of_a_shell_variable_is_refused(client: TestClient, user: ApiUser, name: str) -> None:
     new = client.post(PATH, json={"name": name, "value": "plain"}, headers=user.headers)
     assert (new.status_code, name in new.json()["detail"][0]["msg"]) == (422, True)
     create(client, user, "A")
@@ -134,7 +134,7 @@ def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: ApiUser,
     assert names(client, user) == ["A"]
 
 
-def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
+def test_secrets_are_per_user(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     create(client, user, "A")
     assert names(client, other_user) == []
     assert client.delete(f"{PATH}/A", headers=other_user.headers).status_code == 404
@@ -170,7 +170,9 @@ def test_tokens_are_stored_and_removed(client: TestClient, database: Database, u
         {"shttp_servers": [{"name": "docs", "url": "https://docs.example.com", "api_key": "plain"}]},
     ],
 )
-def test_servers_come_in_either_shape(client: TestClient, database: Database, user: ApiUser, servers: Any) -> None:
+def test_servers_are_accepted_in_either_shape(
+    client: TestClient, database: Database, user: ApiUser, servers: Any
+) -> None:
     assert client.post(GIT, json={"mcp_config": servers}, headers=user.headers).status_code == 200
     with database.reading() as session:
         kept = settings_store.load(session, VAULT, user.id)
@@ -179,7 +181,7 @@ def test_servers_come_in_either_shape(client: TestClient, database: Database, us
     assert kept.mcp_config["shttp_servers"] == [{"name": "docs", "url": "https://docs.example.com", "api_key": "plain"}]
 
 
-def test_bad_tokens_are_refused(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_invalid_tokens_are_refused(client: TestClient, database: Database, user: ApiUser) -> None:
     for body in ({"provider_tokens": {"sourceforge": "plain"}}, {"provider_tokens": {"github": 1}}):
         assert client.post(GIT, json=body, headers=user.headers).status_code == 422
     assert tokens(database, user) == {}

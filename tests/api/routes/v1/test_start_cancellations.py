@@ -45,7 +45,7 @@ def test_defect_52_unfinished_start_is_cancelled(
     assert publisher.jobs == [CancelStart(task.id, NODE_ID)]
 
 
-def test_repeated_cancellation_changes_nothing(
+def test_repeated_cancellation_is_idempotent(
     client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
 ) -> None:
     task = make_start_task(database, user, sandbox)
@@ -89,7 +89,7 @@ def test_start_without_a_sandbox_is_cancelled(client: TestClient, user: ApiUser,
     assert as_stored(database, task).cancelled_at is not None
 
 
-def test_defect_52_one_is_read_by_its_id(
+def test_defect_52_start_task_is_read_by_its_id(
     client: TestClient, user: ApiUser, other_user: ApiUser, database: Database
 ) -> None:
     task = make_start_task(database, user)

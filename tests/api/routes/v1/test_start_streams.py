@@ -52,7 +52,7 @@ def stream(client: TestClient, user: ApiUser, **body: Any) -> Any:
 
 
 @pytest.mark.parametrize("last", [Stage.READY, Stage.ERROR])
-def test_a_start_is_followed_to_its_end(
+def test_stream_follows_a_start_to_its_end(
     client: TestClient, database: Database, user: ApiUser, publisher: RecordingPublisher, last: Stage
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -104,7 +104,7 @@ def test_stream_ends_when_the_process_stops(
     assert [task["status"] for task in response.json()] == ["WORKING"]
 
 
-def test_stream_ends_after_its_longest_time(client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_ends_after_its_max_duration(client: TestClient, user: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_streams, "MAX_SECONDS", 0.1)
     assert [task["status"] for task in stream(client, user).json()] == ["WORKING"]
 

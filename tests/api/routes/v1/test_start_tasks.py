@@ -118,7 +118,7 @@ def large(database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("sort_order", "sizes"), [("CREATED_AT", [1, 2, 3]), ("CREATED_AT_DESC", [3, 2, 1])])
-def test_pages_end_by_bytes_too(
+def test_pages_have_a_size_limit(
     client: TestClient, user: ApiUser, large: list[str], sort_order: str, sizes: list[int]
 ) -> None:
     pages: list[list[str]] = []

@@ -85,9 +85,7 @@ def test_servers_are_usable_with_both_keys(client: TestClient, user: ApiUser, sa
 
 
 @pytest.mark.usefixtures("saved")
-def test_a_server_that_is_switched_off_is_not_among_those_for_a_sandbox(
-    client: TestClient, user: ApiUser, sandbox: Sandbox
-) -> None:
+def test_disabled_server_is_not_exposed_to_a_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     off = {"agent_settings_diff": {"mcp_config": {"docs": {"enabled": False}}}}
     assert client.post("/api/v1/settings", json=off, headers=user.headers).status_code == 200
     assert client.get(ME, headers=both_keys(user, sandbox)).json()["mcp_config"]["shttp_servers"] == []
@@ -119,7 +117,7 @@ def test_secrets_are_not_exposed_to_other_callers(
         assert response.json()["detail"]
 
 
-def test_git_info_is_the_stored_one(client: TestClient, user: ApiUser) -> None:
+def test_git_info_comes_from_the_settings(client: TestClient, user: ApiUser) -> None:
     response = client.get("/api/v1/users/git-info", headers=user.headers)
     assert (response.status_code, "provider" in response.json()["detail"]) == (403, True)
     host_only = {"provider_tokens": {"gitlab": {"host": "gitlab.example.com"}}}

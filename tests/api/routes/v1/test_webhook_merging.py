@@ -23,7 +23,7 @@ Post = Callable[..., int]
 
 
 class TestStatus:
-    def test_the_latest_wins_in_any_order(
+    def test_latest_status_wins_in_any_order(
         self, post: Post, conversation: Conversation, sandbox: Sandbox, user: ApiUser, database: Database
     ) -> None:
         reports: list[tuple[str, Any]] = [
@@ -46,7 +46,7 @@ class TestStatus:
             assert row.execution_status_at == FIRST + timedelta(seconds=4)
             assert row.updated_at > FIRST
 
-    def test_a_report_from_the_future_does_not_outlast_the_next(
+    def test_report_from_the_future_is_replaced_by_the_next(
         self, post: Post, conversation: Conversation, database: Database
     ) -> None:
         far = "9999-12-31T23:59:59"
@@ -64,7 +64,7 @@ class TestStatus:
         assert post(f"/events/{conversation.id}", [event]) == 200
         assert as_stored(database, conversation).execution_status == "error"
 
-    def test_unknown_status_changes_nothing(self, post: Post, conversation: Conversation, database: Database) -> None:
+    def test_unknown_status_is_ignored(self, post: Post, conversation: Conversation, database: Database) -> None:
         assert post(f"/events/{conversation.id}", [update_report("execution_status", "running", 1)]) == 200
         for status in ("deleting", "dancing", 7, None, ["idle"]):
             assert post(f"/events/{conversation.id}", [update_report("execution_status", status, 2)]) == 200
@@ -130,7 +130,7 @@ class TestConversationReports:
         for body in bodies:
             assert post("/conversations", body) == 422, body
 
-    def test_invalid_values_of_a_report_change_nothing(
+    def test_invalid_values_of_a_report_are_ignored(
         self, post: Post, conversation: Conversation, database: Database
     ) -> None:
         for strange in (7, "text", [1], {"a": 1}, None, True):
@@ -207,12 +207,14 @@ class TestConversationReports:
         row = as_stored(database, conversation)
         assert (row.title, row.title_settled) == ("The agent's", True)
 
-    def test_a_persons_title_stays(self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
+    def test_title_set_by_a_user_is_kept(self, post: Post, user: ApiUser, sandbox: Sandbox, database: Database) -> None:
         mine = make_conversation(database, user, sandbox, title="Mine", title_settled=True)
         assert post("/conversations", conversation_report(mine.id, title="The agent's")) == 200
         assert as_stored(database, mine).title == "Mine"
 
-    def test_an_agent_switches_its_model(self, post: Post, conversation: Conversation, database: Database) -> None:
+    def test_model_switched_by_the_agent_is_stored(
+        self, post: Post, conversation: Conversation, database: Database
+    ) -> None:
         for kind, model, failed in (
             ("SwitchLLMObservation", "openai/second", False),
             ("SwitchLLMObservation", "openai/failed", True),

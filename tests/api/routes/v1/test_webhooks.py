@@ -85,7 +85,7 @@ class TestSender:
         with database.reading() as session:
             assert not session.get_one(Conversation, task.conversation_id).listed
 
-    def test_a_conversation_made_in_the_sandbox_is_adopted(
+    def test_conversation_created_in_the_sandbox_is_adopted(
         self, post: Post, client: TestClient, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         conversation_id = new_id()
@@ -96,7 +96,7 @@ class TestSender:
         assert shown["title"] == f"Conversation {conversation_id[:5]}"
         assert len(_stored(database, conversation_id)) == 1
 
-    def test_a_sandbox_of_the_pool_has_no_conversations(self, post: Post, user: ApiUser, database: Database) -> None:
+    def test_warm_sandbox_reports_no_conversations(self, post: Post, user: ApiUser, database: Database) -> None:
         member = make_sandbox(database, user, owner_id=None)
         assert post(f"/events/{new_id()}", [event_report()], session_key_of(member)) == 404
 
@@ -117,7 +117,7 @@ class TestSender:
         assert as_stored(database, known).execution_status == "running"
 
     @pytest.mark.parametrize("path", ["/events/{}", "/conversations"])
-    def test_key_of_a_deleted_sandbox_opens_nothing(
+    def test_key_of_a_deleted_sandbox_is_rejected(
         self, post: Post, user: ApiUser, database: Database, path: str
     ) -> None:
         gone = make_sandbox(database, user, status=Status.DELETED)
@@ -136,7 +136,7 @@ class TestSender:
             (Status.PAUSED, {}),
         ],
     )
-    def test_sandbox_that_is_not_live_reports_on_known_conversations_only(
+    def test_sandbox_that_is_to_stop_reports_on_known_conversations_only(
         self, post: Post, user: ApiUser, database: Database, status: Status, columns: dict[str, Any]
     ) -> None:
         leaving = make_sandbox(database, user, status=status, **columns)
@@ -152,7 +152,7 @@ class TestSender:
             assert session.get(Conversation, new) is None
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
-    def test_sandbox_to_be_running_may_report_a_new_conversation(
+    def test_sandbox_that_is_to_run_may_report_a_new_conversation(
         self, post: Post, user: ApiUser, database: Database, status: Status
     ) -> None:
         resumed = make_sandbox(database, user, status=status, desired=Desired.RUNNING, generation=2)
@@ -173,7 +173,9 @@ class TestSender:
 
 
 class TestEvents:
-    def test_each_is_stored_once(self, post: Post, conversation: Conversation, database: Database) -> None:
+    def test_event_that_is_sent_twice_is_stored_once(
+        self, post: Post, conversation: Conversation, database: Database
+    ) -> None:
         events = [event_report(after=number, text="a\0b") for number in range(3)]
         for batch in (events[:2], events, [*events, events[0]]):
             assert post(f"/events/{conversation.id}", batch) == 200
@@ -181,7 +183,7 @@ class TestEvents:
         assert [event.body for event in stored] == events
         assert [event.timestamp for event in stored] == [FIRST + timedelta(seconds=n) for n in range(3)]
 
-    def test_ids_are_unique_within_a_conversation_only(
+    def test_event_ids_are_unique_within_a_conversation_only(
         self, post: Post, conversation: Conversation, user: ApiUser, sandbox: Sandbox, database: Database
     ) -> None:
         twin, event = make_conversation(database, user, sandbox), event_report()
@@ -189,7 +191,7 @@ class TestEvents:
             assert post(f"/events/{conversation_id}", [event]) == 200
             assert len(_stored(database, conversation_id)) == 1
 
-    def test_a_malformed_one_is_said_to_be_so(
+    def test_malformed_event_is_a_422_that_names_it(
         self, client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
@@ -248,7 +250,7 @@ class TestEvents:
         assert (stored, next(commits)) == ([500, 500, 500, 500, 1], 5)
         assert [event.id for event in _stored(database, conversation.id)] == [event["id"] for event in reported]
 
-    def test_a_store_that_is_down_is_no_success(
+    def test_unavailable_store_is_a_503(
         self, post: Post, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any, **__: Any) -> None:

@@ -65,7 +65,7 @@ def test_actions_are_for_operators(client: TestClient, database: Database, user:
         {"Origin": "http://testserver", "Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_forms_of_other_pages_change_nothing(
+def test_forms_of_other_pages_have_no_effect(
     act: Act, database: Database, sandbox: Sandbox, headers: dict[str, str]
 ) -> None:
     assert act(f"/admin/sandboxes/{sandbox.id}/delete", headers=headers).status_code == 403

@@ -157,7 +157,7 @@ def test_nodes_are_cordoned_drained_and_uncordoned(act: Act, database: Database,
         assert act(f"/admin/nodes/{name}/cordon").status_code in (400, 404, 422)
 
 
-def test_record_is_shown_and_does_not_grow_for_ever(browser: TestClient, database: Database) -> None:
+def test_audit_log_is_shown_and_expires(browser: TestClient, database: Database) -> None:
     with database.transaction() as session:
         old = AuditEntry(action="cordon", subject="long-ago", at=now() - audit.RETENTION - timedelta(days=1))
         session.add(old)

@@ -23,7 +23,9 @@ class Task:
         self.name, self.args = name, args
 
 
-def test_requests_pass_with_flower_s_password_alone(context: Context, operator: ApiUser, tmp_path: Path) -> None:
+def test_requests_are_forwarded_with_flower_s_password_only(
+    context: Context, operator: ApiUser, tmp_path: Path
+) -> None:
     page = answering(b"<p>jobs</p>", Content_Type="text/html", Set_Cookie="aw_session=tossed; Path=/")
     with hostile(page) as server:
         port = int(server.url.rpartition(":")[2])
@@ -82,7 +84,7 @@ def test_jobs_are_shown_with_their_owner(
     assert shown == f"alice · {kind} {rows[kind]}"
 
 
-def test_jobs_of_others_are_shown_as_well(database: Database, user: ApiUser) -> None:
+def test_jobs_without_an_owner_are_shown(database: Database, user: ApiUser) -> None:
     warm, show = make_sandbox(database, user, owner_id=None), make_formatter(database)
     assert show(Task("sandboxes.warm", f"('{warm.id}',)")).args == f"warm pool · sandbox {warm.id}"
     assert show(Task("sandboxes.check", f"['{'0' * 32}']")).args == f"removed · sandbox {'0' * 32}"

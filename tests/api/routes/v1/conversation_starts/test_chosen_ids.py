@@ -53,7 +53,7 @@ class TestChosenId:
             {"secrets": {"A": "x"}},
         ],
     )
-    def test_the_same_id_with_another_request_is_a_409(
+    def test_used_id_with_another_request_is_a_409(
         self, client: TestClient, user: ApiUser, database: Database, other: dict[str, Any]
     ) -> None:
         conversation_id = new_id()
@@ -63,7 +63,7 @@ class TestChosenId:
         assert _start(client, user, **first) == shown
         assert len(_all_sandboxes(database)) == 1
 
-    def test_request_equals_one_with_inherited_values(
+    def test_repeated_request_with_inherited_values_is_recognized(
         self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         sandbox = make_sandbox(database, user)
@@ -72,7 +72,9 @@ class TestChosenId:
         assert _start(client, user, **request)["id"] == _start(client, user, **request)["id"]
 
     @pytest.mark.parametrize("sent", [{}, {"title": "First"}])
-    def test_renamed_start_equals_its_request(self, client: TestClient, user: ApiUser, sent: dict[str, str]) -> None:
+    def test_repeated_request_of_a_renamed_start_is_recognized(
+        self, client: TestClient, user: ApiUser, sent: dict[str, str]
+    ) -> None:
         request = sent | {"conversation_id": new_id()}
         first = _start(client, user, **request)
         for title in ("Second", "Third"):
@@ -83,7 +85,9 @@ class TestChosenId:
         assert again["request"].keys() == first["request"].keys()
         assert _status(client, user, **(request | {"title": "Third"})) == 409
 
-    def test_a_started_one_shows_its_server(self, client: TestClient, user: ApiUser, database: Database) -> None:
+    def test_repeated_request_of_a_finished_start_shows_its_server(
+        self, client: TestClient, user: ApiUser, database: Database
+    ) -> None:
         task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
         shown = _start(client, user, conversation_id=task.conversation_id)
         assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)

@@ -102,7 +102,7 @@ class TestStart:
         assert task.due_at is not None
         assert publisher.jobs == [StartSandbox(sandbox.id, node.id), StartConversation(task.id, node.id)]
 
-    def test_spec_of_the_settings_while_it_exists(
+    def test_spec_of_the_settings_is_used_while_it_exists(
         self, client: TestClient, user: ApiUser, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
@@ -157,7 +157,7 @@ class TestStart:
         assert vault.decrypt(task.secrets) == '{"DEPLOY_KEY": "s3cr3t-value"}'
         assert "s3cr3t" not in str(_get(client, user, "/start-tasks", ids=shown["id"]))
 
-    def test_a_long_title_is_cut(self, client: TestClient, user: ApiUser) -> None:
+    def test_long_title_is_truncated(self, client: TestClient, user: ApiUser) -> None:
         """Web clients send a conversation's instructions as its title, and V1 ignores it."""
         assert _start(client, user, title="é" * 501)["request"]["title"] == "é" * 500
 
@@ -193,11 +193,11 @@ class TestStart:
         for repository in UNSAFE_REPOSITORIES:
             assert _status(client, user, selected_repository=repository) == 422, repository
 
-    def test_bad_branches_are_refused(self, client: TestClient, user: ApiUser) -> None:
+    def test_invalid_branches_are_refused(self, client: TestClient, user: ApiUser) -> None:
         for branch in BAD_BRANCHES:
             assert _status(client, user, selected_repository="o/r", selected_branch=branch) == 422, branch
 
-    def test_good_repositories_are_accepted(self, client: TestClient, user: ApiUser) -> None:
+    def test_valid_repositories_are_accepted(self, client: TestClient, user: ApiUser) -> None:
         for name in GOOD_REPOSITORIES:
             assert _start(client, user, selected_repository=name, selected_branch="a/b_c.d#1")["status"] == "WORKING"
 
@@ -216,14 +216,14 @@ class TestStart:
         "stored",
         [{"llm_base_url": "http://localhost:1/v1"}, {"llm_model": "bedrock/claude"}, {"llm_model": "ollama/qwen"}],
     )
-    def test_a_model_that_needs_no_key_will_do(
+    def test_model_that_needs_no_key_is_accepted(
         self, client: TestClient, other_user: ApiUser, database: Database, stored: dict[str, str]
     ) -> None:
         with database.transaction() as session:
             settings_store.change(session, VAULT, other_user.id, stored)
         assert _start(client, other_user)["status"] == "WORKING"
 
-    def test_the_model_of_the_request_decides_whether_a_key_is_needed(
+    def test_model_of_the_request_determines_whether_a_key_is_needed(
         self, client: TestClient, other_user: ApiUser, database: Database
     ) -> None:
         with database.transaction() as session:
@@ -231,7 +231,7 @@ class TestStart:
         assert _start(client, other_user, llm_model="vertex_ai/gemini")["status"] == "WORKING"
         assert _start(client, other_user)["reason"] == "llm_key_missing"
 
-    def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: ApiUser) -> None:
+    def test_suggested_task_becomes_a_message(self, client: TestClient, user: ApiUser) -> None:
         task = {
             "git_provider": "github",
             "task_type": "FAILING_CHECKS",

@@ -93,7 +93,7 @@ class TestParent:
         assert request["llm_model"] == "openai/mine"
 
     @pytest.mark.parametrize("branch", ["a b", "-x", "b" * 400], ids=("space", "option", "long"))
-    def test_branch_that_a_sandbox_has_invented_is_inherited(
+    def test_branch_that_a_sandbox_reported_is_inherited(
         self, client: TestClient, database: Database, user: ApiUser, sandbox: Sandbox, branch: str
     ) -> None:
         parent = make_conversation(database, user, sandbox, selected_repository="o/r", selected_branch=branch)

@@ -51,14 +51,14 @@ def test_null_sets_the_default_or_keeps_the_value(client: TestClient, database: 
     assert set(read(client, user)["secrets_store"]["custom_secrets"]) == {"DEPLOY_KEY"}
 
 
-def test_an_empty_text_clears_the_model_and_its_url(client: TestClient, user: ApiUser) -> None:
+def test_empty_text_clears_the_model_and_its_url(client: TestClient, user: ApiUser) -> None:
     store(client, user, OPEN)
     store(client, user, {"llm_model": "", "llm_base_url": ""})
     found = read(client, user)
     assert (found["llm_model"], found["llm_base_url"]) == (None, None)
 
 
-def test_an_environment_may_be_one_text(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_environment_is_accepted_as_one_text(client: TestClient, database: Database, user: ApiUser) -> None:
     server = {"name": "files", "command": "npx", "env": "A=1, B=x=y"}
     store(client, user, {"mcp_config": {"stdio_servers": [server]}})
     servers = load(database, user).mcp_config
@@ -66,7 +66,7 @@ def test_an_environment_may_be_one_text(client: TestClient, database: Database, 
     assert servers["stdio_servers"][0]["env"] == {"A": "1", "B": "x=y"}
 
 
-def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: ApiUser) -> None:
+def test_partial_update_of_secrets_keeps_the_others(client: TestClient, user: ApiUser) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {"A": "1", "B": {"secret": "2", "description": "b"}}}})
     store(client, user, {"secrets_store": {"custom_secrets": {"A": {"description": "a"}, "C": {"secret": MASK}}}})
     assert read(client, user)["secrets_store"]["custom_secrets"] == {
@@ -86,7 +86,7 @@ def test_error_repeats_only_valid_names_of_secrets(client: TestClient, user: Api
     assert SECRET not in taken.text + pasted.text
 
 
-def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_sent_back(
+def test_settings_with_a_secret_whose_name_became_reserved_can_be_sent_back(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
     with database.transaction() as session:
@@ -98,7 +98,7 @@ def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_s
     assert refused(client, user, {"secrets_store": {"custom_secrets": {"LLM_OLD": "new"}}})
 
 
-def test_too_many_secrets_change_nothing(client: TestClient, user: ApiUser) -> None:
+def test_too_many_secrets_are_refused(client: TestClient, user: ApiUser) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {f"S{number}": "x" for number in range(200)}}})
     body = {"language": "fr", "secrets_store": {"custom_secrets": {"ONE_MORE": "x"}}}
     assert client.post("/api/settings", json=body, headers=user.headers).status_code == 400

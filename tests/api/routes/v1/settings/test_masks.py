@@ -23,7 +23,7 @@ from tests.factories import ApiUser
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_mask_keeps_a_key_and_an_empty_text_clears_it(
+def test_mask_keeps_a_key_and_an_empty_text_clears_it(
     client: TestClient, database: Database, user: ApiUser, name: str
 ) -> None:
     store(client, user, {name: MASK})
@@ -63,7 +63,7 @@ def test_changed_server_keeps_masked_values(client: TestClient, database: Databa
     }
 
 
-def test_a_server_keeps_its_key_when_it_moves_to_another_list(
+def test_server_keeps_its_key_when_it_moves_to_another_list(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
     store(client, user, {"mcp_config": MCP})

@@ -27,7 +27,7 @@ def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: ApiU
     assert response.json().items() >= {"detail": "Settings not found", "error": "Settings not found"}.items()
 
 
-def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user: ApiUser) -> None:
+def test_response_has_every_field_with_masked_secrets(client: TestClient, user: ApiUser) -> None:
     assert set(SettingsUpdate.model_fields) == set(FULL)
     store(client, user, FULL)
     assert read(client, user) == {
@@ -43,7 +43,7 @@ def test_every_field_comes_back_with_the_secrets_masked(client: TestClient, user
     }
 
 
-def test_an_empty_body_stores_the_defaults(client: TestClient, user: ApiUser) -> None:
+def test_empty_body_stores_the_defaults(client: TestClient, user: ApiUser) -> None:
     store(client, user, {})
     assert read(client, user) == {
         **DEFAULTS,
@@ -55,14 +55,14 @@ def test_an_empty_body_stores_the_defaults(client: TestClient, user: ApiUser) ->
     }
 
 
-def test_the_worker_reads_every_value_in_clear(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_worker_reads_every_value_in_plain_text(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     stored = load(database, user)
     assert stored.model_dump(include=set(FULL)) == {**OPEN, **KEYS, "mcp_config": MCP}
     assert not [secret for secret in SECRETS if secret in f"{stored!r} {stored}"]
 
 
-def test_the_store_holds_no_secret_in_clear(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_store_contains_no_plain_text_secret(client: TestClient, database: Database, user: ApiUser) -> None:
     store(client, user, FULL)
     held = raw_store(database)
     assert OPEN["llm_model"] in held
@@ -76,7 +76,7 @@ def test_responses_contain_no_secret(client: TestClient, user: ApiUser) -> None:
     assert not [secret for secret in SECRETS if secret in "".join(responses)]
 
 
-def test_each_user_has_their_own(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
+def test_settings_are_per_user(client: TestClient, database: Database, user: ApiUser, other_user: ApiUser) -> None:
     store(client, user, FULL)
     assert client.get("/api/settings", headers=other_user.headers).status_code == 404
     store(client, other_user, {"language": "tr", "llm_api_key": MASK})

@@ -143,7 +143,7 @@ def test_wrong_secrets_are_named(client: TestClient, user: ApiUser) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"1", b'{"language": "a\\u0000b"}', b"\xff"])
-def test_a_body_that_is_no_object_is_refused(client: TestClient, user: ApiUser, body: bytes) -> None:
+def test_body_that_is_not_an_object_is_refused(client: TestClient, user: ApiUser, body: bytes) -> None:
     response = client.post("/api/settings", content=body, headers=user.headers | JSON)
     assert response.status_code == 422
     assert response.json()["detail"]

@@ -43,7 +43,7 @@ def test_settings_do_not_grow_beyond_the_limit(client: TestClient, database: Dat
     assert load(database, user) == before
 
 
-def test_profiles_count(client: TestClient, user: ApiUser) -> None:
+def test_profiles_count_towards_the_size_limit(client: TestClient, user: ApiUser) -> None:
     llm = {"model": "m"} | body("a", 300_000)
     for name in ("one", "two", "three"):
         assert client.post(f"{PROFILES}/{name}", json={"llm": llm}, headers=user.headers).status_code == 201
@@ -71,7 +71,7 @@ def test_oversized_settings_can_be_read_and_reduced(client: TestClient, database
     assert load(database, user).agent_settings == {"llm": {"litellm_extra_body": {"small": 1}}}
 
 
-def test_headers_of_several_requests_have_one_limit(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_headers_of_several_requests_share_a_limit(client: TestClient, database: Database, user: ApiUser) -> None:
     post(client, user, agent(llm={"extra_headers": HEADERS}))
     assert str(MAX_HEADERS) in refused(client, user, agent(llm={"extra_headers": {"X-More": "value"}}))
     post(client, user, agent(llm={"extra_headers": {"X-0": None, "X-More": "value"}}))

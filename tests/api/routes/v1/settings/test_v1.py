@@ -84,7 +84,7 @@ def test_null_in_the_conversations_settings_is_no_analyzer(client: TestClient, u
     assert read(client, user)["conversation_settings"]["security_analyzer"] == "none"
 
 
-def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user: ApiUser) -> None:
+def test_nested_value_takes_precedence_over_the_flat_one(client: TestClient, user: ApiUser) -> None:
     post(client, user, {"llm_model": "flat", **agent(llm={"model": "nested"})})
     assert read(client, user)["llm_model"] == "nested"
 
@@ -164,7 +164,7 @@ def test_mask_without_a_stored_secret_is_rejected(client: TestClient, user: ApiU
         assert (response.status_code, "mask" in response.json()["detail"]) == (400, True)
 
 
-def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(
+def test_unknown_spec_is_refused_unless_it_is_already_stored(
     client: TestClient, database: Database, user: ApiUser
 ) -> None:
     spec = make_spec(database, "image:1")
@@ -246,7 +246,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_values_are_named_and_change_nothing(client: TestClient, user: ApiUser) -> None:
+def test_invalid_values_are_named_and_nothing_is_stored(client: TestClient, user: ApiUser) -> None:
     for body, where in BAD:
         assert refused(client, user, body) == [where], body
     assert client.get(PATH, headers=user.headers).status_code == 404
@@ -260,7 +260,7 @@ def test_unknown_fields_are_ignored(client: TestClient, user: ApiUser) -> None:
 EXAMPLES = {"string": "s", "integer": 21, "number": 0.5, "boolean": True, "object": {}}
 
 
-def test_forms_are_described(client: TestClient, user: ApiUser) -> None:
+def test_schema_endpoints_describe_the_settings(client: TestClient, user: ApiUser) -> None:
     for name in ("agent", "conversation"):
         found = read(client, user, f"{PATH}/{name}-schema")
         assert found["model_name"] == f"{name.capitalize()}Settings"
@@ -276,6 +276,6 @@ def test_forms_are_described(client: TestClient, user: ApiUser) -> None:
                 post(client, user, diff)  # each of them can be set
 
 
-def test_each_user_has_their_own(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
+def test_settings_are_per_user(client: TestClient, user: ApiUser, other_user: ApiUser) -> None:
     post(client, user, agent(llm={"model": "mine"}))
     assert client.get(PATH, headers=other_user.headers).status_code == 404

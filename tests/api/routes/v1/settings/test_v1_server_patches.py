@@ -38,7 +38,7 @@ def servers_of(database: Database, user: ApiUser) -> dict[str, Any]:
     return {server["name"]: server for servers in found.values() for server in servers}
 
 
-def test_a_new_server_leaves_the_others_as_they_are(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_new_server_leaves_the_others_unchanged(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, more={"transport": "http", "url": "https://more.example.com"})
     more = {"name": "more", "url": "https://more.example.com", "api_key": None}
     assert load(database, user).mcp_config == LISTS | {"shttp_servers": [*LISTS["shttp_servers"], more]}
@@ -59,7 +59,7 @@ def test_change_keeps_fields_that_it_does_not_name(client: TestClient, database:
     }
 
 
-def test_a_server_is_renamed(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_server_is_renamed(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, news=None, paper=NEWS)
     assert servers_of(database, user)["paper"] == LISTS["sse_servers"][0] | {"name": "paper"}
     assert "news" not in servers_of(database, user)
@@ -90,14 +90,16 @@ def test_server_that_moves_keeps_the_key_behind_its_mask(client: TestClient, dat
         assert servers_of(database, user)["docs"].items() >= {"url": url, "api_key": "auth-plain"}.items()
 
 
-def test_a_server_has_one_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_new_authorization_of_a_server_replaces_the_old_one(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     patch(client, user, docs={"headers": {"Authorization": "Bearer new", "X-Team": "t"}})
     assert servers_of(database, user)["docs"]["api_key"] is None
     patch(client, user, docs={"auth": {"strategy": "bearer", "value": "newer"}})
     assert servers_of(database, user)["docs"].items() >= {"api_key": "newer", "headers": {"X-Team": "t"}}.items()
 
 
-def test_a_server_without_headers_has_no_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_server_without_headers_has_no_authorization(client: TestClient, database: Database, user: ApiUser) -> None:
     """The web page sends this, without `auth`, when its user removes the authorization of a server."""
     patch(client, user, docs={"transport": "http", "url": DOCS["url"], "headers": None})
     assert servers_of(database, user)["docs"]["api_key"] is None
@@ -105,7 +107,7 @@ def test_a_server_without_headers_has_no_authorization(client: TestClient, datab
     assert servers_of(database, user)["docs"]["api_key"] == "newer"
 
 
-def test_a_server_becomes_a_command_and_back(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_server_is_changed_to_a_command_and_back(client: TestClient, database: Database, user: ApiUser) -> None:
     patch(client, user, docs={"transport": "stdio", "command": "npx"})
     patch(client, user, files={"url": "https://files.example.com/sse"})
     found = load(database, user).mcp_config
@@ -152,7 +154,7 @@ def test_other_fields_of_v1_are_stored_and_shown(
         ({f"s{number}": {"url": f"https://{number}.example.com"} for number in range(100)}, "at most 100"),
     ],
 )
-def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
+def test_patch_that_leaves_a_server_unusable_is_refused(
     client: TestClient, database: Database, user: ApiUser, servers: dict[str, Any], text: str
 ) -> None:
     response = client.post(PATH, json=agent(mcp_config={"files": None, **servers}), headers=user.headers)
@@ -160,7 +162,7 @@ def test_a_patch_that_leaves_a_server_unusable_changes_nothing(
     assert load(database, user).mcp_config == LISTS
 
 
-def test_the_environment_of_a_command_can_not_grow_without_end(client: TestClient, user: ApiUser) -> None:
+def test_environment_of_a_command_has_a_limited_number_of_variables(client: TestClient, user: ApiUser) -> None:
     more = {f"E{number}": "x" for number in range(100)}
     response = client.post(PATH, json=agent(mcp_config={"files": {"env": more}}), headers=user.headers)
     assert (response.status_code, "at most 100 variables" in response.json()["detail"]) == (400, True), response.text

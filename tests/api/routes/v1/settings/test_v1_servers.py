@@ -58,7 +58,7 @@ def test_timeouts_are_numbers_of_seconds(client: TestClient, user: ApiUser, seco
 
 
 @pytest.mark.parametrize("path", FLAT)
-def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Database, user: ApiUser, path: str) -> None:
+def test_map_under_the_flat_name_is_merged(client: TestClient, database: Database, user: ApiUser, path: str) -> None:
     old = {"url": "https://old.example.com", "api_key": "old-plain"}
     moved = {"url": "https://docs.example.com/mcp?key=other", "api_key": "other"}
     by_name = {"name": "files", "command": "old"}
@@ -81,7 +81,7 @@ def test_lists_are_replaced(client: TestClient, database: Database, user: ApiUse
     assert load(database, user).mcp_config == {name: [] for name in LISTS}
 
 
-def test_a_map_can_not_add_without_end(client: TestClient, user: ApiUser) -> None:
+def test_repeated_maps_do_not_exceed_the_server_limit(client: TestClient, user: ApiUser) -> None:
     def servers(first: int) -> dict[str, Any]:
         return {f"s{number}": {"url": f"https://{number}.example.com"} for number in range(first, first + 60)}
 
@@ -94,7 +94,7 @@ def test_a_map_can_not_add_without_end(client: TestClient, user: ApiUser) -> Non
 @pytest.mark.parametrize(
     "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
 )
-def test_map_of_invalid_servers_erases_nothing(
+def test_map_of_invalid_servers_is_refused(
     client: TestClient, database: Database, user: ApiUser, path: str, sent: Any
 ) -> None:
     post(client, user, agent(mcp_config=SERVERS))
@@ -128,9 +128,7 @@ def test_all_servers_below_their_former_name_replace_the_stored_ones(
     assert load(database, user).mcp_config == LISTS | {"sse_servers": [], "stdio_servers": []}
 
 
-def test_a_server_of_a_map_has_no_header_that_the_map_does_not_have(
-    client: TestClient, database: Database, user: ApiUser
-) -> None:
+def test_server_of_a_map_has_the_headers_of_the_map_only(client: TestClient, database: Database, user: ApiUser) -> None:
     news = {"transport": "sse", "url": "https://news.example.com"}
     for body in (agent(mcp_config={"mcpServers": {"news": news}}), {"mcp_config": {"news": news}}):
         post(client, user, agent(mcp_config={"news": SERVERS["news"]}))
