@@ -16,20 +16,20 @@ Collect = Callable[..., dict[str, set[str]]]
 Select = Callable[..., list[str]]
 
 CROWDED = "tests/api/test_crowded_rows.py::test_creates_leave_write_slots_for_other_requests"
-DIFFERENCES = "tests/worker/agent_server/test_differences.py::test_real_server_behaves_as_the_table_says"
+DIFFERENCES = "tests/worker/agent_server/test_differences.py::test_real_server_behaves_as_listed"
 LOST = "tests/integration/nodes/test_lost_nodes.py::test_sandbox_fails_over_and_never_runs_twice"
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
-    "tests/worker/engine/contract/test_containers.py::test_has_an_id[fake]": "unit",
-    "tests/worker/engine/contract/test_containers.py::test_has_an_id[docker]": "real",
-    "tests/worker/engine/test_docker_engine.py::test_least_privilege": "real",
-    "tests/worker/engine/test_pull.py::test_image_that_is_pulled_twice_is_there": "real",
-    "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[fake]": "unit",
-    "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "real",
-    "tests/worker/agent_server/test_contract.py::TestConversation::test_is_not_run_twice[fake]": "real",
+    "tests/worker/engine/contract/test_containers.py::test_engine_has_a_stable_id[fake]": "unit",
+    "tests/worker/engine/contract/test_containers.py::test_engine_has_a_stable_id[docker]": "real",
+    "tests/worker/engine/test_docker_engine.py::test_container_has_the_least_privileges": "real",
+    "tests/worker/engine/test_pull.py::test_image_that_is_pulled_twice_is_present": "real",
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[fake]": "unit",
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[real]": "real",
+    "tests/worker/agent_server/test_contract.py::TestConversation::test_run_is_not_repeated[fake]": "real",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
     f"{CROWDED}[sandbox_spec-postgresql]": "unit",
-    "tests/worker/sandboxes/test_plan_walk.py::test_short_walks_end_well": "unit",
+    "tests/worker/sandboxes/test_plan_walk.py::test_short_random_walks_reach_the_desired_state": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
     "tests/clients/test_python_sdk.py::test_settings[here]": "real",
     "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",
@@ -38,8 +38,8 @@ KNOWN = {
 }
 # Tests that share a slow fixture, in one file or in several, and their groups.
 GROUPS = {
-    "tests/worker/agent_server/test_contract.py::TestProbe::test_accepts_its_key[real]": "agent_servers",
-    "tests/worker/agent_server/test_webhooks.py::TestEvents::test_begin_with_the_whole_state[tiny]": "agent_servers",
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[real]": "agent_servers",
+    "tests/worker/agent_server/test_webhooks.py::TestEvents::test_events_begin_with_full_state[tiny]": "agent_servers",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "agent_servers",
     f"{DIFFERENCES}[real-nothing is spent]": "agent_servers",
     "tests/clients/test_python_sdk.py::test_settings[here]": "test_python_sdk.site",

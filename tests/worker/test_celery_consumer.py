@@ -56,7 +56,7 @@ def send(app: Celery, count: int = JOBS) -> None:
         app.send_task(TASK, args=[str(number)], queue=QUEUE)
 
 
-def test_events_of_a_moment_are_one_message(
+def test_simultaneous_events_are_sent_as_one_message(
     celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     assert waiting_worker.poll() is None
@@ -68,7 +68,7 @@ def test_events_of_a_moment_are_one_message(
         assert received.messages - before < sum(ALL.values())
 
 
-def test_last_events_are_sent_at_the_end(
+def test_pending_events_are_sent_at_the_shutdown(
     celery_app: Celery, waiting_worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     with watching(celery_app) as received:

@@ -149,7 +149,7 @@ def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut
     assert row(context, StartTask, task_id).stage == Stage.READY
 
 
-def test_start_of_a_conversation_that_waits_for_the_door_is_retried_seldom_and_shows_no_changes(
+def test_start_of_a_conversation_waits_for_the_door_with_rare_retries_and_no_changes(
     context: WorkerContext, shut: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)

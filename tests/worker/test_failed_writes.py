@@ -28,7 +28,7 @@ def failing(error: Exception) -> Callable[..., NoReturn]:
     return fail
 
 
-def test_last_write_that_the_store_fails_is_retried_without_a_wait_for_the_lease(
+def test_failed_last_write_is_retried_before_the_lease_expires(
     context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)
@@ -45,7 +45,7 @@ def test_last_write_that_the_store_fails_is_retried_without_a_wait_for_the_lease
     assert_at_rest(found)
 
 
-def test_sandbox_whose_last_write_always_fails_becomes_an_error(
+def test_sandbox_whose_last_write_always_fails_is_in_error(
     context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)
@@ -59,7 +59,7 @@ def test_sandbox_whose_last_write_always_fails_becomes_an_error(
 
 
 @pytest.mark.usefixtures("server")
-def test_start_whose_last_write_always_fails_becomes_an_error(
+def test_start_whose_last_write_always_fails_is_in_error(
     context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(context, user)

@@ -116,7 +116,7 @@ class TestShares:
     def test_few_places_are_shared_too(self) -> None:
         assert [enter_all(Lane(slots), "a") for slots in (1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4]
 
-    def test_place_beyond_the_number_is_free_for_none_but_its_owner(self) -> None:
+    def test_place_beyond_the_limit_is_passed_to_its_owner_only(self) -> None:
         lane = Lane(1)
         assert [lane.enter(work(owner, 1)) for owner in "ab"] == [True, True]
         assert not lane.enter(work("a", 2))
@@ -137,7 +137,7 @@ class TestShares:
         offered = [lane.leave(work("a", number)) for number in range(5)]
         assert [one.job.subject if one else None for one in offered] == [None, "d-1", "c-2", "e-1", "a-8"]
 
-    def test_no_job_is_offered_if_none_waits(self) -> None:
+    def test_no_job_is_offered_if_no_job_waits(self) -> None:
         lane = Lane(16)
         lane.enter(work("a", 1))
         assert lane.leave(work("a", 1)) is None

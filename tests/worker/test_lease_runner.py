@@ -54,7 +54,7 @@ def seconds_until(task: StartTask) -> float:
     return (task.due_at - now()) / timedelta(seconds=1)
 
 
-def test_work_runs_one_time_under_a_lease(context: WorkerContext, task_id: str) -> None:
+def test_work_runs_once_under_a_lease(context: WorkerContext, task_id: str) -> None:
     seen: list[StartTask] = []
     assert_at_rest(run(context, task_id, lambda task: seen.append(row(context, StartTask, task.id))))
     assert [(task.lease_owner, task.due_at) for task in seen] == [("worker-1", None)]
@@ -62,7 +62,7 @@ def test_work_runs_one_time_under_a_lease(context: WorkerContext, task_id: str) 
     assert len(seen) == 1
 
 
-def test_row_leased_by_another_worker_is_left_alone(context: WorkerContext, task_id: str) -> None:
+def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, task_id: str) -> None:
     seen: list[StartTask] = []
     run(context, task_id, lambda _task: run(another(context), task_id, seen.append))
     assert seen == []

@@ -152,7 +152,7 @@ def test_pause_that_creates_the_container_takes_no_place(
     assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
 
 
-def test_owner_boots_few_sandboxes_at_a_time(
+def test_owner_boots_a_limited_number_of_sandboxes_at_a_time(
     threads: JobThreads, user: ApiUser, other: ApiUser, engine: FakeEngine
 ) -> None:
     """Each further sandbox is enqueued when another one has booted; other owners need not wait for these boots."""
@@ -238,7 +238,7 @@ class TestRuns:
             eventually(lambda: logs)
         assert [(entry["event"], entry["error"]) for entry in logs] == [("run_failed", "ZeroDivisionError")]
 
-    def test_end_waits_for_long_runs(self, runs: LongRuns) -> None:
+    def test_close_waits_for_long_runs(self, runs: LongRuns) -> None:
         work = Work()
         runs.run(work)
         threading.Timer(0.1, work.may_end.set).start()

@@ -18,7 +18,7 @@ from worker.settings import WorkerSettings
         ({"advertised_host": "node-a", "door_certificate": "/etc/door.pem"}, "https://node-a:3001"),
     ],
 )
-def test_url_of_the_door(values: dict[str, Any], door: str) -> None:
+def test_door_url_has_the_advertised_host_and_port(values: dict[str, Any], door: str) -> None:
     settings = WorkerSettings(**values)
     assert settings.door_url == door
     assert settings.webhook_url == f"http://host.docker.internal:{settings.door_port}/api/v1/webhooks"
@@ -32,14 +32,14 @@ def test_url_of_the_door(values: dict[str, Any], door: str) -> None:
         {"heartbeat_seconds": 15, "node_lost_seconds": 10},
     ],
 )
-def test_heartbeats_that_come_too_late_are_refused(values: dict[str, Any]) -> None:
+def test_too_long_heartbeat_intervals_are_refused(values: dict[str, Any]) -> None:
     """A node would be lost, or take no sandboxes, between two heartbeats, although it works."""
     with pytest.raises(ValidationError):
         WorkerSettings(**values)
 
 
 @pytest.mark.parametrize("values", [{"heartbeat_seconds": 15}, {"heartbeat_seconds": 1, "node_lost_seconds": 2}])
-def test_heartbeats_that_come_in_time_are_accepted(values: dict[str, Any]) -> None:
+def test_short_heartbeat_intervals_are_accepted(values: dict[str, Any]) -> None:
     assert WorkerSettings(**values).model_dump().items() >= values.items()
 
 

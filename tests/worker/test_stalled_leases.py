@@ -162,7 +162,7 @@ def move(context: WorkerContext, sandbox_id: str, url: str) -> None:
 
 
 @pytest.mark.usefixtures("conversation")
-def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_without_an_end_times_out(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeout is for all requests together: the server returns each of an endless number of pages immediately."""
     monkeypatch.setattr(refresh, "RUN_SECONDS", 0.5)
     monkeypatch.setattr("shared.agent_server.limits.MAX_MESSAGES", 10**9)

@@ -21,7 +21,7 @@ def app() -> celery.Celery:
     return celery.Celery("tests", set_as_current=False)
 
 
-def test_each_job_has_its_task_and_each_task_its_job(context: WorkerContext, app: celery.Celery) -> None:
+def test_jobs_and_tasks_correspond(context: WorkerContext, app: celery.Celery) -> None:
     tasks.register_tasks(app, context)
     names = {name for name in app.tasks if not name.startswith("celery.")}
     assert names == {job.task for job in JOBS}
@@ -29,7 +29,7 @@ def test_each_job_has_its_task_and_each_task_its_job(context: WorkerContext, app
     assert len(names) == len(JOBS)
 
 
-def test_each_task_does_its_own_work(
+def test_each_task_calls_its_function(
     context: WorkerContext, app: celery.Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, str]] = []

@@ -66,7 +66,7 @@ def test_wrong_server_at_the_address_is_reported(status: int) -> None:
     assert failure.value.reason == "wrong_agent_server"
 
 
-def test_server_without_a_key_is_the_wrong_one() -> None:
+def test_server_that_needs_no_key_is_the_wrong_server() -> None:
     with pytest.raises(WrongServer, match="without a key"):
         server_that(answering(200, json=0)).is_ready()
 
@@ -99,7 +99,7 @@ def test_upload_sends_the_content_and_the_path() -> None:
     assert b"\x00\xff!" in seen[0].content
 
 
-def test_folder_with_an_endless_path_is_another_server_s() -> None:
+def test_folder_with_an_endless_path_means_wrong_server() -> None:
     """Paths of folders come from a sandbox, and a URL has a max length: no job may fail because of a longer path."""
     with pytest.raises(WrongServer, match="path is longer"):
         server_that(answering(200)).upload("/" * 100_000, b"")
@@ -140,7 +140,7 @@ def test_client_without_known_secrets_shows_none_of_an_errors_text() -> None:
     assert str(failure.value) == "the agent server refused to start the conversation: 422"
 
 
-def test_secret_of_lines_is_hidden_as_errors_quote_it() -> None:
+def test_secret_of_several_lines_is_hidden_in_quoted_form() -> None:
     secret = 'one "two"\n  three'
     detail = f"{secret}; {json.dumps(secret)}"
     server = server_that(answering(422, json={"detail": detail}), redact=redacting([secret]))
@@ -171,7 +171,7 @@ def test_missing_response_is_reported_without_the_sent_body(error: type[httpx.Tr
 @pytest.mark.parametrize(
     "content", [{"text": "<html>"}, {"json": ["a", "list"]}, {"json": {"detail": {"odd": 1}}}, {"text": ""}]
 )
-def test_error_without_a_text_of_the_usual_form(content: dict[str, Any]) -> None:
+def test_error_of_an_unknown_form_is_reported_by_its_status(content: dict[str, Any]) -> None:
     with pytest.raises(AgentServerRefused) as failure:
         server_that(answering(400, **content)).create_conversation({})
     assert str(failure.value) == "the agent server refused to start the conversation: 400"
@@ -196,7 +196,7 @@ def test_rejected_key_means_wrong_server() -> None:
         (lambda server: server.rename_conversation(ID, "new"), "PATCH", f"/api/conversations/{ID}"),
     ],
 )
-def test_call_about_a_conversation_that_is_gone_is_no_error(
+def test_call_about_a_deleted_conversation_succeeds(
     call: Callable[[AgentServer], bool], method: str, path: str
 ) -> None:
     seen: list[tuple[str, str]] = []

@@ -49,10 +49,10 @@ def idle(server: AgentServer, contract_model: ScriptedModel) -> str:
 
 
 class TestProbe:
-    def test_accepts_its_key(self, server: AgentServer) -> None:
+    def test_server_accepts_its_key(self, server: AgentServer) -> None:
         assert server.is_ready()
 
-    def test_rejects_another_key(self, place: Place) -> None:
+    def test_server_rejects_another_key(self, place: Place) -> None:
         with_another_key = AgentServer(place.url, "another", place.client)
         with pytest.raises(WrongServer):
             with_another_key.is_ready()
@@ -62,7 +62,7 @@ class TestProbe:
 
 
 class TestConversation:
-    def test_is_created_one_time(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
+    def test_conversation_is_created_once(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
         first = place.request("POST", "/conversations", json=body)
         again = place.request("POST", "/conversations", json=body | {"autotitle": False})
         assert (first.status_code, again.status_code) == (201, 200)
@@ -74,7 +74,9 @@ class TestConversation:
         assert [event["source"] for event in said] == ["user"]
         assert said[0]["llm_message"]["content"][0]["text"] == "Hello"
 
-    def test_shows_the_fields_that_the_service_reads(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_conversation_has_the_fields_that_the_service_reads(
+        self, server: AgentServer, contract_model: ScriptedModel
+    ) -> None:
         body = body_for(contract_model, tags={"team": "blue green", "on": "call"})
         server.create_conversation(body)
         known = server.get_conversation(id_of(body))
@@ -87,7 +89,7 @@ class TestConversation:
         assert parsed.report.tags == {"team": "blue green", "on": "call"}
         assert "usage_to_metrics" in known["stats"]
 
-    def test_waits_for_its_first_message(self, server: AgentServer, idle: str) -> None:
+    def test_conversation_waits_for_its_first_message(self, server: AgentServer, idle: str) -> None:
         known = server.get_conversation(idle)
         assert known
         assert (known["last_user_message_id"], known["execution_status"]) == (None, "idle")
@@ -96,14 +98,14 @@ class TestConversation:
         assert known
         assert (known["last_user_message_id"] is None, known["execution_status"]) == (False, "idle")
 
-    def test_lists_its_user_s_messages_newest_first(self, server: AgentServer, idle: str) -> None:
+    def test_messages_of_users_are_listed_newest_first(self, server: AgentServer, idle: str) -> None:
         for text in ("one", "two"):
             server.send_message(idle, message(text))
         said = list(server.list_messages(idle))
         assert [message.llm_message.content[0]["text"] for message in said] == ["two", "one"]
         assert len({message.id for message in said}) == 2
 
-    def test_lists_its_events_page_by_page(self, place: Place, server: AgentServer, idle: str) -> None:
+    def test_events_are_listed_page_by_page(self, place: Place, server: AgentServer, idle: str) -> None:
         for number in range(5):
             server.send_message(idle, message(f"message {number}"))
         path = f"/conversations/{idle}/events/search"
@@ -117,45 +119,45 @@ class TestConversation:
         assert list(chain(*pages)) == [event["id"] for event in place.list_events(idle)]
 
     @pytest.mark.parametrize("limit", [0, 101])
-    def test_refuses_a_page_of_that_size(self, place: Place, idle: str, limit: int) -> None:
+    def test_invalid_page_size_is_refused(self, place: Place, idle: str, limit: int) -> None:
         path = f"/conversations/{idle}/events/search"
         assert place.request("GET", path, params={"limit": limit}).status_code == 422
 
-    def test_runs_on_its_first_message(self, server: AgentServer, running: str) -> None:
+    def test_conversation_runs_on_its_first_message(self, server: AgentServer, running: str) -> None:
         assert dashed(running) in server.find_running()
 
-    def test_is_not_run_twice(self, place: Place, server: AgentServer, running: str) -> None:
+    def test_run_is_not_repeated(self, place: Place, server: AgentServer, running: str) -> None:
         assert place.request("POST", f"/conversations/{running}/run").status_code == 409
         assert not server.run(running)
         assert status_of(server, running) == "running"
 
-    def test_is_interrupted(self, server: AgentServer, running: str) -> None:
+    def test_running_conversation_is_interrupted(self, server: AgentServer, running: str) -> None:
         assert server.interrupt(running)
         eventually(lambda: status_of(server, running) == "paused")
         assert dashed(running) not in server.find_running()
         assert server.interrupt(running), "a repeated interrupt must succeed"
         assert status_of(server, running) == "paused"
 
-    def test_is_interrupted_before_it_begins(self, server: AgentServer, idle: str) -> None:
+    def test_run_is_interrupted_before_it_begins(self, server: AgentServer, idle: str) -> None:
         assert server.interrupt(idle)
         assert status_of(server, idle) == "paused"
 
-    def test_continues_after_an_interruption(self, server: AgentServer, running: str) -> None:
+    def test_conversation_continues_after_an_interruption(self, server: AgentServer, running: str) -> None:
         server.interrupt(running)
         eventually(lambda: status_of(server, running) == "paused")
         assert server.run(running)
         eventually(lambda: status_of(server, running) == "running")
 
-    def test_continues_with_a_message_that_requests_a_run(self, server: AgentServer, idle: str) -> None:
+    def test_conversation_continues_with_a_message_that_requests_a_run(self, server: AgentServer, idle: str) -> None:
         server.send_message(idle, message("Go on", run=True))
         eventually(lambda: status_of(server, idle) == "running")
 
-    def test_takes_a_message_while_it_runs(self, server: AgentServer, running: str) -> None:
+    def test_running_conversation_accepts_a_message(self, server: AgentServer, running: str) -> None:
         server.send_message(running, message("And then?", run=True))
         eventually(lambda: len(list(server.list_messages(running))) == 2)
         assert status_of(server, running) == "running"
 
-    def test_is_renamed(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_conversation_is_renamed(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         body = body_for(contract_model, title="ignored here")
         server.create_conversation(body)
         assert (server.get_conversation(id_of(body)) or {})["title"] is None
@@ -164,12 +166,12 @@ class TestConversation:
         assert server.rename_conversation(id_of(body), f"  {'t' * 500}")
         assert (server.get_conversation(id_of(body)) or {})["title"] == "t" * 200
 
-    def test_is_deleted(self, server: AgentServer, running: str) -> None:
+    def test_conversation_is_deleted(self, server: AgentServer, running: str) -> None:
         assert server.delete_conversation(running)
         assert server.get_conversation(running) is None
         assert dashed(running) not in server.find_running()
 
-    def test_that_is_unknown(self, server: AgentServer) -> None:
+    def test_unknown_conversation_is_not_found(self, server: AgentServer) -> None:
         assert server.get_conversation(UNKNOWN) is None
         assert not server.rename_conversation(UNKNOWN, "A title")
         assert not server.interrupt(UNKNOWN)
@@ -195,7 +197,7 @@ class TestConversation:
 
 
 class TestProfile:
-    def test_is_saved_and_replaced(self, place: Place, server: AgentServer) -> None:
+    def test_profile_is_saved_and_replaced(self, place: Place, server: AgentServer) -> None:
         for model in ("openai/one", "openai/two"):
             server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
             body = {"llm": {"model": model}, "include_secrets": True}
@@ -215,12 +217,12 @@ class TestRealServer:
         with open_client(DOOR) as client:
             yield AgentServer(sandbox_url, KEY, client)
 
-    def test_title_is_made_in_the_background(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_title_is_generated_in_the_background(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         body = body_for(contract_model, llm_model="openai/quick", initial_message=HELLO)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
 
-    def test_title_is_made_by_the_llm_for_titles(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_title_is_generated_by_the_llm_for_titles(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         titles = {"model": "openai/quick", "api_key": "sk-2", "base_url": contract_model.base_url}
         body = body_for(contract_model, title_llm=titles, initial_message=HELLO)
         server.keep_profile(TITLE_PROFILE, titles)
@@ -242,7 +244,7 @@ class TestRealServer:
         made = server.create_conversation(body_for(contract_model, disabled_skills=["docker"]))
         assert made["agent"]["agent_context"]["disabled_skills"] == ["docker"]
 
-    def test_missing_folder_is_made(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+    def test_missing_folder_is_created(self, server: AgentServer, contract_model: ScriptedModel) -> None:
         """The folder of a conversation that shares its sandbox, for example."""
         folder = f"{FOLDER}/{new_id()}"
         server.create_conversation(body_for(contract_model, working_dir=folder))

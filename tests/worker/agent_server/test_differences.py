@@ -202,7 +202,7 @@ def around(contract_model: ScriptedModel, receiver: WebhookReceiver) -> Around:
 
 
 @pytest.mark.parametrize(("entry", "kind"), CASES, ids=[f"{kind}-{entry.what}" for entry, kind in CASES])
-def test_stand_in_differs_as_the_table_says(
+def test_fake_server_differs_as_listed(
     request: pytest.FixtureRequest, around: Around, entry: Difference, kind: str
 ) -> None:
     assert entry.others[kind] != entry.real, "it no longer differs: remove the entry"
@@ -211,9 +211,7 @@ def test_stand_in_differs_as_the_table_says(
 
 
 @pytest.mark.parametrize("entry", DIFFERENCES, ids=[f"real-{entry.what}" for entry in DIFFERENCES])
-def test_real_server_behaves_as_the_table_says(
-    request: pytest.FixtureRequest, around: Around, entry: Difference
-) -> None:
+def test_real_server_behaves_as_listed(request: pytest.FixtureRequest, around: Around, entry: Difference) -> None:
     with opened(request, "real") as place:
         assert entry.probe(place, around) == entry.real
 

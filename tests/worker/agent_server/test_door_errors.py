@@ -143,17 +143,17 @@ def test_refusal_of_a_server_behind_its_door_counts(http: httpx.Client) -> None:
         assert len(door.requested) == 4, "the door is asked once a second"
 
 
-def test_request_without_time_is_no_trouble_of_the_door(http: httpx.Client) -> None:
+def test_request_without_time_left_is_no_failure_of_the_door(http: httpx.Client) -> None:
     with hostile(REFUSAL) as door, transport.timeout(0), pytest.raises(AgentServerUnreachable) as caught:
         AgentServer(f"{door.url}/{PLACE}", "key", http).find_running()
     assert not isinstance(caught.value, DoorUnavailable)
 
 
-def test_door_that_refuses_responds(http: httpx.Client) -> None:
+def test_door_that_refuses_counts_as_responding(http: httpx.Client) -> None:
     with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
         assert find_door_problem(http, url) is None
 
 
-def test_another_server_is_no_door(http: httpx.Client) -> None:
+def test_another_server_is_not_accepted_as_a_door(http: httpx.Client) -> None:
     with responding("200 OK") as url:
         assert find_door_problem(http, url) == f"another server than the node's door responds at its address ({url})"

@@ -67,7 +67,7 @@ def test_silent_resolver_delays_no_request_beyond_its_timeout(
     eventually(lambda: "ConnectError" in str(find_door_problem(http, URL)))
 
 
-def test_unknown_name_is_trouble_of_the_door(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_name_is_a_failure_of_the_door(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> list[str]:
         raise socket.gaierror("Name or service not known")
 

@@ -23,7 +23,7 @@ MOVED = [name for name in RESPONSES if name.startswith("moved")]
 
 
 @pytest.mark.parametrize("response", RESPONSES)
-def test_request_ends_with_an_error_of_the_client(response: str) -> None:
+def test_malformed_response_raises_an_error_of_the_client(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
         requested = AgentServer(server.url, "key", client)
         with pytest.raises(AgentServerError):
@@ -33,7 +33,7 @@ def test_request_ends_with_an_error_of_the_client(response: str) -> None:
 
 
 @pytest.mark.parametrize("response", RESPONSES)
-def test_probe_ends_with_a_result(response: str) -> None:
+def test_malformed_response_to_a_probe_has_a_result(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
         requested = AgentServer(server.url, "key", client)
         with suppress(WrongServer):
@@ -55,6 +55,6 @@ def test_redirect_is_a_refusal(response: str, request_name: str) -> None:
 
 
 @pytest.mark.parametrize("response", MOVED)
-def test_redirect_is_another_servers_than_the_doors(response: str) -> None:
+def test_redirect_is_not_taken_for_one_of_the_door(response: str) -> None:
     with hostile(sending(response)) as server, open_client(DOOR) as client:
         assert "another server" in (find_door_problem(client, server.url) or "")

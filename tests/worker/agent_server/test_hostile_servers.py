@@ -101,7 +101,7 @@ def test_sandbox_reaches_its_desired_state(
 
 
 @pytest.mark.parametrize("desired", REACHED)
-def test_unreadable_key_does_not_stop_the_desired_state(
+def test_unreadable_key_does_not_prevent_the_desired_state(
     asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     with hostile(answering({})) as server:
@@ -157,7 +157,7 @@ def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> Non
         assert isinstance(requested.exception(10), AgentServerUnreachable)
 
 
-def test_pages_have_a_max(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_pages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits.MAX_MESSAGES == 1000
     monkeypatch.setattr(limits, "MAX_MESSAGES", 100)  # a thousand requests, one for each message, take seconds
     with hostile(MODES["endless pages"]) as server, open_client(DOOR) as client:
@@ -201,7 +201,7 @@ def test_status_check_ends_soon(
     assert row(asking, Sandbox, sandbox_id).lease_until is None
 
 
-def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
+def test_last_probe_of_a_silent_server_is_sent_despite_a_slow_engine(
     asking: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[float] = []
@@ -218,7 +218,7 @@ def test_last_probe_of_a_silent_server_is_sent_however_slow_the_engine_is(
 
 
 @pytest.mark.parametrize("desired", REACHED)
-def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
+def test_newer_desired_state_does_not_wait_for_a_wrong_server(
     asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     """Each of the server's responses can be late: the newer desired state is reconciled after the first one."""

@@ -32,7 +32,9 @@ def body(contract_model: ScriptedModel) -> dict[str, Any]:
 
 class TestEvents:
     @on_both
-    def test_arrive_one_time_and_in_order(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_events_arrive_once_and_in_order(
+        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
         place.server.create_conversation(body)
         eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
         place.server.interrupt(id_of(body))
@@ -43,13 +45,15 @@ class TestEvents:
         assert len(set(ids(receiver, id_of(body)))) == len(ids(receiver, id_of(body)))
 
     @on_both
-    def test_begin_with_the_whole_state(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_events_begin_with_full_state(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         first = eventually(lambda: receiver.events(id_of(body)))[0]
         assert (first["key"], first["value"]["execution_status"]) == ("full_state", "idle")
 
     @on_both
-    def test_carry_the_sandboxs_key(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_webhooks_carry_the_key_of_the_sandbox(
+        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
         place.server.create_conversation(body)
         eventually(lambda: receiver.events(id_of(body)) and receiver.described(id_of(body)))
         for delivery in receiver.deliveries(id_of(body)):
@@ -59,7 +63,7 @@ class TestEvents:
             assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
 
     @on_real_at_night
-    def test_refused_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_refused_events_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         receiver.refuse(id_of(body), REFUSED)
         place.server.create_conversation(body)
         eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=180)
@@ -71,7 +75,9 @@ class TestEvents:
         assert arrived[0] == refused[0].events[0]["id"]
 
     @on_real_at_night
-    def test_come_in_batches(self, place: Place, receiver: WebhookReceiver, contract_model: ScriptedModel) -> None:
+    def test_events_arrive_in_batches(
+        self, place: Place, receiver: WebhookReceiver, contract_model: ScriptedModel
+    ) -> None:
         body = body_for(contract_model)
         place.server.create_conversation(body)
         for number in range(MESSAGES):
@@ -86,7 +92,9 @@ class TestEvents:
 
 class TestDescriptions:
     @on_both
-    def test_report_each_change(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_descriptions_report_each_change(
+        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
         place.server.create_conversation(body)
         eventually(lambda: len(receiver.described(id_of(body))) == 1)
         eventually(lambda: "running" in statuses(receiver, id_of(body)))
@@ -98,7 +106,7 @@ class TestDescriptions:
         eventually(lambda: "deleting" in described(receiver, id_of(body), "execution_status"))
 
     @on_both
-    def test_have_the_shape_that_the_service_reads(
+    def test_descriptions_have_the_shape_that_the_service_reads(
         self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:
         place.server.create_conversation(body)

@@ -28,7 +28,7 @@ def test_archive_has_a_limit(tmp_path: Path) -> None:
     assert archives.pack(tmp_path, "large", tmp_path / "large.tar", Limits(archive_bytes=200_000)).size > 100_000
 
 
-def test_space_that_others_take_meanwhile_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinking_free_space_stops_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large").write_bytes(b"x" * 3 * archives.CHUNK)
     free = iter((3 * archives.CHUNK, 2 * archives.CHUNK, 1))
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=next(free)))
@@ -52,7 +52,7 @@ def test_archive_of_a_missing_folder_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_output_of_tar_does_not_stop_it(tmp_path: Path) -> None:
+def test_output_of_tar_does_not_block_it(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     for number in range(1000):
@@ -61,7 +61,7 @@ def test_output_of_tar_does_not_stop_it(tmp_path: Path) -> None:
     archives.unpack(tmp_path / "files.tar", folder)
 
 
-def test_tar_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tar_has_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "SECONDS", 0.1)
     os.mkfifo(tmp_path / "endless.tar")
     with pytest.raises(ArchiveError, match="ended after"):

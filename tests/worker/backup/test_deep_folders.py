@@ -55,7 +55,7 @@ def sandboxes(database: Database, user: ApiUser) -> list[Sandbox]:
     return [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(2)]
 
 
-def test_deep_folders_of_one_sandbox_leave_the_others(
+def test_deep_folders_of_one_sandbox_do_not_prevent_the_backup_of_others(
     database: Database, sandboxes: list[Sandbox], tmp_path: Path
 ) -> None:
     backup, root = tmp_path / "backup", tmp_path / "engine"

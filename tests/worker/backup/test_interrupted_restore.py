@@ -88,7 +88,7 @@ def test_killed_restore_begins_again(
     assert sorted(path.name for path in (engine.root / NAME).rglob("*")) == ["_data", "file"]
 
 
-def test_files_of_a_sandbox_that_was_used_since_a_killed_restore_stay(
+def test_files_of_a_sandbox_used_since_a_killed_restore_are_kept(
     files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The sandbox's container may be gone again. Its files are newer than those of the backup, and are saved."""
@@ -106,7 +106,7 @@ def test_files_of_a_sandbox_that_was_used_since_a_killed_restore_stay(
 
 
 @pytest.mark.parametrize("kind", list(DiskKind))
-def test_files_that_appear_during_a_restore_stay(
+def test_files_that_appear_during_a_restore_are_kept(
     kind: DiskKind, files: NodeFiles, archive: Path, engine: EngineInFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.backup.files.missing_for", lambda _root: "")

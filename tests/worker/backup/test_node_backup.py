@@ -94,7 +94,9 @@ def test_sandboxes_at_rest_are_saved_and_restored(
     assert [str(reason) for reason in again.values()] == ["it has files here already, which were not touched"]
 
 
-def test_smallest_are_saved_first(database: Database, user: ApiUser, files: FilesInMemory, tmp_path: Path) -> None:
+def test_smallest_sandboxes_are_saved_first(
+    database: Database, user: ApiUser, files: FilesInMemory, tmp_path: Path
+) -> None:
     """One sandbox with huge files must not use up the disk space that the others need."""
     rows = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED) for _ in range(3)]
     names = [f"aw-{row.id}" for row in rows]
@@ -110,7 +112,7 @@ def test_smallest_are_saved_first(database: Database, user: ApiUser, files: File
         (Status.RUNNING, "it is RUNNING: pause or stop it first"),
     ],
 )
-def test_sandbox_that_is_resumed_meanwhile_is_left_out(
+def test_sandbox_resumed_during_the_backup_is_skipped(
     database: Database, paused: Sandbox, files: FilesInMemory, tmp_path: Path, status: Status, reason: str
 ) -> None:
     def resume() -> None:
@@ -168,7 +170,7 @@ def test_sandbox_that_was_deleted_is_not_restored(
 @pytest.mark.parametrize(
     "trouble", [OSError("the disk fails"), subprocess.TimeoutExpired("sync", 60), RecursionError()]
 )
-def test_trouble_with_one_sandbox_leaves_the_others(
+def test_failed_backup_of_one_sandbox_keeps_the_others(
     trouble: Exception, database: Database, user: ApiUser, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
     other = make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED)
@@ -202,7 +204,7 @@ def test_backup_that_fails_leaves_its_folder_empty(database: Database, files: Fi
     assert backup.save(tmp_path / "backup") == {}
 
 
-def test_damaged_backup_of_one_sandbox_leaves_the_others(
+def test_damaged_backup_of_one_sandbox_does_not_prevent_the_restore_of_others(
     database: Database, user: ApiUser, paused: Sandbox, files: FilesInMemory, tmp_path: Path
 ) -> None:
     others = [make_sandbox(database, user, status=Status.PAUSED, pause_kind=PauseKind.STOPPED).id for _ in range(2)]

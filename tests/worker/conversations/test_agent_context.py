@@ -6,7 +6,7 @@ from worker.conversations.agent_request import build_request
 CONTEXT = {"system_message_suffix": "Be kind.", "user_message_suffix": "Please.", "load_memory": True}
 
 
-def test_tools_and_additions_to_prompts_are_passed_on() -> None:
+def test_tools_and_prompt_suffixes_are_passed_on() -> None:
     tools = [{"name": "terminal", "params": {}}]
     nested = {"tools": tools, "agent_context": CONTEXT}
     settings = build_request(inputs(agent_settings=nested, system_message_suffix="Be brief."))["agent_settings"]
@@ -19,7 +19,7 @@ def test_tools_and_additions_to_prompts_are_passed_on() -> None:
     }
 
 
-def test_a_plan_has_its_own_tools() -> None:
+def test_planning_agent_has_its_own_tools() -> None:
     settings = build_request(inputs(agent_settings={"tools": []}, agent_type="plan"))["agent_settings"]
     assert [tool["name"] for tool in settings["tools"]] == ["glob", "grep", "planning_file_editor"]
 

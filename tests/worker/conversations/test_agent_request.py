@@ -60,7 +60,7 @@ def test_nested_settings_of_v1_are_passed_on() -> None:
     assert "plain" not in repr(inputs_)
 
 
-def test_further_fields_of_servers_are_passed_on_and_a_server_that_is_switched_off_is_left_out() -> None:
+def test_other_fields_of_servers_are_passed_on_and_disabled_servers_are_omitted() -> None:
     fields = {"description": "text", "sse_read_timeout": 60, "keep_alive": True, "enabled": True}
     servers = {
         "sse_servers": [{"url": "http://a/", "name": "docs", **fields}, {"url": "http://b/", "enabled": False}],
@@ -175,7 +175,7 @@ def test_confirmation_policy_and_analyzer_follow_the_settings(
     assert body.get("security_analyzer") == analyzer
 
 
-def test_secret_of_the_request_wins_over_a_stored_one_and_that_over_a_token() -> None:
+def test_secret_of_the_request_precedes_a_stored_secret_and_a_token() -> None:
     body = build_request(
         inputs(
             provider_tokens={"github": "token", "gitlab": "token"},

@@ -19,7 +19,7 @@ UNUSABLE_NAMES = [
 
 
 @pytest.mark.parametrize("name", UNUSABLE_NAMES)
-def test_secrets_of_a_request_with_unusable_names_are_refused(name: str) -> None:
+def test_request_with_unusable_secret_names_is_refused(name: str) -> None:
     with pytest.raises(UnusableSecret) as failure:
         build_request(inputs(requested_secrets={"FINE": "v", name: "v"}))
     assert failure.value.reason == "unusable_secret"
@@ -31,7 +31,7 @@ def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
     assert set(body["secrets"]) == {"FINE"}
 
 
-def test_limits_of_a_request_s_secrets() -> None:
+def test_secrets_beyond_the_limits_are_refused() -> None:
     check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
     with pytest.raises(UnusableSecret, match="got 51"):
         check_secrets({f"NAME_{number}": "v" for number in range(51)})
@@ -45,7 +45,7 @@ def test_secret_in_the_url_of_a_server_is_one_of_the_secret_values() -> None:
     assert {"url-password", "url-token"} <= set(secret_values(inputs(mcp_config={"sse_servers": [{"url": url}]})))
 
 
-def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
+def test_secret_values_contain_all_secrets_and_the_repr_shows_none() -> None:
     inputs_ = inputs(
         search_api_key="search-key",
         secrets={"A": CustomSecret("stored-value", None)},

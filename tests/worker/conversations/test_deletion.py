@@ -141,7 +141,7 @@ class TestRunningSandbox:
         refresh_conversation(context, conversation.id)
         assert_deleted(context, conversation, server)
 
-    def test_old_tombstones_beyond_the_newest_are_deleted_with_it(
+    def test_deletion_removes_old_tombstones_beyond_the_limit(
         self,
         context: WorkerContext,
         user: ApiUser,
@@ -189,7 +189,7 @@ class TestRunningSandbox:
 @pytest.mark.usefixtures("neighbour")
 class TestPausedSandbox:
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-    def test_conversation_is_deleted_when_the_sandbox_runs_next(
+    def test_conversation_is_deleted_once_the_sandbox_runs_again(
         self,
         context: WorkerContext,
         user: ApiUser,

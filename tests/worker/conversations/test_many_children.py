@@ -47,7 +47,7 @@ def delete_as_the_api(context: WorkerContext, publisher: RecordingPublisher, par
         publisher.publish(job)
 
 
-def test_request_deletes_a_few_and_the_worker_the_others(
+def test_request_deletes_a_few_children_and_the_worker_the_rest(
     context: WorkerContext, publisher: RecordingPublisher, parent: Conversation, children: Sequence[Conversation]
 ) -> None:
     delete_as_the_api(context, publisher, parent)
@@ -59,7 +59,7 @@ def test_request_deletes_a_few_and_the_worker_the_others(
 
 
 @pytest.mark.usefixtures("children")
-def test_next_worker_continues(
+def test_deletion_is_continued_by_the_next_worker(
     context: WorkerContext, publisher: RecordingPublisher, parent: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete_as_the_api(context, publisher, parent)
@@ -75,7 +75,7 @@ def test_next_worker_continues(
 
 
 @pytest.mark.usefixtures("children")
-def test_each_transaction_is_progress(
+def test_each_transaction_marks_progress(
     context: WorkerContext, publisher: RecordingPublisher, parent: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the worker would lose its lease during a long deletion."""

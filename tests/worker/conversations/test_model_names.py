@@ -14,7 +14,7 @@ NAME = "openai/" + "x" * 600
 
 
 @pytest.mark.parametrize("is_requested", [True, False])
-def test_conversation_stores_the_beginning_of_a_long_name(
+def test_long_model_name_is_truncated(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, *, is_requested: bool
 ) -> None:
     configure(context, user)

@@ -81,7 +81,7 @@ def test_silence_is_seen_while_a_message_can_not_be_delivered(
     assert (found.execution_reason, found.awaits_sandbox) == ("model_silent", True)
 
 
-def test_model_that_has_some_time_left_is_checked_later(context: WorkerContext, conversation: Conversation) -> None:
+def test_model_within_its_timeout_is_checked_again_later(context: WorkerContext, conversation: Conversation) -> None:
     store_events(context, conversation, ASKED, SILENT_SECONDS - 10)
     found = refreshed(context, conversation)
     assert (found.execution_reason, found.attempt) == (None, 0)
@@ -114,9 +114,7 @@ def test_tool_that_takes_long_is_no_silence(context: WorkerContext, conversation
 
 
 @pytest.mark.parametrize("status", ["idle", "paused", "finished", "error", None])
-def test_agent_that_does_not_run_waits_for_no_model(
-    context: WorkerContext, conversation: Conversation, status: str | None
-) -> None:
+def test_idle_agent_waits_for_no_model(context: WorkerContext, conversation: Conversation, status: str | None) -> None:
     store_events(context, conversation, ASKED, 600)
     change(context, Conversation, conversation.id, execution_status=status)
     found = refreshed(context, conversation)

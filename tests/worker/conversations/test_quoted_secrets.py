@@ -95,7 +95,7 @@ def delete(context: WorkerContext, conversation: Conversation) -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("method", ["send_message", "list_events"])
-def test_delivery_hides_them(
+def test_delivery_redacts_secrets(
     context: WorkerContext,
     user: ApiUser,
     conversation: Conversation,
@@ -115,7 +115,7 @@ def test_delivery_hides_them(
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("method", ["get_conversation", "interrupt", "delete_conversation"])
-def test_other_work_on_a_conversation_hides_them(
+def test_other_work_on_a_conversation_redacts_secrets(
     context: WorkerContext,
     conversation: Conversation,
     server: FakeAgentServer,
@@ -137,7 +137,7 @@ def test_other_work_on_a_conversation_hides_them(
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("method", ["create_conversation", "run_command", "rename_conversation"])
-def test_start_hides_them(
+def test_start_redacts_secrets(
     context: WorkerContext,
     user: ApiUser,
     sandbox_id: str,
@@ -155,7 +155,7 @@ def test_start_hides_them(
 
 
 @pytest.mark.parametrize("script", [".openhands/setup.sh", ".openhands/pre-commit.sh", "clone --quiet"])
-def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
+def test_output_of_a_script_redacts_secrets_of_all_conversations_in_the_sandbox(
     context: WorkerContext,
     user: ApiUser,
     sandbox_id: str,
@@ -175,7 +175,7 @@ def test_output_of_a_script_hides_them_and_those_of_all_in_its_sandbox(
 
 
 @pytest.mark.parametrize("status", [422, 500])
-def test_init_of_a_warm_sandbox_hides_them_and_its_keys(
+def test_init_of_a_warm_sandbox_redacts_secrets_and_its_keys(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     warm_id = warm(context)
@@ -214,7 +214,7 @@ def test_text_is_not_shown_while_the_secrets_are_unreadable(
     assert_hidden(context, caplog)
 
 
-def test_only_an_error_reads_them(
+def test_secrets_are_read_for_an_error_only(
     context: WorkerContext, user: ApiUser, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(known_secrets, "find_in_sandbox")

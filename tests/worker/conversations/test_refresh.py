@@ -257,7 +257,7 @@ def test_sandbox_that_does_not_run_gets_no_request(
 
 
 @pytest.mark.usefixtures("conversation")
-def test_unknown_conversation_is_dropped(
+def test_job_of_an_unknown_conversation_is_dropped(
     context: WorkerContext, server: FakeAgentServer, publisher: RecordingPublisher
 ) -> None:
     publisher.jobs.clear()

@@ -81,7 +81,7 @@ def switches(server: FakeAgentServer) -> list[str]:
     "columns",
     [{"execution_status": "running"}, {"execution_status": "waiting_for_confirmation"}, {"awaits_sandbox": True}],
 )
-def test_conversation_at_work_keeps_its_branch(
+def test_busy_conversation_keeps_its_branch(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
 ) -> None:
     at_work = first(context, user, sandbox_id, **columns)
@@ -93,7 +93,7 @@ def test_conversation_at_work_keeps_its_branch(
 
 
 @pytest.mark.usefixtures("server")
-def test_branch_of_a_conversation_at_work_is_free_to_others(
+def test_other_conversations_may_use_the_branch_of_a_busy_conversation(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     first(context, user, sandbox_id, execution_status="running")
@@ -122,7 +122,7 @@ def test_child_of_a_conversation_on_a_former_branch_changes_no_other_s_branch(
     assert (found.selected_branch, row(context, Conversation, other.id).selected_branch) == ("feature/made",) * 2
 
 
-def test_start_that_has_its_branch_keeps_it(
+def test_start_does_not_switch_the_branch_of_another_start(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
@@ -171,7 +171,7 @@ def test_start_that_is_retried_after_its_clone_shows_branch_and_provider(
     assert (found.selected_branch, found.git_provider) == ("feature/made", "github")
 
 
-def test_start_that_is_retried_after_its_clone_was_removed_goes_on(
+def test_start_that_is_retried_after_its_clone_was_removed_continues(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = request_start(context, user, sandbox_id, selected_repository="acme/app")
@@ -181,7 +181,7 @@ def test_start_that_is_retried_after_its_clone_was_removed_goes_on(
 
 
 @pytest.mark.parametrize("stage", [None, Stage.RUNNING_SETUP_SCRIPT, Stage.STARTING_CONVERSATION])
-def test_plan_is_where_the_provider_that_has_the_repository_shows_it(
+def test_plan_path_follows_the_provider_of_the_repository(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage | None
 ) -> None:
     with context.database.transaction() as session:

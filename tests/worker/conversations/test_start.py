@@ -62,7 +62,7 @@ class TestReady:
         assert_at_rest(task)
 
     @pytest.mark.parametrize(("full", "depth"), [(False, "1"), (True, "''")])
-    def test_clone_is_as_deep_as_the_settings_say(
+    def test_depth_of_the_clone_follows_the_settings(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
     ) -> None:
         store_settings(context, user, git_full_clone=full)
@@ -128,7 +128,7 @@ class TestReady:
         assert (publisher.jobs, server.calls) == ([], [])
 
     @pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
-    def test_late_message_changes_nothing(
+    def test_late_message_has_no_effect(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, stage: Stage
     ) -> None:
         task_id = request_start(context, user, sandbox_id)
@@ -137,7 +137,7 @@ class TestReady:
         assert task_of(context, task_id).stage == stage
         assert server.calls == []
 
-    def test_duplicate_message_at_every_request_changes_nothing(
+    def test_duplicate_message_at_every_request_has_no_effect(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = request_start(context, user, sandbox_id)
@@ -147,7 +147,7 @@ class TestReady:
         assert task_of(context, task_id).stage == Stage.READY
         assert server.calls.count("create_conversation") == 1
 
-    def test_row_of_the_conversation(
+    def test_row_of_the_conversation_has_the_fields_of_the_request(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         listed: list[bool] = []
@@ -230,7 +230,7 @@ class TestWaiting:
         reason = Reason.SANDBOX_DELETED if desired == Desired.DELETED else Reason.SANDBOX_PAUSED
         assert_failed(context, task_id, reason)
 
-    def test_sandbox_that_fails(
+    def test_failed_sandbox_fails_the_start(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
         engine.at_boot = 3
@@ -244,7 +244,7 @@ class TestWaiting:
         assert "the last line" in (task.detail or "")
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_sandbox_that_is_deleted(self, context: WorkerContext, user: ApiUser) -> None:
+    def test_deleted_sandbox_fails_the_start(self, context: WorkerContext, user: ApiUser) -> None:
         task_id = request_start(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -253,7 +253,7 @@ class TestWaiting:
         deliver(context)
         assert_failed(context, task_id, Reason.SANDBOX_DELETED)
 
-    def test_sandbox_that_is_paused(self, context: WorkerContext, user: ApiUser) -> None:
+    def test_paused_sandbox_fails_the_start(self, context: WorkerContext, user: ApiUser) -> None:
         task_id = request_start(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -272,7 +272,7 @@ class TestWaiting:
         deliver(context)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_sandbox_that_an_operator_paused_during_its_resume(
+    def test_sandbox_that_an_operator_paused_during_its_resume_fails_the_start(
         self,
         monkeypatch: pytest.MonkeyPatch,
         context: WorkerContext,

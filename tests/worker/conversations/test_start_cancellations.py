@@ -50,7 +50,7 @@ def cancel(context: WorkerContext, user: ApiUser, task_id: str) -> None:
 @pytest.mark.parametrize("goes", [True, False])
 @pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("stage", list(Stage))
-def test_start_at_every_stage_ends_as_its_cancellation_says(
+def test_cancelled_start_ends_at_every_stage(
     context: WorkerContext,
     user: ApiUser,
     sandbox_id: str,
@@ -174,7 +174,7 @@ def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerC
     assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
 
 
-def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
+def test_sandbox_that_another_start_uses_is_kept(context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     first = request_start(context, user, sandbox_id)
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)
     second = request_start(context, user, sandbox_id)
@@ -185,7 +185,7 @@ def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: Api
     assert task_of(context, second).stage == Stage.READY
 
 
-def test_last_of_two_starts_deletes_the_sandbox_whose_conversation_was_deleted_before(
+def test_last_of_two_starts_deletes_the_sandbox_of_a_deleted_conversation(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, goes_with_conversations=True)

@@ -24,7 +24,7 @@ def counted(context: WorkerContext, user: ApiUser) -> int:
         return change_recorder.read_usage(session, user.id).conversations
 
 
-def test_start_counts_one_time_however_often_it_is_retried(
+def test_start_counts_once_however_often_it_is_retried(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = request_start(context, user, sandbox_id)
@@ -38,7 +38,7 @@ def test_start_counts_one_time_however_often_it_is_retried(
     assert counted(context, user) == 1
 
 
-def test_failed_start_counts_no_more(
+def test_failed_start_is_no_longer_counted(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.refuse = {"create_conversation": httpx.Response(400)}

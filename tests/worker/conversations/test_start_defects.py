@@ -51,7 +51,7 @@ def test_defect_04_start_holds_no_connection_during_requests(
     assert set(held) == {0}
 
 
-def test_defect_22_sandbox_without_an_address_is_no_assertion(
+def test_defect_22_sandbox_without_an_address_raises_no_assertion_error(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, exposed_urls=None)

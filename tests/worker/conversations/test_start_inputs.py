@@ -55,7 +55,7 @@ def test_settings_become_inputs(context: WorkerContext, user: ApiUser, sandbox: 
     assert found.agent.user_id == user.id
 
 
-def test_secrets_of_each_kind(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
+def test_secrets_of_each_kind_become_inputs(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     found = loaded(context, user, sandbox)
     assert {name: secret.value for name, secret in found.agent.secrets.items()} == {"STORED": STORED}
     assert found.agent.provider_tokens == {"github": TOKEN}
@@ -128,7 +128,7 @@ def without_tokens(context: WorkerContext, user: ApiUser) -> Sandbox:
 
 
 class TestRepository:
-    def test_repository_of_the_provider_that_is_named(
+    def test_named_provider_of_a_repository_is_used(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
@@ -142,7 +142,7 @@ class TestRepository:
             "next",
         )
 
-    def test_repository_of_the_only_provider(
+    def test_only_provider_with_a_token_is_used(
         self, context: WorkerContext, other_user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         mine = without_tokens(context, other_user)
@@ -151,7 +151,7 @@ class TestRepository:
         assert found
         assert (found.provider, found.token) == ("forgejo", "f-1")
 
-    def test_repository_of_any_provider_with_a_token_and_github_s_first(
+    def test_providers_with_tokens_are_tried_with_github_first(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, vault: Vault
     ) -> None:
         others = {"gitlab": {"token": "glpat-1"}, "bitbucket": {"token": "b-1"}, "forgejo": {"host": "git.example.org"}}
@@ -162,15 +162,13 @@ class TestRepository:
         tokens = [(each.provider, each.token) for each in found]
         assert tokens == [("github", TOKEN), ("bitbucket", "b-1"), ("gitlab", "glpat-1")]
 
-    def test_repository_of_github_without_tokens(
-        self, context: WorkerContext, other_user: ApiUser, sandbox: Sandbox
-    ) -> None:
+    def test_github_is_used_without_tokens(self, context: WorkerContext, other_user: ApiUser, sandbox: Sandbox) -> None:
         mine = without_tokens(context, other_user)
         project = loaded(context, other_user, mine, selected_repository="acme/app").project
         assert project.repository
         assert (project.repository.provider, project.repository.token, project.alternatives) == ("github", None, [])
 
-    def test_repository_of_a_provider_without_a_token(
+    def test_named_provider_without_a_token_is_used(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox
     ) -> None:
         requested = {"selected_repository": "acme/app", "git_provider": "bitbucket"}

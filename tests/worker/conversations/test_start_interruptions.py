@@ -105,7 +105,7 @@ def test_worker_that_dies_is_replaced(
     assert died == walks - 1, "at every point of a start; the last walk passed none"
 
 
-def test_worker_whose_lease_is_not_over_is_not_replaced(
+def test_worker_whose_lease_is_valid_is_not_replaced(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = request_start(context, user, sandbox_id, title="A title")
@@ -187,7 +187,7 @@ def test_conversation_that_begins_without_a_message_gets_none(
     assert server.get(task_of(context, task_id).conversation_id).messages == []
 
 
-def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, user: ApiUser) -> None:
+def test_sandbox_that_becomes_ready_while_its_task_is_read_is_used(context: WorkerContext, user: ApiUser) -> None:
     for at in range(MAX_POINTS):
         task_id = request_start(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -202,7 +202,9 @@ def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, us
     assert at > 6
 
 
-def test_sandbox_deleted_at_any_point_of_a_start(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_sandbox_deleted_at_any_point_of_a_start_ends_the_start(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine
+) -> None:
     ends: list[str] = []
     for at in range(MAX_POINTS):
         task_id = request_start(context, user)

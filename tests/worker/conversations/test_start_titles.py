@@ -55,7 +55,7 @@ def test_title_longer_than_an_agent_server_takes_is_the_conversations(
 
 
 @pytest.mark.usefixtures("server")
-def test_title_of_a_started_conversation_is_not_its_tasks_any_more(
+def test_title_of_a_started_conversation_leaves_its_start_task_unchanged(
     context: WorkerContext, user: ApiUser, sandbox_id: str
 ) -> None:
     task_id = request_start(context, user, sandbox_id)

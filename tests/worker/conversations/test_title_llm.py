@@ -52,7 +52,7 @@ def test_profile_is_stored_before_the_conversation(
 @pytest.mark.parametrize(
     ("profile", "title"), [("titles", "My title"), ("gone", None), (None, None)], ids=["titled", "gone", "none"]
 )
-def test_profile_is_not_stored_without_need(
+def test_profile_is_stored_only_if_needed(
     context: WorkerContext,
     user: ApiUser,
     sandbox_id: str,

@@ -24,7 +24,7 @@ NAME = "aw-1"
 SIZE = 32 * 1024**2
 
 
-def test_disk_that_a_crash_has_left_half_made_is_found_and_removed(tmp_path: Path) -> None:
+def test_incomplete_disk_left_by_a_crash_is_removed(tmp_path: Path) -> None:
     """The half-made disk may be all that a deleted sandbox has left: it is only removed if it is found."""
     images = DiskImages(tmp_path, "installation")
     images.folder.mkdir(parents=True)
@@ -94,7 +94,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return waits
 
 
-def test_disk_that_another_request_has_made_meanwhile_is_kept(tmp_path: Path, waits: threading.Event) -> None:
+def test_disk_that_a_concurrent_request_created_is_kept(tmp_path: Path, waits: threading.Event) -> None:
     """The first request's client may have given up, and a second one's sandbox may run on the disk already."""
     images = DiskImages(tmp_path, "installation")
     with holding_lock(images):
@@ -107,7 +107,7 @@ def test_disk_that_another_request_has_made_meanwhile_is_kept(tmp_path: Path, wa
     assert images.path(NAME).stat().st_ino == made
 
 
-def test_removal_whose_client_has_given_up_does_not_happen(
+def test_abandoned_removal_is_not_executed(
     tmp_path: Path, waits: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sandbox's next run uses the disk, as its worker takes the removal for a failed one."""

@@ -81,7 +81,7 @@ def test_engine_that_fails_once_gets_a_second_request(installation: str) -> None
         assert disks.disk_kind() == DiskKind.IMAGE
 
 
-def test_plain_volume_has_no_such_limit(disks: DiskEngine, request_: ContainerRequest) -> None:
+def test_plain_volume_has_no_disk_limit(disks: DiskEngine, request_: ContainerRequest) -> None:
     name = started(disks, request_)
     assert inside(name, f"head -c {2 * SIZE} /dev/zero >/workspace/large") == ""
 
@@ -108,7 +108,7 @@ def test_files_outlive_a_container_and_a_reboot(
     assert inside(name, "cat /workspace/project/file") == "mine\n"
 
 
-def test_half_made_disk_is_completed_or_removed(
+def test_incomplete_disk_is_completed_or_removed(
     disks: DiskEngine, disk_request: ContainerRequest, installation: str
 ) -> None:
     name, made = disk_request.name, images(disks, installation)
@@ -157,7 +157,7 @@ def test_floor_is_measured_in_another_folder_if_the_data_root_is_elsewhere(
         assert "AW_MIN_FREE_DISK_BYTES" in str(find_disk_shortage(disks, 2**60))
 
 
-def test_floor_and_runtimes(disks: DiskEngine, request_: ContainerRequest) -> None:
+def test_free_space_and_runtimes_are_checked(disks: DiskEngine, request_: ContainerRequest) -> None:
     assert find_disk_shortage(disks, 1) is None
     assert "AW_MIN_FREE_DISK_BYTES" in str(find_disk_shortage(disks, 2**60))
     require_runtimes(disks, ["runc"])

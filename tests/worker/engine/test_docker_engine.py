@@ -30,7 +30,7 @@ def docker(installation: str) -> Iterator[DiskEngine]:
         yield engine
 
 
-def test_least_privilege(docker: DiskEngine, request_: ContainerRequest) -> None:
+def test_container_has_the_least_privileges(docker: DiskEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
     with docker._clients.acquire(5) as api:
         found = api.inspect_container(name)
@@ -64,7 +64,7 @@ IN_ITS_PLACE = {
 }
 
 
-def test_file_replaces_whatever_is_in_its_place(docker: DiskEngine, request_: ContainerRequest) -> None:
+def test_uploaded_file_replaces_anything_at_its_path(docker: DiskEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
     prepare = "mkdir -p /workspace/folder && printf kept >/workspace/kept"
     run(name, prepare)
@@ -98,7 +98,7 @@ def test_renamed_container_gets_its_name_back(docker: DiskEngine, request_: Cont
     assert (found.state, found.has_volume) == (ContainerState.ABSENT, False)
 
 
-def test_log_of_a_container_that_ended(docker: DiskEngine, request_: ContainerRequest) -> None:
+def test_log_of_an_exited_container_is_read(docker: DiskEngine, request_: ContainerRequest) -> None:
     ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
     name = started(docker, ends)
     eventually(lambda: docker.observe(name).state == ContainerState.EXITED)
@@ -138,7 +138,7 @@ def test_follow_reports_outside_changes(
     assert not follower.is_alive()
 
 
-def test_programs_that_need_too_much_memory_are_no_changes(
+def test_out_of_memory_kills_of_programs_are_not_reported_as_changes(
     docker: DiskEngine, request_: ContainerRequest, installation: str
 ) -> None:
     """Otherwise a sandbox could make its node check it any number of times."""
@@ -151,7 +151,7 @@ def test_programs_that_need_too_much_memory_are_no_changes(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_engine_that_does_not_respond() -> None:
+def test_engine_that_does_not_respond_is_unavailable() -> None:
     with pytest.raises(EngineUnavailable):
         DockerEngine("unix:///nowhere/docker.sock").read_id()
     gc.collect()  # Docker's client does not close the socket after a failed connect

@@ -90,7 +90,7 @@ def test_secret_across_two_parts_of_a_line_is_hidden(docker: DiskEngine, name: s
     docker.remove(name)
 
 
-def test_binary_output_and_both_streams(docker: DiskEngine, name: str) -> None:
+def test_binary_output_of_both_streams_is_read(docker: DiskEngine, name: str) -> None:
     binary = "a\ufffdb\ufffdred"
     say(name, "printf 'a\\000b\\377\\033[31mred\\r\\n'")
     # The engine reads the two streams concurrently.

@@ -67,7 +67,7 @@ def test_memory_of_sockets_is_unlimited_only_where_it_counts_as_the_sandbox_s(
     assert find_low(root) == []
 
 
-def test_limits_that_the_kernel_does_not_have_are_left_out(root: Path) -> None:
+def test_limits_that_the_kernel_lacks_are_skipped(root: Path) -> None:
     path(root, "kernel.pid_max").unlink()
     write(root, "fs.file-max", "what?")
     raise_low(root)
@@ -75,7 +75,7 @@ def test_limits_that_the_kernel_does_not_have_are_left_out(root: Path) -> None:
     assert path(root, "fs.file-max").read_text() == "what?"
 
 
-def test_limits_that_may_not_be_changed_are_logged_with_the_cure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_may_not_be_changed_are_logged_with_the_fix(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "controllers").touch()
     monkeypatch.setattr("os.sysconf", lambda _: 4)
 

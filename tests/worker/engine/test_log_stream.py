@@ -28,7 +28,7 @@ def chunks(content: bytes, size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_lines_of_both_streams_in_any_chunks(size: int) -> None:
+def test_lines_of_both_streams_are_read_from_any_chunks(size: int) -> None:
     sent = frame(b"one\n", 1) + frame(b"two\n", 2, STDERR) + frame(b"\n", 3) + frame(b"\xff\xfe\0 four\n", 4)
     expected = [
         PrintedLine(at(number), text) for number, text in enumerate(["one", "two", "", "\ufffd\ufffd\0 four"], 1)
@@ -103,7 +103,7 @@ def test_endless_response_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_frame_without_an_end_is_not_awaited() -> None:
+def test_incomplete_frame_ends_the_reading() -> None:
     def huge() -> Iterator[bytes]:
         yield frame(b"one\n")
         yield b"\1\0\0\0\xff\xff\xff\xff"
@@ -115,5 +115,5 @@ def test_frame_without_an_end_is_not_awaited() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\1\0\0\0", frame(b"x\n")[:-1], b"\1\0\0\0\0\0\0\0", b"no time\n"])
-def test_malformed_responses(content: bytes) -> None:
+def test_malformed_responses_cause_no_error(content: bytes) -> None:
     assert len(read_log([content]).lines) <= 1

@@ -34,7 +34,7 @@ def test_each_call_matches_one_event(own: OwnEventFilter) -> None:
     assert [own.is_own("a", "pause") for _ in range(3)] == [True, True, False]
 
 
-def test_own_event_may_come_before_its_call_is_over(own: OwnEventFilter) -> None:
+def test_own_event_may_arrive_before_its_call_returns(own: OwnEventFilter) -> None:
     with own.expect("a", "pause"):
         assert own.is_own("a", "pause")
     assert not own.is_own("a", "pause")
@@ -47,19 +47,19 @@ def test_event_of_another_container_or_action_is_not_own(own: OwnEventFilter) ->
     assert own.is_own("a", "pause")
 
 
-def test_call_that_fails_is_not_expected(own: OwnEventFilter) -> None:
+def test_failed_call_expects_no_event(own: OwnEventFilter) -> None:
     call(own, fails=True)
     assert not own.is_own("a", "pause")
 
 
-def test_call_that_fails_leaves_another_expected(own: OwnEventFilter) -> None:
+def test_failed_call_keeps_the_expected_event_of_another_call(own: OwnEventFilter) -> None:
     """The first call's event may arrive after the second call, which had no effect, has failed."""
     call(own)
     call(own, fails=True)
     assert [own.is_own("a", "pause") for _ in range(2)] == [True, False]
 
 
-def test_event_during_a_failing_call_is_own(own: OwnEventFilter) -> None:
+def test_event_during_a_failing_call_is_its_own(own: OwnEventFilter) -> None:
     call(own)
     with suppress(LookupError), own.expect("a", "pause"):
         assert own.is_own("a", "pause")

@@ -35,7 +35,7 @@ def test_failed_pull_has_its_reason(engine: DockerEngine, registry: Registry, na
         engine.pull(f"{registry.address}/{name}")
 
 
-def test_image_that_is_pulled_twice_is_there(engine: DockerEngine, registry: Registry) -> None:
+def test_image_that_is_pulled_twice_is_present(engine: DockerEngine, registry: Registry) -> None:
     image = f"{registry.address}/tiny:3"
     assert engine.find_image(image) is None
     for _ in range(2):

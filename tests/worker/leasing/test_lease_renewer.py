@@ -118,7 +118,7 @@ def test_lost_lease_is_dropped(database: Database, renewer: LeaseRenewer, sandbo
         assert renewer._held == {}
 
 
-def test_claim_that_follows_a_lost_one_in_the_same_process_is_kept(
+def test_new_claim_after_a_lost_lease_in_the_same_process_is_kept(
     database: Database, renewer: LeaseRenewer, sandbox_id: str
 ) -> None:
     earlier = renewer.holding(Sandbox, claim(database, sandbox_id))
@@ -129,7 +129,7 @@ def test_claim_that_follows_a_lost_one_in_the_same_process_is_kept(
         assert is_renewed(database, sandbox_id)
 
 
-def test_unavailable_database_ends_neither_the_renewer_nor_the_lease(
+def test_unavailable_database_stops_neither_the_renewer_nor_the_lease(
     database: Database, user: ApiUser, sandbox_id: str
 ) -> None:
     flaky = Flaky(database, failures=1)
@@ -143,7 +143,7 @@ def test_unavailable_database_ends_neither_the_renewer_nor_the_lease(
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_locked_row_keeps_its_lease_and_the_others_theirs(
+def test_locked_row_keeps_its_lease_and_other_leases_are_renewed(
     database: Database, user: ApiUser, renewer: LeaseRenewer, sandbox_id: str
 ) -> None:
     other_id = make_sandbox(database, user).id

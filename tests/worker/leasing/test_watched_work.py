@@ -76,7 +76,7 @@ def test_first_check_is_delayed() -> None:
     assert watched[1] - watched[0] < 0.3
 
 
-def test_call_under_way_is_shared_and_a_finished_one_is_not() -> None:
+def test_running_call_is_shared_and_a_finished_one_is_not() -> None:
     over, calls = threading.Event(), SharedCalls()
     first = calls.begin("a", lambda: (over.wait(10), None)[1])
     assert calls.begin("a", lambda: pytest.fail("the call is under way")) is first

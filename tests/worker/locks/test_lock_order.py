@@ -110,7 +110,7 @@ def choose_pairs(dice: random.Random) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.timeout(1800)
-def test_pairs_that_deadlocked_before_do_not(world: World) -> None:
+def test_pairs_that_once_deadlocked_no_longer_do(world: World) -> None:
     # In one test, because creating the rows takes longer than running a pair of operations.
     assert [found for pair in INVERTED for _ in range(REPEATS) for found in meet(world, pair)] == []
 

@@ -50,7 +50,7 @@ def statuses(context: WorkerContext, *sandbox_ids: str) -> list[str]:
     return [row(context, Sandbox, sandbox_id).status for sandbox_id in sandbox_ids]
 
 
-def test_no_sandbox_fails_while_none_is_reached(
+def test_no_sandbox_fails_while_all_are_unreachable(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found = [running(context, user), running(context, user)]
@@ -79,7 +79,7 @@ def test_silent_server_is_detected_although_all_others_are_silent_too(
     assert statuses(context, found) == [Status.ERROR]
 
 
-def test_sandbox_that_alone_is_not_reached_has_failed(
+def test_single_unreachable_sandbox_fails(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found, healthy = running(context, user), running(context, user)

@@ -127,7 +127,7 @@ def test_sandbox_that_failed_is_deleted_in_time(context: WorkerContext, user: Ap
     assert (engine.containers, engine.volumes) == ({}, {})
 
 
-def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_sandbox_without_a_node_expires(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     change(context, Node, NODE_ID, capacity=0)
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = start(context, user)
@@ -205,7 +205,9 @@ class TestRaces:
             found = row(context, Sandbox, sandbox_id)
             assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
 
-    def test_owner_s_pause_replaces_the_deadline_s(self, context: WorkerContext, user: ApiUser) -> None:
+    def test_pause_by_the_owner_replaces_the_reason_of_the_deadline(
+        self, context: WorkerContext, user: ApiUser
+    ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
@@ -214,7 +216,7 @@ class TestRaces:
             deliver(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
-    def test_owner_s_pause_during_the_deadline_s(
+    def test_pause_by_the_owner_during_a_pause_by_deadline_has_no_reason(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
@@ -224,7 +226,7 @@ class TestRaces:
             swept(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
-    def test_owner_s_request_between_read_and_write_wins(
+    def test_request_of_the_owner_between_read_and_write_wins(
         self, context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The sweep does not overrule a request that comes between its read and its write."""
@@ -242,7 +244,7 @@ class TestRaces:
             apply_deadlines(context)
             assert row(context, Sandbox, sandbox_id).generation == 1
 
-    def test_two_workers_of_a_node(self, context: WorkerContext, user: ApiUser) -> None:
+    def test_two_workers_of_a_node_apply_a_deadline_once(self, context: WorkerContext, user: ApiUser) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)

@@ -116,9 +116,7 @@ def test_event_of_a_sandbox_on_another_node_is_ignored(
     assert row(context, Sandbox, moved.id).due_at is None
 
 
-def test_event_of_an_unknown_container_changes_nothing(
-    context: WorkerContext, user: ApiUser, engine: EventEngine
-) -> None:
+def test_event_of_an_unknown_container_is_ignored(context: WorkerContext, user: ApiUser, engine: EventEngine) -> None:
     running(context, user)
     before, verbs = all_rows(context.database), engine.verbs()
     engine.changed = [container_name("0" * 32), "something-else"]

@@ -66,7 +66,7 @@ def test_server_that_responds_sometimes_keeps_running(
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_one_failed_probe_is_no_failure_however_rare_probes_are(
+def test_single_failed_probe_is_no_failure_at_any_probe_interval(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     settings = context.settings.model_copy(update={"health_probe_seconds": 600.0})
@@ -159,7 +159,7 @@ def test_wrong_server_at_the_address_is_reported_immediately(
     assert row(context, Sandbox, sandbox_id).reason == Reason.WRONG_SERVER
 
 
-def test_row_that_can_not_be_probed_affects_no_other(
+def test_row_that_can_not_be_probed_does_not_affect_others(
     context: WorkerContext, user: ApiUser, monitor: LivenessMonitor
 ) -> None:
     defective = make_sandbox(context.database, user, spec_id=IMAGE, id="a" + "0" * 31, session_key="damaged")

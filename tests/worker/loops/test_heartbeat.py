@@ -44,7 +44,7 @@ def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext
 
 
 @pytest.mark.parametrize("down", [True, False])
-def test_cordoned_node_stays_so(context: WorkerContext, engine: FakeEngine, down: bool) -> None:
+def test_cordoned_node_stays_cordoned(context: WorkerContext, engine: FakeEngine, down: bool) -> None:
     change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
     engine.down = down
     assert node_after_heartbeat(context).status == NodeStatus.CORDONED

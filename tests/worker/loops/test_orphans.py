@@ -60,7 +60,7 @@ def test_start_that_the_deletion_missed_is_cancelled(
     assert row(context, Sandbox, elsewhere).desired == Desired.RUNNING
 
 
-def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
+def test_orphan_that_became_ready_during_the_deletion_is_deleted(
     context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str
 ) -> None:
     change(context, Sandbox, elsewhere, goes_with_conversations=True)

@@ -20,7 +20,7 @@ def test_task_begins_immediately_and_continues_after_an_error() -> None:
     task.stop()
 
 
-def test_stops_in_the_middle_of_a_pause() -> None:
+def test_stop_ends_a_pause() -> None:
     calls: list[int] = []
     task = PeriodicTask("pausing", 3600, lambda: calls.append(1))
     task.start()
@@ -58,7 +58,7 @@ def test_stop_waits_for_a_call_in_progress() -> None:
     assert not task._thread.is_alive()
 
 
-def test_stop_does_not_wait_for_ever() -> None:
+def test_stop_waits_for_a_limited_time() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -61,7 +61,7 @@ def test_unknown_container_is_paused_and_kept_for_an_hour(
     assert kept(context) == {}
 
 
-def test_unknown_container_that_is_started_later_is_paused_too(
+def test_unknown_container_that_is_started_later_is_paused(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     name = put(engine, stray(user), ContainerState.CREATED)
@@ -72,7 +72,7 @@ def test_unknown_container_that_is_started_later_is_paused_too(
     assert engine.containers[name].state == ContainerState.PAUSED
 
 
-def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_volume_without_a_row_is_quarantined(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     name = put(engine, stray(user), ContainerState.ABSENT)
     for _ in range(2):
         resync(context)
@@ -151,7 +151,7 @@ def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, use
 
 
 @pytest.mark.parametrize("error", [EngineRefused, EngineFailing, EngineUnavailable])
-def test_container_that_can_not_be_paused_or_removed_delays_no_other(
+def test_container_that_can_not_be_paused_or_removed_does_not_delay_others(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     def refuse(name: str) -> None:
@@ -167,7 +167,7 @@ def test_container_that_can_not_be_paused_or_removed_delays_no_other(
     assert list(engine.containers) == [first]
 
 
-def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_duration_of_the_quarantine_is_a_setting(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     short = replace(context, settings=context.settings.model_copy(update={"quarantine_seconds": 0.0}))
     put(engine, stray(user))
     resync(context)

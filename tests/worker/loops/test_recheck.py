@@ -62,7 +62,7 @@ def test_change_is_recorded_without_a_job(
 
 
 @pytest.mark.parametrize(("desired", "state"), list(product([Desired.RUNNING, Desired.PAUSED], ContainerState)))
-def test_container_is_left_as_it_is(
+def test_check_leaves_the_container_unchanged(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
@@ -125,7 +125,7 @@ def test_unavailable_engine_is_retried(context: WorkerContext, user: ApiUser, en
     assert found.due_at is not None
 
 
-def test_check_does_not_delay_a_row_due_sooner(context: WorkerContext, user: ApiUser) -> None:
+def test_check_does_not_delay_a_row_that_is_due_sooner(context: WorkerContext, user: ApiUser) -> None:
     sandbox_id = start(context, user)
     sooner = row(context, Sandbox, sandbox_id).due_at
     recheck(replace(context), sandbox_id)

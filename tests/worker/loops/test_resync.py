@@ -113,7 +113,7 @@ def test_unobserved_desired_state_is_checked(context: WorkerContext, user: ApiUs
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_leased_or_due_row_is_left_alone(context: WorkerContext, user: ApiUser, engine: FakeEngine, held: bool) -> None:
+def test_leased_or_due_row_is_skipped(context: WorkerContext, user: ApiUser, engine: FakeEngine, held: bool) -> None:
     columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
     gone = quiet_row(context, user, Status.RUNNING, **columns)
     leaving = quiet_row(context, user, Status.DELETING, **columns)
@@ -192,7 +192,7 @@ class TestReaping:
             resync(context)
         assert engine.volumes == {}
 
-    def test_leaves_an_unlabelled_volume_that_no_row_explains_alone(
+    def test_unlabelled_volume_without_a_row_is_kept(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         # Another installation may share the engine.
@@ -202,19 +202,23 @@ class TestReaping:
         assert list(engine.volumes) == [name]
         assert all_rows(context.database)["unknown_container"] == []
 
-    def test_leaves_another_installation_alone(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_containers_of_another_installation_are_kept(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         theirs = put(engine, stray(user), installation="another")
         resync(context)
         assert theirs in engine.containers
         assert theirs in engine.volumes
 
-    def test_leaves_foreign_names_alone(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_volumes_with_foreign_names_are_kept(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         name = put(engine, quiet_row(context, user, Status.DELETED))
         engine.volumes["backup"] = engine.volumes[name]
         resync(context)
         assert list(engine.volumes) == ["backup"]
 
-    def test_pauses_and_keeps_the_sandboxes_of_another_node(
+    def test_containers_of_another_node_are_paused_and_kept(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         # This happens after the restore of a database from before a failover, or if a worker was renamed.
@@ -227,7 +231,7 @@ class TestReaping:
         assert all_rows(context.database)["unknown_container"] == []
 
     @pytest.mark.parametrize("at", range(6))
-    def test_leaves_containers_that_appear_during_the_resync(
+    def test_containers_that_appear_during_the_resync_are_kept(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, at: int
     ) -> None:
         def appear(_name: str = "") -> None:
@@ -248,7 +252,7 @@ class TestReaping:
 
 
 @pytest.mark.parametrize("start_check", [check, recheck])
-def test_check_of_an_unknown_sandbox_touches_neither_store_nor_engine(
+def test_check_of_an_unknown_sandbox_accesses_neither_database_nor_engine(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, start_check: Check
 ) -> None:
     put(engine, quiet_row(context, user, Status.RUNNING))
@@ -260,7 +264,7 @@ def test_check_of_an_unknown_sandbox_touches_neither_store_nor_engine(
 
 
 @pytest.mark.parametrize("start_check", [check, recheck])
-def test_check_of_a_deleted_sandbox_changes_nothing(context: WorkerContext, user: ApiUser, start_check: Check) -> None:
+def test_check_of_a_deleted_sandbox_has_no_effect(context: WorkerContext, user: ApiUser, start_check: Check) -> None:
     sandbox = quiet_row(context, user, Status.DELETED)
     start_check(context, sandbox.id)
     deliver(context)

@@ -113,7 +113,7 @@ def test_container_that_is_left_is_reported_until_it_is_removed(context: WorkerC
 
 
 @pytest.mark.usefixtures("moved")
-def test_heartbeat_of_a_ready_node_waits_for_no_list(context: WorkerContext, engine: FakeEngine) -> None:
+def test_heartbeat_of_a_ready_node_does_not_list_containers(context: WorkerContext, engine: FakeEngine) -> None:
     send_heartbeat(context)
     engine.calls.clear()
     send_heartbeat(context)
@@ -133,7 +133,7 @@ def test_container_that_appears_later_is_removed(
     assert list(other_engine.containers) == [container_name(moved)]
 
 
-def test_removal_without_a_response_delays_no_other(
+def test_removal_without_a_response_does_not_delay_others(
     context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
@@ -145,7 +145,7 @@ def test_removal_without_a_response_delays_no_other(
     assert set(engine.containers) == {stuck}
 
 
-def test_each_stuck_container_has_its_turn(
+def test_removals_of_stuck_containers_take_turns(
     context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
@@ -161,7 +161,7 @@ def test_each_stuck_container_has_its_turn(
 
 
 @pytest.mark.parametrize("verb", ["list_containers", "list_unlabelled_volumes"])
-def test_container_of_a_sandbox_that_moves_back_meanwhile_is_kept(
+def test_container_of_a_sandbox_that_moves_back_during_the_listing_is_kept(
     context: WorkerContext, moved: str, engine: FakeEngine, verb: str
 ) -> None:
     send_heartbeat(context)

@@ -73,7 +73,7 @@ def test_engine_that_goes_away_during_a_round_ends_it(
     assert [verb for verb, _ in engine.calls if verb in ("pause", "remove")] == ["remove"] * 2 + ["pause"] * 2
 
 
-def test_each_container_has_its_turn(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+def test_removals_of_stuck_containers_take_turns(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     first, second, third, fourth, healthy = put_deleted(context, engine, user, "01234")
     stick(engine, first, second, third, fourth)
     for turn in ([first, second], [third, fourth], [healthy, first, second]):
@@ -104,7 +104,7 @@ def test_container_is_removed_once_the_engine_can(context: WorkerContext, user: 
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_image_that_can_not_be_found_delays_nothing(
+def test_failed_image_lookup_delays_nothing(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     def fail(_name: str) -> None:

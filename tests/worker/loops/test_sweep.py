@@ -36,7 +36,7 @@ def sandbox(context: WorkerContext, user: ApiUser) -> Sandbox:
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_nothing_is_due(context: WorkerContext) -> None:
+def test_sweep_without_due_rows_publishes_nothing(context: WorkerContext) -> None:
     assert swept(context) == []
 
 
@@ -51,7 +51,7 @@ def test_each_kind_of_row_is_enqueued(context: WorkerContext, user: ApiUser, san
     ]
 
 
-def test_due_row_is_published_one_time_in_each_window(context: WorkerContext, sandbox: Sandbox) -> None:
+def test_due_row_is_published_once_in_each_window(context: WorkerContext, sandbox: Sandbox) -> None:
     change(context, Sandbox, sandbox.id, due_at=now())
     window = timedelta(seconds=context.shared.republish_seconds)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_due_row_is_published_when_its_time_has_come(context: WorkerContext, san
         assert len(swept(context)) == 1
 
 
-def test_final_tasks_and_rows_of_other_nodes_are_left_alone(
+def test_final_tasks_and_rows_of_other_nodes_are_skipped(
     context: WorkerContext, user: ApiUser, sandbox: Sandbox
 ) -> None:
     make_node(context.database, "node-b")
@@ -84,7 +84,7 @@ def test_final_tasks_and_rows_of_other_nodes_are_left_alone(
 
 
 @pytest.mark.parametrize("table", [Sandbox, StartTask, Conversation])
-def test_abandoned_lease_is_found_and_a_held_one_respected(
+def test_row_with_an_expired_lease_is_enqueued_and_a_leased_one_is_not(
     context: WorkerContext, user: ApiUser, sandbox: Sandbox, table: Any
 ) -> None:
     lease: dict[str, Any] = {"lease_owner": "worker-0", "lease_until": after(10), "due_at": None}
@@ -187,7 +187,7 @@ class TestPlacementOfDeletes:
         columns: dict[str, Any] = {"node_id": None, "desired": Desired.DELETED, "due_at": now()}
         return make_sandbox(context.database, user, status=Status.STARTING, **columns).id
 
-    def test_another_node_executes_the_delete(
+    def test_delete_is_executed_by_another_node(
         self, context: WorkerContext, other: WorkerContext, sandbox_id: str
     ) -> None:
         assert swept(context) == []
@@ -196,7 +196,7 @@ class TestPlacementOfDeletes:
         found = row(context, Sandbox, sandbox_id)
         assert (found.status, found.node_id) == (Status.DELETED, "node-b")
 
-    def test_waits_for_the_only_node(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+    def test_delete_waits_for_the_only_node(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
         assert swept(context) == []
         engine.down = False
         send_heartbeat(context)
@@ -204,7 +204,7 @@ class TestPlacementOfDeletes:
         deliver(context)
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_cordoned_node_executes_the_delete(
+    def test_delete_is_executed_by_a_cordoned_node(
         self, context: WorkerContext, engine: FakeEngine, sandbox_id: str
     ) -> None:
         engine.down = False
@@ -212,7 +212,7 @@ class TestPlacementOfDeletes:
         send_heartbeat(context)
         assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
 
-    def test_starts_are_placed_on_other_nodes_meanwhile(
+    def test_starts_are_placed_on_other_nodes_while_the_delete_waits(
         self, context: WorkerContext, other: WorkerContext, user: ApiUser, sandbox_id: str
     ) -> None:
         started = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)

@@ -77,7 +77,7 @@ def test_periodic_tasks_do_nothing_until_the_clock_is_right(
     assert context.publisher.jobs == [CheckSandbox(sandbox_id, NODE_ID)]
 
 
-def test_no_periodic_task_touches_store_or_engine(
+def test_no_periodic_task_accesses_database_or_engine(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, door: DoorCheck, seconds: int
 ) -> None:
     start(context, user)
@@ -90,7 +90,9 @@ def test_no_periodic_task_touches_store_or_engine(
     assert engine.calls == []
 
 
-def test_jobs_are_left_to_others(context: WorkerContext, user: ApiUser, engine: FakeEngine, seconds: int) -> None:
+def test_jobs_are_left_to_other_workers(
+    context: WorkerContext, user: ApiUser, engine: FakeEngine, seconds: int
+) -> None:
     sandbox_id = start(context, user)
     before = all_rows(context.database)
     with time_machine.travel(after(seconds)):

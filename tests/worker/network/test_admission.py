@@ -119,7 +119,7 @@ def test_admission_reads_with_one_prepared_statement(scene: Scene, user: ApiUser
 
 
 @pytest.mark.parametrize("has_settings", [False, True])
-def test_admission_allows_what_a_resync_allows(scene: Scene, user: ApiUser, has_settings: bool) -> None:
+def test_admission_and_resync_allow_the_same(scene: Scene, user: ApiUser, has_settings: bool) -> None:
     allow(scene, SERVER, OTHER)
     scene.isolation.refresh()
     if has_settings:

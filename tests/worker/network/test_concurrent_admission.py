@@ -33,7 +33,7 @@ def before(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callabl
     monkeypatch.setattr(target, name, call)
 
 
-def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
+def test_sandbox_admitted_during_a_resync_keeps_its_rules(
     scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolation = scene.isolation
@@ -63,7 +63,7 @@ def test_sandbox_that_is_admitted_during_a_resync_is_not_forgotten(
     assert scene.rules.sandboxes == frozenset(), "its address is known"
 
 
-def test_withdrawal_leaves_the_rules_of_the_next_sandbox_at_the_address(
+def test_withdrawal_keeps_the_rules_of_the_next_sandbox_at_the_address(
     scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolation = scene.isolation

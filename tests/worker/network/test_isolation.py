@@ -49,7 +49,7 @@ def set_egress(scene: Scene, egress: str) -> None:
         specs.change(session, IMAGE, {"egress": egress})
 
 
-def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
+def test_first_refresh_creates_network_and_rules(scene: Scene) -> None:
     assert scene.isolation.check() is not None
     scene.isolation.refresh()
     assert scene.isolation.check() is None
@@ -178,7 +178,7 @@ def test_node_without_rights_is_closed_and_starts_nothing(scene: Scene, user: Ap
     assert closed_reason(scene) is None
 
 
-def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_network_closes_the_node(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_conflict", lambda _: "10.0.0.0/8 by eth1")
     scene.isolation.refresh()
     assert "AW_SANDBOX_ADDRESSES is 10.213.0.0/20" in str(scene.isolation.check())
@@ -208,7 +208,7 @@ class TestBridgeThatIsDown:
             scene.engine.impostors[name], scene.engine.impostor_status = 10_000, 404
         monkeypatch.setattr(module, "find_route_problem", lambda _: self.WORDS)
 
-    def test_running_sandboxes_keep_running(self, scene: Scene, sandbox_id: str) -> None:
+    def test_running_sandboxes_keep_running_while_the_bridge_is_down(self, scene: Scene, sandbox_id: str) -> None:
         settings = scene.context.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
         context = replace(scene.context, settings=settings)
         monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
@@ -218,7 +218,7 @@ class TestBridgeThatIsDown:
         assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
         assert scene.engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
 
-    def test_resume_waits_and_shows_the_reason(
+    def test_resume_waits_for_the_bridge_and_shows_the_reason(
         self, scene: Scene, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for desired in (Desired.PAUSED, Desired.RUNNING):
@@ -234,7 +234,9 @@ class TestBridgeThatIsDown:
         reconcile(scene.context, sandbox_id)
         assert row(scene.context, Sandbox, sandbox_id).status == Status.RUNNING
 
-    def test_warm_sandbox_stays_in_the_pool(self, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_warm_sandbox_stays_in_the_pool_while_the_bridge_is_down(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         warm_id = warm(scene.context)
         monkeypatch.setattr(module, "find_route_problem", lambda _: None)
         reconcile(scene.context, warm_id)
@@ -244,7 +246,7 @@ class TestBridgeThatIsDown:
         deliver(scene.context)
         assert row(scene.context, Sandbox, warm_id).status == Status.RUNNING
 
-    def test_node_takes_no_new_ones(self, scene: Scene) -> None:
+    def test_node_takes_no_new_sandboxes_while_the_bridge_is_down(self, scene: Scene) -> None:
         scene.isolation.refresh()
         assert self.WORDS in str(closed_reason(scene))
 
@@ -258,13 +260,13 @@ def test_change_that_fails_is_replaced_by_whole_rules(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("sandbox_id")
-def test_engine_that_is_down_changes_nothing(scene: Scene) -> None:
+def test_unavailable_engine_leaves_the_rules_unchanged(scene: Scene) -> None:
     before, scene.engine.down = scene.rules, True
     scene.isolation.refresh()
     assert (scene.rules, scene.isolation.check()) == (before, None)
 
 
-def test_sandbox_of_an_earlier_version_moves_when_it_starts_again(scene: Scene, user: ApiUser) -> None:
+def test_sandbox_of_an_earlier_version_joins_the_network_at_its_restart(scene: Scene, user: ApiUser) -> None:
     sandbox_id = running(scene.bare, user)  # on the engine's own bridge
     scene.isolation.refresh()
     assert scene.rules.sandboxes == frozenset()

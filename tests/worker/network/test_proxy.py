@@ -81,7 +81,7 @@ def test_change_reaches_running_sandboxes(scene: Scene, user: ApiUser, egress: s
     assert scene.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
 
 
-def test_sandbox_from_before_has_the_variables_after_a_stop(scene: Scene, user: ApiUser) -> None:
+def test_sandbox_of_an_earlier_version_gets_the_variables_after_a_stop(scene: Scene, user: ApiUser) -> None:
     scene.isolation.refresh()
     sandbox_id = running(scene.context, user)
     assert (proxy_files(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
@@ -193,7 +193,7 @@ def test_all_sandboxes_of_a_node_together_leave_the_proxy_descriptors() -> None:
     )
 
 
-def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
+def test_unknown_file_is_removed_without_closing_the_node(tmp_path: Path) -> None:
     firewall = FakeFirewall()
     (tmp_path / "notes").write_text("of an operator\n")
     EgressProxy(tmp_path, "10.9.0.1", 3003, firewall).compare({}, kept=())
@@ -214,7 +214,7 @@ def test_stray_file_is_removed_and_closes_nothing(tmp_path: Path) -> None:
         ((), (), True),
     ],
 )
-def test_open_connections_are_closed_before_less_is_reached(
+def test_open_connections_are_closed_before_access_is_reduced(
     tmp_path: Path, former: tuple[str, ...] | None, found: tuple[str, ...], is_closed: bool
 ) -> None:
     firewall, file = FakeFirewall(), tmp_path / "10.9.0.2"
@@ -256,7 +256,7 @@ def test_host_and_port_are_matched(target: str, host: str, port: str, is_allowed
     assert matches(target, host, port, ("80", "443")) is is_allowed
 
 
-def test_any_bytes_get_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arbitrary_bytes_get_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "10.9.0.2").write_text("*\n")
     questions = {
         b"1 http://a.org/\xff 10.9.0.2 a.org 80": "yes",

@@ -50,7 +50,7 @@ def test_bridge_without_containers_is_no_route_problem(node: Namespace) -> None:
         "ip route add 10.213.15.0/24 dev eth1",
     ],
 )
-def test_bridge_that_others_change_is_named(node: Namespace, change: str) -> None:
+def test_bridge_changed_by_other_programs_is_named(node: Namespace, change: str) -> None:
     node.run(*change.split())
     assert "by br-awtest (the route to them starts at 192.0.2.1)" in found(node)
 

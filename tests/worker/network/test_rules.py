@@ -42,7 +42,7 @@ def test_tables_are_replaced_in_one_transaction() -> None:
     )
 
 
-def test_everything_else_is_refused_last() -> None:
+def test_final_rule_rejects_everything_else() -> None:
     text = ruleset(BRIDGE, Allowed())
     for chain in ("input", "forward"):
         body = text.partition(f"chain {chain} {{")[2].partition("}\n")[0] if chain == "forward" else text
@@ -89,7 +89,7 @@ def test_flows_are_counted_before_anything_is_accepted() -> None:
     ]
 
 
-def test_change_touches_its_elements_only() -> None:
+def test_change_affects_its_elements_only() -> None:
     change = RulesChange(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
     assert changed(BRIDGE, change).splitlines() == [
         # Deleting a missing element would be an error, so it is added first.

@@ -29,7 +29,7 @@ def leave_rules(node: Namespace, network: str) -> None:
 
 
 @pytest.mark.parametrize("network", ["10.213.0.0/20", "10.213.0.0/16", "10.213.8.0/24"])
-def test_rules_of_an_earlier_installation_at_these_addresses_are_named(
+def test_rules_of_an_earlier_installation_at_the_same_addresses_are_named(
     node: Namespace, firewall: LocalFirewall, network: str
 ) -> None:
     leave_rules(node, network)
@@ -50,7 +50,7 @@ def test_commands_of_the_message_remove_the_rules(node: Namespace, firewall: Loc
     assert firewall.read() == Allowed()
 
 
-def test_rules_of_others_at_other_addresses_are_left_alone(node: Namespace, firewall: LocalFirewall) -> None:
+def test_foreign_rules_at_other_addresses_are_kept(node: Namespace, firewall: LocalFirewall) -> None:
     leave_rules(node, "10.213.16.0/20")
     node.run("nft", "add table ip br-awlike; add table bridge docker; add table bridge br-awempty")
     firewall.write(Allowed())

@@ -65,7 +65,9 @@ def restart(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_rules_of_all_others_are_written(scene: Scene, user: ApiUser, sandboxes: tuple[str, str], spoil: Spoil) -> None:
+def test_rules_of_other_sandboxes_are_written(
+    scene: Scene, user: ApiUser, sandboxes: tuple[str, str], spoil: Spoil
+) -> None:
     mine, others = (scene.address(each) for each in sandboxes)
     change_row(scene, user, spoil)
     node = restart(scene)

@@ -51,7 +51,9 @@ def test_warm_sandbox_builds_its_routes_before_its_claim(
     assert engine.servers[container_name(owned)].calls == []
 
 
-def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
+def test_server_that_a_dead_worker_has_initialized_is_adopted(
+    context: WorkerContext, engine: FakeEngine, user: ApiUser
+) -> None:
     """The server no longer awaits an init request, but no row says so; its init key is no longer valid."""
     warm_id = warm(context)
     reconcile(context, warm_id)

@@ -49,7 +49,7 @@ def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngi
     assert (found.status, found.reason, engine.volumes) == (Status.DELETED, None, {})
 
 
-def test_server_that_someone_else_booted_is_initialized_after_a_freeze(
+def test_warm_server_that_an_operator_started_is_initialized_after_a_freeze(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     """Its container still has the configuration of the warm pool, which a start by the worker would replace."""
@@ -79,7 +79,7 @@ def make_folders(engine: FakeEngine, name: str) -> None:
 
 
 @pytest.mark.parametrize(("at_boot", "reason"), [(1, Reason.EXIT_CODE), ("never", Reason.HEALTH_TIMEOUT)])
-def test_sandbox_that_moved_is_its_owners_before_its_first_boot_there_succeeds(
+def test_moved_sandbox_belongs_to_its_owner_before_its_boot_succeeds(
     context: WorkerContext,
     other: WorkerContext,
     used: str,

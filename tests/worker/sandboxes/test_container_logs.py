@@ -58,7 +58,7 @@ def test_log_outlives_a_failed_start(context: WorkerContext, engine: FakeEngine,
     assert reads(engine) == 1, "one reading serves both"
 
 
-def test_log_of_a_server_that_never_responds(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
+def test_log_of_a_server_that_never_responds_is_kept(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     engine.at_boot = "never"
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
@@ -66,7 +66,7 @@ def test_log_of_a_server_that_never_responds(context: WorkerContext, engine: Fak
     assert logs_of(context, sandbox_id) == [(["the last line"], "failed")]
 
 
-def test_log_of_a_container_that_exits_by_itself(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
+def test_log_of_a_container_that_exits_is_kept(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     sandbox_id = running(context, user)
     found = container_of(engine, sandbox_id)
     found.state, found.exit_code, found.oom_killed = ContainerState.EXITED, 137, True
@@ -113,7 +113,7 @@ def test_log_of_a_warm_sandbox_is_not_read(context: WorkerContext, engine: FakeE
     assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
 
 
-def test_log_of_a_claimed_sandbox_that_never_was_its_owners_is_not_read(
+def test_log_of_a_claimed_sandbox_deleted_before_its_init_is_not_read(
     context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     reconcile(context, warm(context))
@@ -129,7 +129,7 @@ def test_container_that_never_started_has_no_log(context: WorkerContext, engine:
     assert (reads(engine), logs_of(context, sandbox_id)) == (0, [])
 
 
-def test_no_log_is_kept_for_no_days(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
+def test_retention_of_zero_days_keeps_no_log(context: WorkerContext, engine: FakeEngine, user: ApiUser) -> None:
     none = replace(context, settings=context.settings.model_copy(update={"container_log_days": 0.0}))
     sandbox_id = running(none, user)
     delete(none, sandbox_id)

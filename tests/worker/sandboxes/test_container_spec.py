@@ -48,7 +48,7 @@ class TestRequest:
         assert made.labels[SANDBOX_LABEL] == SANDBOX.id
         assert SANDBOX.owner_id in made.labels.values()
 
-    def test_container_of_a_sandbox_without_an_owner(self) -> None:
+    def test_container_without_an_owner_has_string_labels(self) -> None:
         pooled = Sandbox(**COLUMNS | {"owner_id": None})
         made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home")
         assert all(isinstance(value, str) for value in made.labels.values())
@@ -65,12 +65,12 @@ class TestRequest:
         assert made.env[CONFIG_ENV] == CONFIG_PATH
         assert made.env["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
 
-    def test_environment_of_the_spec_wins_except_for_the_path_of_the_configuration(self) -> None:
+    def test_environment_of_the_spec_takes_precedence_except_for_the_configuration_path(self) -> None:
         env = {"WORKER_1": "9", "LITELLM_LOCAL_MODEL_COST_MAP": "False", CONFIG_ENV: "/tmp/mine", "MORE": "1"}
         made = request(ports={"WORKER_1": 8011}, env=env)
         assert made.env == env | {CONFIG_ENV: CONFIG_PATH}
 
-    def test_spec_s_disk_wins_over_the_setting(self) -> None:
+    def test_disk_size_of_the_spec_takes_precedence_over_the_setting(self) -> None:
         for disk, size in ((None, 7), (0, 0), (9, 9)):
             spec = SandboxSpec(id="i", position=0, disk_bytes=disk)
             made = container_request(SANDBOX, spec, installation="home", disk_bytes=7)

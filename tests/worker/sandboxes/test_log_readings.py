@@ -35,7 +35,7 @@ from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
-def test_log_of_a_running_container(
+def test_log_of_a_running_container_is_read(
     context: WorkerContext,
     publisher: RecordingPublisher,
     engine: FakeEngine,
@@ -89,7 +89,7 @@ def test_reading_without_a_container_is_recorded(context: WorkerContext, engine:
     assert reads(engine) == 0
 
 
-def test_log_of_a_claimed_sandbox_is_not_read_before_it_is_its_owners(
+def test_log_of_a_claimed_sandbox_is_not_read_before_its_init(
     context: WorkerContext, engine: FakeEngine, user: ApiUser
 ) -> None:
     """After a restore of the store, the container may be another user's (decision 47)."""

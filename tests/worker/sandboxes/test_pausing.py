@@ -82,7 +82,7 @@ def test_conversations_of_other_sandboxes_are_not_continued(
     assert not row(context, Conversation, other.id).awaits_sandbox
 
 
-def test_pause_by_a_quota_interrupts_nothing(
+def test_pause_by_a_quota_interrupts_no_agent(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)

@@ -21,12 +21,12 @@ RUNS = 60_000
 
 @BOUNDS
 @given(dice=st.randoms(use_true_random=False))
-def test_short_walks_end_well(dice: Random) -> None:
+def test_short_random_walks_reach_the_desired_state(dice: Random) -> None:
     Walk(plan, dice).go(15)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_long_walks_end_well(seed: int) -> None:
+def test_long_random_walks_reach_the_desired_state(seed: int) -> None:
     walk = Walk(plan, Random(seed))
     walk.go(RUNS)
     assert walk.actions > RUNS
@@ -34,6 +34,6 @@ def test_long_walks_end_well(seed: int) -> None:
 
 @pytest.mark.parametrize("wrong", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("seed", range(10))
-def test_wrong_plans_do_not(wrong: object, seed: int) -> None:
+def test_random_walks_detect_wrong_plans(wrong: object, seed: int) -> None:
     with pytest.raises(AssertionError):
         Walk(wrong, Random(seed)).go(2000)  # type: ignore[arg-type]

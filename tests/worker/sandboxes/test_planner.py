@@ -95,7 +95,7 @@ def test_drift_is_reported_and_not_corrected(desired: Desired, state: State, hea
 
 
 @pytest.mark.parametrize(("state", "unapplied", "health"), list(product(State, BOOLEANS, Health)))
-def test_files_are_removed_by_a_delete_only(state: State, unapplied: bool, health: Health) -> None:
+def test_only_a_delete_removes_files(state: State, unapplied: bool, health: Health) -> None:
     for desired in set(Desired) - {Desired.DELETED}:
         assert plan(desired, state, unapplied=unapplied, health=health, has_volume=True) != Action.REMOVE
 
@@ -109,7 +109,7 @@ def test_delete_ends_when_container_and_volume_are_gone(unapplied: bool, health:
 
 
 @pytest.mark.parametrize(("desired", "state", "unapplied"), list(product(Desired, State, BOOLEANS)))
-def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: State, unapplied: bool) -> None:
+def test_server_is_initialized_only_if_it_awaits_its_init(desired: Desired, state: State, unapplied: bool) -> None:
     actions = {health: plan(desired, state, unapplied=unapplied, health=health, has_volume=True) for health in Health}
     assert Action.INITIALIZE not in (actions[Health.SILENT], actions[Health.READY])
     assert (actions[Health.AWAITING_INIT] == Action.INITIALIZE) == (actions[Health.READY] == Action.WRITE_RUNNING)

@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
             )
 
 
-def test_every_desired_state_is_reached(tmp_path: Path) -> None:
+def test_desired_state_is_reached_after_any_sequence_of_events(tmp_path: Path) -> None:
     template = tmp_path / "template.db"
     migrate(f"sqlite:///{template}")
     run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]

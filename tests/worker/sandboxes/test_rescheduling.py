@@ -188,7 +188,7 @@ def test_delete_overtakes_the_move(
     assert known(context) == []
 
 
-def test_worker_that_has_lost_its_lease_changes_nothing(
+def test_worker_without_its_lease_does_not_reschedule(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = start(context, user)

@@ -93,7 +93,9 @@ def assert_kept(context: WorkerContext, engine: FakeEngine, sandbox_id: str, sta
     assert (found.status, found.reason) == (Status.DELETED, Reason.ALREADY_USED)
 
 
-def test_recheck_removes_it_from_the_pool(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+def test_recheck_removes_a_used_sandbox_from_the_pool(
+    context: WorkerContext, engine: FakeEngine, restored: str
+) -> None:
     recheck(context, restored)
     deliver(context)
     reconcile_empty_pool(context)

@@ -75,7 +75,7 @@ def test_resume_needs_one_probe_and_one_observation(
     assert engine.calls == [("observe", server.name), ("unpause", server.name)]
 
 
-def test_server_that_falls_silent(
+def test_server_that_stops_responding_fails_the_resume(
     asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.silent.add(server.name)
@@ -94,7 +94,7 @@ def test_resume_survives_one_response_of_another_server(
     assert server.states == [ContainerState.PAUSED, ContainerState.RUNNING]
 
 
-def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+def test_resume_that_the_engine_refuses_is_retried(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
     # The pending probe is not awaited, and does not count for the retry.
     engine.refuse["unpause"] = 1
     reconcile(asking, sandbox_id)

@@ -114,7 +114,7 @@ def test_token_that_was_replaced_is_used_immediately(
     assert push(shell, clone) == 0
 
 
-def test_sandbox_that_does_not_run_gets_no_token(
+def test_sandbox_that_is_not_running_gets_no_token(
     shell: LocalShell, clone: Path, database: Database, sandbox: Sandbox
 ) -> None:
     with database.transaction() as session:

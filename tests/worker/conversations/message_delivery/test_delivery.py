@@ -48,7 +48,7 @@ class TestRunningSandbox:
         deliver(context)
         assert said(talk) == ["one"]
 
-    def test_message_during_a_delivery_is_delivered_too(
+    def test_message_during_a_delivery_is_delivered(
         self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
     ) -> None:
         for at in range(MAX_POINTS):
@@ -84,7 +84,7 @@ class TestRunningSandbox:
         assert said(talk) == ["two"]
         assert [left.id for left in pending(context)] == [message.id]
 
-    def test_conversation_that_the_server_does_not_know(
+    def test_messages_to_a_conversation_that_the_server_does_not_know_are_refused(
         self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         assert server.conversations == {}

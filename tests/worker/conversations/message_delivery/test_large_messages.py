@@ -21,7 +21,7 @@ def _large_message(talk: FakeConversation) -> None:
     talk.take({"role": "user", "content": content(LARGE)})
 
 
-def test_messages_follow_a_large_one(
+def test_messages_after_a_large_one_are_delivered(
     context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
 ) -> None:
     say(context, user, conversation.id, "one", "two")

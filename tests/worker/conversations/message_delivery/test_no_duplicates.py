@@ -116,7 +116,7 @@ def die() -> None:
     raise SystemExit
 
 
-def test_message_that_an_agent_could_not_run_on_is_run_later_and_not_sent_again(
+def test_message_that_the_agent_could_not_process_is_run_later_and_not_resent(
     context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
 ) -> None:
     talk.take({"role": "user", "content": content("one"), "run": False})

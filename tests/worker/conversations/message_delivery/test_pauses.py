@@ -21,7 +21,7 @@ from worker.conversations.refresh import refresh_conversation
 from worker.sandboxes.reconciler import reconcile
 
 
-def test_end_of_a_delivery_leaves_the_mark_of_a_pause(
+def test_end_of_a_delivery_keeps_the_flag_of_a_pause(
     context: WorkerContext,
     user: ApiUser,
     sandbox: Sandbox,

@@ -56,7 +56,7 @@ def test_message_is_sent_when_the_tool_has_ended(
     assert_done(context, conversation.id)
 
 
-def test_message_that_was_sent_just_before_the_tool_began_is_not_sent_again(
+def test_message_sent_just_before_the_tool_began_is_not_resent(
     context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
 ) -> None:
     def begin(method: str) -> None:

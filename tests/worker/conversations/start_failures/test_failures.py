@@ -51,7 +51,7 @@ class TestFailure:
             (".openhands/pre-commit.sh", Reason.GIT_HOOKS_FAILED),
         ],
     )
-    def test_command_that_fails(
+    def test_failed_command_fails_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
     ) -> None:
         server.replies = {text: Reply(2, None, f"no such luck: {' '.join(SECRETS)}")}
@@ -60,7 +60,7 @@ class TestFailure:
         task = assert_failed(context, task_id, reason, "no such luck")
         assert_no_secret(task.detail or "")
 
-    def test_defect_33_clone_that_fails(
+    def test_defect_33_failed_clone_fails_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
@@ -69,7 +69,7 @@ class TestFailure:
         task = assert_failed(context, task_id, Reason.CLONE_FAILED, "repository not found")
         assert TOKEN not in (task.detail or "")
 
-    def test_model_without_a_key(
+    def test_model_without_a_key_fails_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = request_start(context, user, sandbox_id)
@@ -79,7 +79,7 @@ class TestFailure:
         assert_failed(context, task_id, Reason.LLM_KEY_MISSING)
         assert server.conversations == {}
 
-    def test_conversation_that_is_refused(
+    def test_refused_conversation_fails_the_start(
         self,
         context: WorkerContext,
         user: ApiUser,
@@ -95,7 +95,7 @@ class TestFailure:
         task = assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED, "no good")
         assert_no_secret((task.detail or "") + repr(task.request) + logged(caplog))
 
-    def test_server_that_does_not_respond(
+    def test_server_that_does_not_respond_fails_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.before = unreachable
@@ -110,7 +110,7 @@ class TestFailure:
         start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "ConnectError")
 
-    def test_server_that_redirects_to_no_host(
+    def test_server_that_redirects_to_no_host_fails_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         """The fake's client parses the address, and so raises an error that the worker's own client does not raise."""
@@ -120,7 +120,7 @@ class TestFailure:
             start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "InvalidURL")
 
-    def test_server_that_responds_late(
+    def test_server_that_responds_late_does_not_fail_the_start(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = request_start(context, user, sandbox_id)
@@ -130,14 +130,16 @@ class TestFailure:
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_wrong_server(self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault) -> None:
+    def test_wrong_server_fails_the_start(
+        self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault
+    ) -> None:
         change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
         task_id = request_start(context, user, sandbox_id)
         for _ in range(context.settings.max_attempts):
             start_conversation(context, task_id)
         assert_failed(context, task_id, Reason.WRONG_SERVER)
 
-    def test_server_whose_address_has_changed(
+    def test_server_that_temporarily_rejects_its_key_is_retried(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, vault: Vault
     ) -> None:
         key = row(context, Sandbox, sandbox_id).session_key
@@ -149,7 +151,7 @@ class TestFailure:
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_defect_03_stored_events_are_deleted_and_the_requested_sandbox_stays(
+    def test_defect_03_stored_events_are_deleted_and_the_requested_sandbox_is_kept(
         self,
         context: WorkerContext,
         user: ApiUser,

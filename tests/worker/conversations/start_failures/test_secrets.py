@@ -44,7 +44,7 @@ class TestSecrets:
         assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(context, task_id)))
         assert_no_secret("".join(command.text for command in server.commands))
 
-    def test_secrets_are_not_shown_by_a_bug_in_this_service(
+    def test_internal_error_shows_no_secrets(
         self,
         context: WorkerContext,
         user: ApiUser,

@@ -20,12 +20,12 @@ CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, Conta
 EXITED, ABSENT = ContainerState.EXITED, ContainerState.ABSENT
 
 
-def test_has_an_id(engine: Engine) -> None:
+def test_engine_has_a_stable_id(engine: Engine) -> None:
     assert engine.read_id()
     assert engine.read_id() == engine.read_id()
 
 
-def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_goes_through_its_states(engine: Engine, request_: ContainerRequest) -> None:
     name = request_.name
     assert state(engine, name) == ContainerState.ABSENT
     engine.create(request_)
@@ -47,7 +47,7 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     assert (gone.state, gone.has_volume) == (ContainerState.ABSENT, False)
 
 
-def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+def test_repeated_calls_are_idempotent(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
     before = engine.observe(name)
     engine.create(request_)
@@ -65,7 +65,7 @@ def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerReques
     assert engine.list_volumes(installation) == []
 
 
-def test_container_that_is_missing_is_no_error(engine: Engine, request_: ContainerRequest) -> None:
+def test_calls_on_a_missing_container_succeed(engine: Engine, request_: ContainerRequest) -> None:
     name = request_.name
     engine.start(name)
     engine.pause(name)
@@ -77,7 +77,7 @@ def test_container_that_is_missing_is_no_error(engine: Engine, request_: Contain
     assert state(engine, name) == ABSENT
 
 
-def test_container_that_is_missing_takes_no_file(engine: Engine, request_: ContainerRequest) -> None:
+def test_upload_to_a_missing_container_fails(engine: Engine, request_: ContainerRequest) -> None:
     with pytest.raises(EngineRefused):
         engine.put_file(request_.name, CONFIG_PATH, CONFIG)
 
@@ -136,7 +136,9 @@ VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
 
 @pytest.mark.parametrize("verb", list(VERBS))
 @pytest.mark.parametrize("before", list(ENDS))
-def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: str, before: ContainerState) -> None:
+def test_call_leads_to_the_expected_state_from_each_state(
+    engine: Engine, request_: ContainerRequest, verb: str, before: ContainerState
+) -> None:
     engine.create(request_)
     for reach in ENDS[before]:
         reach(engine, request_.name)
@@ -203,7 +205,7 @@ def test_volume_outlives_a_removed_container(engine: Engine, request_: Container
     assert engine.list_volumes(installation) == [name]
 
 
-def test_image_that_is_missing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+def test_missing_image_is_reported(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     missing = replace(request_, image=MISSING_IMAGE)
     with pytest.raises(ImageMissing):
         engine.create(missing)
@@ -229,7 +231,7 @@ def test_foreign_container_of_that_name_is_replaced(engine: Engine, request_: Co
     assert (found.state, found.labels[SANDBOX_LABEL]) == (CREATED, request_.labels[SANDBOX_LABEL])
 
 
-def test_container_that_had_no_owner_yet_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_without_an_owner_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
     owner = "agent-workspace.owner"
     name = started(engine, replace(request_, labels=request_.labels | {owner: ""}))
     engine.create(replace(request_, labels=request_.labels | {owner: "alice"}))
@@ -242,7 +244,7 @@ def test_container_with_additional_labels_is_adopted(engine: Engine, request_: C
     assert state(engine, name) == RUNNING
 
 
-def test_lists_only_its_own_installation(
+def test_list_contains_its_own_installation_only(
     engine: Engine, another: Engine, request_: ContainerRequest, installation: str
 ) -> None:
     name = started(engine, request_)

@@ -43,13 +43,13 @@ def shared(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
     assert not engine.observe(name).has_volume
 
 
-def test_volume_that_another_container_has_stays_without_an_error(engine: Engine, shared: str) -> None:
+def test_volume_in_use_by_another_container_is_kept_without_an_error(engine: Engine, shared: str) -> None:
     engine.remove(shared)
     left = engine.observe(shared)
     assert (left.state, left.has_volume) == (ContainerState.ABSENT, True)
 
 
-def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:
+def test_kept_volume_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:
     engine.create(request_)
     engine.remove_container(request_.name)
     left = engine.observe(request_.name)

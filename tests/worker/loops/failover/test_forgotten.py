@@ -35,7 +35,7 @@ class TestTombstonedNode:
 
     @pytest.mark.parametrize("desired", sorted(set(Desired) - {Desired.DELETED}))
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETING, Status.DELETED}))
-    def test_sandboxes_of_a_tombstoned_node_become_errors(
+    def test_sandboxes_of_a_forgotten_node_fail(
         self, other: WorkerContext, user: ApiUser, status: Status, desired: Desired
     ) -> None:
         sandbox = make_sandbox(other.database, user, status=status, desired=desired)
@@ -69,7 +69,7 @@ class TestTombstonedNode:
         lose(other)
         assert row(other, Sandbox, sandbox.id).status == Status.DELETED
 
-    def test_resume_makes_a_new_container_and_delete_ends_it(
+    def test_resume_creates_a_new_container_and_delete_removes_it(
         self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         resumed, deleted = running(context, user), running(context, user)

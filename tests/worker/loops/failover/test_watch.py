@@ -46,7 +46,7 @@ class TestDetector:
             send_heartbeat(context)
         assert status_of(other) == NodeStatus.READY
 
-    def test_own_pause_is_not_the_silence_of_others(self, other: WorkerContext, clock: Clock) -> None:
+    def test_pause_of_the_detector_does_not_make_other_nodes_silent(self, other: WorkerContext, clock: Clock) -> None:
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(hours=1))
         detector = NodeFailureDetector(other, clock)
         detector.check()
@@ -54,7 +54,7 @@ class TestDetector:
         detector.check()
         assert status_of(other) == NodeStatus.READY
 
-    def test_store_that_takes_no_writes_makes_no_node_silent(self, other: WorkerContext, clock: Clock) -> None:
+    def test_read_only_database_makes_no_node_silent(self, other: WorkerContext, clock: Clock) -> None:
         detector = NodeFailureDetector(other, clock)
         check_for(detector, clock, 10 * LIMIT, is_writable=False)
         # Once the store accepts writes again, the heartbeats of other nodes arrive within one heartbeat interval.
@@ -148,7 +148,7 @@ class TestLoss:
         else:
             assert found.status == status
 
-    def test_loss_is_recorded_one_time(self, other: WorkerContext, user: ApiUser) -> None:
+    def test_loss_is_recorded_once(self, other: WorkerContext, user: ApiUser) -> None:
         sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
         lose(other)
         before = row(other, Sandbox, sandbox.id)
@@ -167,7 +167,7 @@ class TestLoss:
         fail_over(other, lost)
         assert transaction.call_count == 0
 
-    def test_worker_that_comes_too_late_does_not_lock_the_node(
+    def test_late_worker_does_not_lock_the_node(
         self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sandbox = make_sandbox(other.database, user)
@@ -201,7 +201,7 @@ class TestLoss:
             (Desired.PAUSED, Desired.RUNNING, Status.RUNNING),
         ],
     )
-    def test_desired_state_from_before_the_loss_is_reconciled_when_the_node_is_back(
+    def test_desired_state_from_before_the_loss_is_reconciled_after_the_return(
         self, context: WorkerContext, other: WorkerContext, user: ApiUser, first: Desired, then: Desired, status: Status
     ) -> None:
         sandbox_id = running(context, user)
@@ -253,7 +253,7 @@ class TestLoss:
         lose(other)
         assert StartConversation(task.id, "node-b") in jobs(other)
 
-    def test_sandbox_of_a_node_that_is_back_is_left_alone(
+    def test_sandbox_of_a_node_that_is_back_is_not_failed_over(
         self, context: WorkerContext, other: WorkerContext, user: ApiUser
     ) -> None:
         lose(other)

@@ -27,7 +27,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestStart:
-    def test_becomes_running_with_its_urls(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_start_leads_to_running_with_urls(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         found = row(context, sandbox_id)
         assert engine.verbs() == ["create", "put_file", "start"]
@@ -37,13 +37,15 @@ class TestStart:
         assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
         assert_reconciled(context, sandbox_id)
 
-    def test_inspect_does_not_show_the_key(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_inspected_container_does_not_show_the_key(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         sandbox_id = running(context, user)
         container = engine.containers[container_name(sandbox_id)]
         assert container.session_key
         assert container.session_key not in repr(container.request)
 
-    def test_twin_message_changes_nothing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_duplicate_message_has_no_effect(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         sandbox_id = running(context, user)
         reconcile(context, sandbox_id)
         assert engine.verbs() == ["create", "put_file", "start"]
@@ -86,7 +88,7 @@ class TestStart:
         assert engine.verbs().count("start") == 2
         assert_reconciled(context, sandbox_id)
 
-    def test_server_of_another_for_a_moment_after_that_restart(
+    def test_wrong_server_for_a_moment_after_the_restart_does_not_fail_the_start(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
@@ -127,13 +129,15 @@ class TestStart:
 
 
 class TestFailure:
-    def test_image_that_no_registry_has(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_missing_image_fails_the_start(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
         engine.images.clear()
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "image_pull_failed")
 
-    def test_container_that_ends_at_boot(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_container_that_exits_at_boot_fails_the_start(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         engine.at_boot = 3
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
@@ -142,19 +146,23 @@ class TestFailure:
         assert "exit code 3" in detail
         assert "the last line" in detail
 
-    def test_agent_server_that_never_responds(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_agent_server_that_never_responds_fails_the_start(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         engine.at_boot = "never"
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "health_timeout")
 
-    def test_server_that_is_another_sandboxs(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_agent_server_of_another_sandbox_fails_the_start(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         sandbox_id = start(context, user)
         engine.impostors[container_name(sandbox_id)] = 100
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "wrong_agent_server")
 
-    def test_server_of_another_that_had_the_port_for_a_moment(
+    def test_agent_server_of_another_sandbox_for_a_moment_does_not_fail_the_start(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
@@ -162,7 +170,7 @@ class TestFailure:
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
-    def test_warm_server_that_refuses_its_owner(
+    def test_warm_agent_server_that_refuses_its_owner_fails_the_start(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         warm_id = warm(context)
@@ -174,7 +182,9 @@ class TestFailure:
             reconcile(context, warm_id)
         self.assert_failed(context, engine, warm_id, "initialize_failed")
 
-    def test_engine_that_keeps_refusing(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_engine_that_keeps_refusing_fails_the_start(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         engine.refuse = {"create": 100}
         sandbox_id = start(context, user)
         for _ in range(context.settings.max_attempts):
@@ -182,7 +192,7 @@ class TestFailure:
             reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "create_failed")
 
-    def test_engine_that_refuses_for_a_while_ends_no_start(
+    def test_engine_that_refuses_temporarily_does_not_fail_the_start(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         engine.refuse = {"start": 2}

@@ -137,7 +137,7 @@ def test_drift_is_not_taken_for_a_failure(
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
 
 
-def test_attempts_of_a_check_that_succeeds_at_last_do_not_count_later(
+def test_failed_attempts_before_a_successful_check_do_not_count_later(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)
@@ -241,7 +241,7 @@ def test_engine_that_refuses_after_an_outage_gets_a_retry(
     assert row(context, sandbox_id).status == Status.RUNNING
 
 
-def test_engine_that_refuses_and_fails_in_turn_ends_a_start(
+def test_alternating_refusals_and_failures_of_the_engine_end_a_start(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     context = allowing(context, 2)

@@ -72,7 +72,7 @@ class TestEngineThatCreatesNothing:
     def engine(self) -> ForgetfulEngine:
         return ForgetfulEngine()
 
-    def test_start_fails(self, context: WorkerContext, user: ApiUser) -> None:
+    def test_start_without_progress_fails(self, context: WorkerContext, user: ApiUser) -> None:
         sandbox_id = start(context, user)
         reconcile_often(context, sandbox_id)
         found = row(context, sandbox_id)
@@ -80,7 +80,9 @@ class TestEngineThatCreatesNothing:
         assert found.detail == "create has no effect: the container is absent"
         assert_reconciled(context, sandbox_id)
 
-    def test_start_goes_to_another_node(self, context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
+    def test_start_without_progress_is_rescheduled(
+        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+    ) -> None:
         sandbox_id = start(context, user)
         nodes = {context.settings.node: context, other.settings.node: other}
         first = row(context, sandbox_id).node_id

@@ -66,7 +66,9 @@ class TestStop:
         assert list(engine.volumes) == [container_name(sandbox_id)]
         assert_reconciled(context, sandbox_id)
 
-    def test_resume_boots_it_on_its_files(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_resume_of_a_stopped_sandbox_boots_on_its_files(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         sandbox_id = self.stopped(context, user)
         set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
@@ -84,7 +86,9 @@ class TestStop:
         assert (row(context, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
         assert_reconciled(context, sandbox_id)
 
-    def test_stop_during_the_boot(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
+    def test_stop_during_the_boot_stops_the_sandbox(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine
+    ) -> None:
         sandbox_id = start(context, user)
         before_next(engine, "start", lambda: set_desired(context, sandbox_id, Desired.STOPPED))
         reconcile(context, sandbox_id)
@@ -103,7 +107,7 @@ class TestStop:
         reconcile(context, sandbox_id)
         assert statuses == ["paused"]
 
-    def test_sandbox_resumed_outside_shows_as_running(
+    def test_sandbox_resumed_by_an_operator_shows_as_running(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = self.stopped(context, user)
@@ -141,7 +145,9 @@ class TestBeforeTheFirstRun:
         resync(context)
         assert_reconciled(context, sandbox_id)
 
-    def test_resume_boots_it(self, context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired) -> None:
+    def test_resume_before_the_first_run_boots_the_sandbox(
+        self, context: WorkerContext, user: ApiUser, engine: FakeEngine, desired: Desired
+    ) -> None:
         sandbox_id = start(context, user)
         set_desired(context, sandbox_id, desired)
         reconcile(context, sandbox_id)

@@ -37,7 +37,7 @@ def old(request: pytest.FixtureRequest, context: WorkerContext, user: ApiUser, e
     return sandbox_id
 
 
-def test_running_one_is_replaced_by_the_resync(context: WorkerContext, engine: FakeEngine, old: str) -> None:
+def test_running_container_is_replaced_by_the_resync(context: WorkerContext, engine: FakeEngine, old: str) -> None:
     resync(context)
     deliver(context)
     assert_replaced(context, engine, old)
@@ -49,7 +49,7 @@ def test_running_one_is_replaced_by_the_resync(context: WorkerContext, engine: F
 
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-def test_paused_one_is_replaced_by_its_resume(
+def test_paused_container_is_replaced_by_its_resume(
     context: WorkerContext, engine: FakeEngine, old: str, desired: Desired
 ) -> None:
     set_desired(context, old, desired)
@@ -63,7 +63,7 @@ def test_paused_one_is_replaced_by_its_resume(
     assert_replaced(context, engine, old)
 
 
-def test_stopped_one_whose_network_was_removed_is_replaced_by_its_resume(
+def test_stopped_container_without_its_network_is_replaced_by_its_resume(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     """The engine can't start the sandbox's container, which names the removed network by its id."""
@@ -80,7 +80,7 @@ def test_stopped_one_whose_network_was_removed_is_replaced_by_its_resume(
     assert engine.containers[container_name(sandbox_id)].container_id != container.container_id
 
 
-def test_worker_that_dies_in_between_leaves_a_replacement_to_the_next(
+def test_replacement_is_completed_after_the_death_of_a_worker(
     context: WorkerContext, engine: FakeEngine, old: str
 ) -> None:
     def die(_name: str) -> None:

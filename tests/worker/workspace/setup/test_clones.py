@@ -111,7 +111,7 @@ def test_clone_that_is_killed_has_not_exceeded_its_timeout(
     assert not list((sandbox / "work dir").iterdir())
 
 
-def test_clone_that_exists_is_kept(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_existing_clone_is_kept(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server))
     prepare_repository(shell, project)
     (sandbox / "work dir" / "app" / "made.txt").write_text("the agent's work")
@@ -144,7 +144,7 @@ def test_older_attempt_that_finishes_first_wins(shell: LocalShell, sandbox: Path
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_folder_with_other_files_is_not_changed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_folder_with_other_files_is_left_unchanged(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     folder = sandbox / "work dir" / "app"
     folder.mkdir(parents=True)
     (folder / "precious").write_text("work")
@@ -153,7 +153,7 @@ def test_folder_with_other_files_is_not_changed(shell: LocalShell, sandbox: Path
     assert (folder / "precious").exists()
 
 
-def test_empty_folder_is_no_obstacle(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_empty_folder_is_cloned_into(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     (sandbox / "work dir" / "app").mkdir(parents=True)
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     assert (sandbox / "work dir" / "app" / "README.md").exists()

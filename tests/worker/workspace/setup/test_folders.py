@@ -26,7 +26,7 @@ def test_folder_reports_its_scripts(shell: LocalShell, sandbox: Path, scripts: t
     assert prepare_repository(shell, project) == ProjectContents("setup.sh" in scripts, "pre-commit.sh" in scripts)
 
 
-def test_repository_that_exists_is_kept(shell: LocalShell, sandbox: Path) -> None:
+def test_existing_repository_is_kept(shell: LocalShell, sandbox: Path) -> None:
     prepare_repository(shell, project_of(sandbox))
     work = sandbox / "work dir"
     shell.git(work, "checkout", "--quiet", "-b", "mine")

@@ -45,7 +45,7 @@ def test_defect_34_failed_setup_script_is_reported_with_the_end_of_its_output(
     assert not list((shell.home / "tmp").iterdir())
 
 
-def test_a_repeat_has_the_result_of_the_first_run(shell: LocalShell, checkout: Path) -> None:
+def test_repeat_has_the_result_of_the_first_run(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("echo run >> runs.txt\necho the reason\nexit 7\n")
     for _ in range(2):
         with pytest.raises(SetupScriptFailed, match="ended with 7") as failure:
@@ -102,7 +102,7 @@ def test_setup_script_that_is_killed_has_not_exceeded_its_timeout(
         run_setup_script(shell, str(checkout), start_id=START, seconds=60)
 
 
-def test_service_that_the_setup_script_leaves_does_not_block_it(shell: LocalShell, checkout: Path) -> None:
+def test_background_process_of_the_setup_script_does_not_block_it(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("sleep 60 & echo $! > service.pid\n")
     run_setup_script(shell, str(checkout), start_id=START, seconds=10)
     service = int((checkout / "service.pid").read_text())
@@ -130,7 +130,9 @@ def test_defect_35_check_of_the_project_becomes_a_hook(shell: LocalShell, checko
     assert "no commit today" in refused.stderr
 
 
-def test_defect_35_former_hook_runs_after_it_even_if_installed_twice(shell: LocalShell, checkout: Path) -> None:
+def test_defect_35_existing_hook_runs_after_the_check_even_if_installed_twice(
+    shell: LocalShell, checkout: Path
+) -> None:
     (checkout / ".openhands" / "pre-commit.sh").write_text("echo project >> order.txt\n")
     hook = checkout / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho former >> order.txt\n")

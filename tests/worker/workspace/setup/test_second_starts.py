@@ -37,7 +37,7 @@ def test_branch_is_fetched_and_checked_out(shell: LocalShell, sandbox: Path, ser
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_branch_that_the_clone_is_on_is_left_as_it_is(
+def test_current_branch_of_the_clone_is_left_unchanged(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
@@ -76,14 +76,14 @@ def test_uncommitted_changes_prevent_a_checkout(
     assert head(shell, clone) == "openhands-workspace-01234567"
 
 
-def test_inherited_branch_leaves_the_clone_on_its_own(
+def test_inherited_branch_leaves_the_branch_of_the_clone_unchanged(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     (clone / "README.md").write_text("changed")
     assert send(shell, sandbox, server, "topic", keeps_branch=True) == "openhands-workspace-01234567"
 
 
-def test_full_clone_stays_full(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_full_clone_keeps_its_history(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server, full=True)))
     assert send(shell, sandbox, server, "topic") == "topic"
     clone = sandbox / "work dir" / "app"
@@ -91,7 +91,7 @@ def test_full_clone_stays_full(shell: LocalShell, sandbox: Path, server: GitServ
     assert shell.git(clone, "rev-list", "--count", "HEAD") == "2"
 
 
-def test_tag_is_checked_out_too(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
+def test_tag_is_checked_out(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
     shell.git(clone, "tag", "v1")
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
     for _ in range(2):
