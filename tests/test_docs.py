@@ -23,7 +23,7 @@ SECTIONS_CITED = re.compile(rf"(?i:wire contract)((?:,? (?:section |appendix )?{
 MARGIN = re.compile(r"\s*\n[\s#]*")
 
 
-def test_defects_that_tests_name_are_those_of_the_list() -> None:
+def test_defects_named_by_tests_match_the_list() -> None:
     listed = listed_defects()
     assert listed == list(range(1, 53))
     named = [(path, int(number)) for path, text in citing_files() for number in DEFECT_TEST.findall(text)]

@@ -27,11 +27,11 @@ KNOWN = {
     "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[fake]": "unit",
     "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[real]": "real",
     "tests/worker/agent_server/test_contract.py::TestConversation::test_run_is_not_repeated[fake]": "real",
-    "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
+    "tests/contract/test_real_agent_server.py::test_skills_and_hooks_are_listed[sqlite]": "real",
     f"{CROWDED}[sandbox_spec-postgresql]": "unit",
     "tests/worker/sandboxes/test_plan_walk.py::test_short_random_walks_reach_the_desired_state": "unit",
-    "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
-    "tests/clients/test_python_sdk.py::test_settings[here]": "real",
+    "tests/bench/test_bench.py::test_parts_of_this_service_are_measured": "real",
+    "tests/clients/test_python_sdk.py::test_sdk_reads_the_settings[here]": "real",
     "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",
     "tests/drills/faults/test_points_cover_writes.py::test_each_write_is_in_some_operation[sqlite]": "drill",
     "tests/drills/chaos/test_chaos.py::test_promise_is_kept[sqlite]": "chaos",
@@ -40,10 +40,10 @@ KNOWN = {
 GROUPS = {
     "tests/worker/agent_server/test_contract.py::TestProbe::test_server_accepts_its_key[real]": "agent_servers",
     "tests/worker/agent_server/test_webhooks.py::TestEvents::test_events_begin_with_full_state[tiny]": "agent_servers",
-    "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "agent_servers",
+    "tests/contract/test_real_agent_server.py::test_skills_and_hooks_are_listed[sqlite]": "agent_servers",
     f"{DIFFERENCES}[real-nothing is spent]": "agent_servers",
-    "tests/clients/test_python_sdk.py::test_settings[here]": "test_python_sdk.site",
-    "tests/integration/nodes/test_nodes.py::test_drained_node_keeps_files_only[sqlite]": "nodes.two_engines",
+    "tests/clients/test_python_sdk.py::test_sdk_reads_the_settings[here]": "test_python_sdk.site",
+    "tests/integration/nodes/test_nodes.py::test_drained_node_keeps_only_files[sqlite]": "nodes.two_engines",
     f"{LOST}[sqlite-True]": "nodes.two_engines",
 }
 BOTH = """
@@ -134,7 +134,7 @@ def test_test_with_an_engine_is_real_under_any_fixture_name(select: Select) -> N
     assert select("-m", "real", content=ENGINE) == ["test_engine"]
 
 
-def test_room_of_unit_tests_has_no_others(select: Select) -> None:
+def test_folder_of_unit_tests_has_no_other_tests(select: Select) -> None:
     file = "tests/shared/test_a.py"
     with pytest.raises(AssertionError, match=f"not a unit test, in a room .*{file}::test_engine"):
         select(file=file, content=ENGINE)
@@ -171,7 +171,7 @@ def test_shares_are_all_tests_and_have_none_in_common(select: Select) -> None:
 
 
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/", "-1/2", "a/b"])
-def test_share_that_is_none_is_refused(select: Select, share: str) -> None:
+def test_invalid_share_is_refused(select: Select, share: str) -> None:
     with pytest.raises(AssertionError, match=f"not a share such as 1/2: {share}"):
         select(f"--share={share}")
 
@@ -181,7 +181,7 @@ def test_unit_test_of_a_new_module_runs_on_both_databases(select: Select) -> Non
     assert found == ["test_both[sqlite]", "test_both[postgresql]", "test_single[postgresql]"]
 
 
-def test_real_test_runs_on_one_database_always_the_same(select: Select) -> None:
+def test_real_test_always_runs_on_the_same_database(select: Select) -> None:
     file = "tests/integration/test_a.py"
     found = select("-k", "several", file=file)
     assert sorted(name[-2] for name in found) == list("abcd")
@@ -201,17 +201,17 @@ def test_test_above_the_store_runs_on_postgresql_if_it_sends_a_statement_of_its_
     assert len(at_night) == 10
 
 
-def test_description_is_tested_on_postgresql_until_night(select: Select) -> None:
+def test_description_is_tested_on_postgresql_alone_until_the_nightly_run(select: Select) -> None:
     assert select("-k", "both", file="tests/api/test_schemathesis.py") == ["test_both[postgresql]"]
 
 
-def test_test_of_tests_is_not_in_the_inner_loop(select: Select) -> None:
+def test_test_of_tests_is_not_in_the_fast_run(select: Select) -> None:
     file = "tests/stages/test_a.py"
     assert select("--quick", "-k", "none", file=file) == []
     assert select("-k", "none", file=file) == ["test_none"]
 
 
-def test_test_for_the_night_runs_with_thorough_alone(select: Select) -> None:
+def test_nightly_test_runs_with_thorough_only(select: Select) -> None:
     content = "import pytest\n@pytest.mark.nightly\ndef test_long(): 1\ndef test_short(): 1\n"
     assert select(content=content) == ["test_short"]
     assert select("--thorough", content=content) == ["test_long", "test_short"]

@@ -79,7 +79,7 @@ def assert_kept(path: Path, subject: str, figures: dict[str, str], output: str) 
 
 
 @pytest.mark.nightly  # as all benchmarks
-def test_own_parts_are_measured(tmp_path: Path) -> None:
+def test_parts_of_this_service_are_measured(tmp_path: Path) -> None:
     output = tmp_path / "found" / "own.json"
     measures = ["--only", "queue,memory", "--database", "sqlite", "--runs", "1"]
     done = bench(*measures, "--json", str(output))

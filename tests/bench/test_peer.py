@@ -86,7 +86,7 @@ def test_each_started_sandbox_is_deleted(server: Peer, url: str) -> None:
 
 
 @pytest.mark.parametrize("last", ["ERROR", "MISSING", None])
-def test_a_start_that_fails_is_reported_and_deleted(server: Peer, url: str, last: str | None) -> None:
+def test_failed_start_is_reported_and_deleted(server: Peer, url: str, last: str | None) -> None:
     server.statuses = ["STARTING", last]
     with pytest.raises(RuntimeError, match=f"s1 should be RUNNING and is .*{last or 'gone'}"):
         list(peer.measure(url, KEY, runs=2, seconds=0.1))

@@ -47,7 +47,9 @@ def service(installed: Deployment, tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_operator_sees_and_acts(service: Deployment, alice: Client, page: Page, blocked: list[str]) -> None:
+def test_operator_views_and_changes_sandboxes(
+    service: Deployment, alice: Client, page: Page, blocked: list[str]
+) -> None:
     fill(service, alice.user)
     with service.user("olivia") as olivia:
         with service.database.transaction() as session:

@@ -32,7 +32,7 @@ def conversation(service: Deployment, alice: Client) -> Conversation:
 
 @DATABASE
 @pytest.mark.parametrize("module", ["root", "entry.client"])
-def test_page_is_loaded_again_if_a_first_module_is_not_fetched(
+def test_page_is_reloaded_if_an_initial_module_cannot_be_fetched(
     service: Deployment, alice: Client, conversation: Conversation, page: Page, module: str
 ) -> None:
     failed = fail_twice(page, f"{module}-")
@@ -42,7 +42,7 @@ def test_page_is_loaded_again_if_a_first_module_is_not_fetched(
 
 
 @DATABASE
-def test_further_page_is_loaded_again_if_its_module_is_not_fetched(
+def test_later_page_is_reloaded_if_its_module_cannot_be_fetched(
     service: Deployment, alice: Client, conversation: Conversation, page: Page
 ) -> None:
     failed = fail_twice(page, "conversation-")

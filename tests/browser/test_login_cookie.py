@@ -45,7 +45,7 @@ def sandbox(service: Deployment, alice: Client, server: HostileServer) -> Sandbo
     return make_sandbox(service.database, alice.user, exposed_urls=urls)
 
 
-def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
+def test_page_of_a_sandbox_gets_no_cookie_and_can_not_use_it(
     service: Deployment, alice: Client, page: Page, sandbox: Sandbox, server: HostileServer
 ) -> None:
     sign_in(page, service, alice)
@@ -72,7 +72,7 @@ def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
     assert COOKIE in server.requested[0]
 
 
-def test_service_s_own_pages_can_not_be_framed(service: Deployment, alice: Client, page: Page) -> None:
+def test_pages_of_the_service_can_not_be_framed(service: Deployment, alice: Client, page: Page) -> None:
     sign_in(page, service, alice)
     with hostile(answering(b"<!doctype html>", Content_Type="text/html")) as other:
         urls = (f"{service.url}/docs", f"{service.url}/login", f"{other.url}/page")

@@ -42,7 +42,7 @@ def approve(process: "subprocess.Popen[str]", site: Site) -> str:
     raise AssertionError(read)
 
 
-def test_login(site: Site, output: str) -> None:
+def test_cli_logs_in(site: Site, output: str) -> None:
     assert "Logged into OpenHands Cloud" in output
     assert "LLM Model: openai/greeter" in output
     assert "Settings synchronized successfully" in output
@@ -51,7 +51,7 @@ def test_login(site: Site, output: str) -> None:
     assert len(site.alice.read("/api/keys")) == 2
 
 
-def test_conversation(site: Site, output: str) -> None:
+def test_cli_runs_a_conversation(site: Site, output: str) -> None:
     found = re.search(r"Conversation ID: ([0-9a-f-]+)", output)
     assert found, output
     # The command polls for 30 s. If the start takes longer, on a busy machine, it prints the start task's id instead.

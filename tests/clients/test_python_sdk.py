@@ -28,19 +28,19 @@ def results(site: Site) -> Any:
     return report
 
 
-def test_commands_and_files(results: Any) -> None:
+def test_sdk_runs_commands_and_transfers_files(results: Any) -> None:
     assert results["command"] == [3, "out\n", "err\n"]
     assert results["files"] == [True, True, list(b"\x00\xff\n")]
 
 
-def test_settings(site: Site, results: Any) -> None:
+def test_sdk_reads_the_settings(site: Site, results: Any) -> None:
     settings = results["settings"]
     assert settings["llm"] == ["openai/greeter", MODEL_KEY, site.model.base_url, 0.5]
     assert settings["profile"] == ["openai/quick", "sk-quick", "http://quick.example.com", "profile:quick"]
     assert settings["secrets"] == {"DEPLOY_KEY": "for deploys"}
 
 
-def test_mcp_servers(results: Any) -> None:
+def test_sdk_reads_the_mcp_servers(results: Any) -> None:
     servers = results["settings"]["mcp"]
     assert set(servers) == {"sse_0", "shttp_0", "files"}
     assert (servers["sse_0"]["url"], servers["sse_0"]["transport"]) == ("http://mcp.example.com/sse", "sse")
@@ -64,7 +64,7 @@ def test_conversation_is_listed_by_the_service(site: Site, results: Any) -> None
     assert site.alice.read(f"/api/v1/conversation/{conversation_id}/events/count") > 3
 
 
-def test_resume_and_cleanup(results: Any) -> None:
+def test_sdk_resumes_and_deletes_the_sandbox(results: Any) -> None:
     assert results["resumed"] == [0, "hello, 23 letters\n", ""]
     assert results["afterwards"] == [None]
 

@@ -86,7 +86,7 @@ def report(site: Site, guide_output: str) -> dict[str, Any]:
     return report
 
 
-def test_guide(site: Site, guide_output: str) -> None:
+def test_guide_starts_a_conversation(site: Site, guide_output: str) -> None:
     status, conversation_id, sandbox_id = guide_output.split()
     assert status == "READY"
     assert site.alice.read("/api/v1/app-conversations", ids=conversation_id)[0]["sandbox_id"] == sandbox_id
@@ -103,18 +103,18 @@ def test_every_method_is_known(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("method", RESULTS)
-def test_method(report: dict[str, Any], method: str) -> None:
+def test_client_method_returns_its_result(report: dict[str, Any], method: str) -> None:
     outcome = report["results"][method]
     assert "value" in outcome, outcome
     assert matches(outcome["value"], RESULTS[method]), outcome["value"]
 
 
 @pytest.mark.parametrize("method", REJECTED)
-def test_rejected_method(report: dict[str, Any], method: str) -> None:
+def test_client_method_is_rejected(report: dict[str, Any], method: str) -> None:
     assert report["results"][method].get("rejected") == REJECTED[method], report["results"][method]
 
 
-def test_profiles_of_the_organization(report: dict[str, Any]) -> None:
+def test_organization_profiles_are_listed(report: dict[str, Any]) -> None:
     assert report["results"]["listProfilesOfOrganization"]["value"]["profiles"] == []
 
 

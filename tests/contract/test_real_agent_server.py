@@ -172,7 +172,7 @@ def test_all_settings_are_accepted(
     assert agent["llm"].items() >= {"temperature": 0.5, "seed": 7, "num_retries": 2, "usage_id": "agent"}.items()
 
 
-def test_files_and_changes(server: AgentServer, conversation: Conversation, send: Ask) -> None:
+def test_files_and_changes_are_returned(server: AgentServer, conversation: Conversation, send: Ask) -> None:
     folder = conversation.working_dir
     commands = (
         f"mkdir -p {folder} && cd {folder} && git init -q . && git config user.email a@b && git config user.name a",
@@ -222,7 +222,7 @@ def test_listed_names_can_be_requested(server: AgentServer, conversation: Conver
     assert send("GET", f"{base}/files", path="src") == ["a.txt"]
 
 
-def test_skills_and_hooks(server: AgentServer, conversation: Conversation, send: Ask) -> None:
+def test_skills_and_hooks_are_listed(server: AgentServer, conversation: Conversation, send: Ask) -> None:
     skill = "---\\nname: house\\ntriggers:\\n- paint\\n---\\nUse blue."
     hook = '{"pre_tool_use": [{"matcher": "terminal", "hooks": [{"type": "command", "command": "true"}]}]}'
     folder = f"{conversation.working_dir}/.openhands"
@@ -235,7 +235,7 @@ def test_skills_and_hooks(server: AgentServer, conversation: Conversation, send:
     assert (event["event_type"], event["matchers"][0]["hooks"][0]["command"]) == ("pre_tool_use", "true")
 
 
-def test_message_and_profile_switch(
+def test_message_and_profile_switch_are_accepted(
     place: Place,
     server: AgentServer,
     conversation: Conversation,

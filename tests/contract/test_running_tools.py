@@ -33,7 +33,7 @@ def model() -> Iterator[ScriptedModel]:
         yield model
 
 
-def test_message_is_taken_when_the_tool_has_ended_even_if_its_sender_does_not_wait(
+def test_message_is_accepted_after_the_tool_even_if_its_sender_does_not_wait(
     place: Place, model: ScriptedModel
 ) -> None:
     body = body_for(model, llm_model="openai/tool", initial_message=HELLO)

@@ -204,7 +204,7 @@ def test_failed_demo_leaves_no_sandbox() -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_keep_decides_whether_the_sandbox_stays(recorded: RecordedService, *, keep: bool) -> None:
+def test_keep_option_determines_whether_the_sandbox_is_kept(recorded: RecordedService, *, keep: bool) -> None:
     story, written = story_of(recorded)
     with ScriptedModel({MODEL: SCRIPT}) as model:
         command.show(story, model, keep=keep)
@@ -221,7 +221,7 @@ def test_real_user_s_model_settings_are_not_replaced() -> None:
 @pytest.mark.parametrize(
     "reply", [httpx.Response(404, json={}), httpx.Response(200, json={"llm_model": "openai/demo"})]
 )
-def test_user_without_settings_or_with_those_of_the_demo_may_run_it(reply: httpx.Response) -> None:
+def test_user_without_own_model_settings_may_run_the_demo(reply: httpx.Response) -> None:
     requested: list[httpx.Request] = []
 
     def respond(request: httpx.Request) -> httpx.Response:

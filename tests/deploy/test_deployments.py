@@ -77,7 +77,7 @@ def test_changed_settings_reach_every_process_of_compose() -> None:
     assert set(named.split()) == own
 
 
-def test_memory_of_containers_in_a_swarm_is_open_to_their_user() -> None:
+def test_memory_folders_of_swarm_containers_are_writable_for_their_user() -> None:
     """Swarm's file sets no mode for a tmpfs, which therefore belongs to root and has the mode of the image's folder."""
     services = yaml.safe_load((DEPLOY / "swarm" / "stack.yaml").read_text())["services"].values()
     mounts = [mount for service in services for mount in service["volumes"] if isinstance(mount, dict)]

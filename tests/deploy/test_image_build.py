@@ -61,7 +61,7 @@ def test_existing_debian_is_reused(machine: Machine) -> None:
     assert (bases(machine), machine.calls("debootstrap")) == ([MADE], [])
 
 
-def test_unreachable_registry_without_root_names_the_remedy(machine: Machine) -> None:
+def test_unreachable_registry_without_root_names_the_fix(machine: Machine) -> None:
     done = build(machine, root=False)
     assert (done.status, done.said) == (1, f"pulling {PULLED}\n{UNREACHABLE}")
     words = (
@@ -108,7 +108,7 @@ def test_failing_build_is_named(machine: Machine) -> None:
     assert done.entry == "building-the-image-failed"
 
 
-def test_builds_run_one_after_the_other(machine: Machine) -> None:
+def test_concurrent_builds_run_one_at_a_time(machine: Machine) -> None:
     machine.remove("flock")
     machine.stub("flock", '[ "$1" != --nonblock ]')
     done = build(machine, root=False, REGISTRY="1")

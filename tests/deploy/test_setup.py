@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 class TestSetup:
-    def test_prepared_machine_is_not_changed(self, machine: Machine) -> None:
+    def test_prepared_machine_is_left_unchanged(self, machine: Machine) -> None:
         first = machine.run("setup")
         assert (first.status, first.complaint) == (0, "")
         assert first.said == "making the Python environment in .venv\n"

@@ -18,7 +18,7 @@ def machine(tmp_path: Path) -> Machine:
     return machine
 
 
-def test_users_are_created_by_root_one_time(machine: Machine) -> None:
+def test_users_are_created_once_by_root(machine: Machine) -> None:
     first = machine.run("users", root=True)
     assert (first.status, first.complaint) == (0, "")
     assert machine.calls("groupadd", "useradd") == [
@@ -35,7 +35,7 @@ def test_users_are_created_by_root_one_time(machine: Machine) -> None:
     assert len(machine.calls("groupadd", "useradd")) == 7
 
 
-def test_others_than_root_create_none(machine: Machine) -> None:
+def test_users_are_not_created_without_root(machine: Machine) -> None:
     done = machine.run("users")
     assert (done.status, done.said, done.complaint) == (0, "", "")
     assert machine.calls("groupadd", "useradd") == []

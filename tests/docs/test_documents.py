@@ -96,7 +96,7 @@ def leads_somewhere(document: Path, link: str) -> bool:
     return target.exists() and (not anchor or anchor in anchors_of(target))
 
 
-def test_tree_is_the_repositorys() -> None:
+def test_documented_tree_matches_the_repository() -> None:
     tree = README.read_text().split("## Contributing", 1)[1].split("```")[1]
     named = {name.rstrip("/") for name in TREE_ROW.findall(tree)} - {"var"}  # made at the first run
     assert [name for name in named if not (REPOSITORY / name).exists()] == []

@@ -34,7 +34,7 @@ FIELDS = {
 }
 
 
-def test_every_setting_is_documented_and_no_other() -> None:
+def test_documented_settings_match_the_code() -> None:
     documented = [name for name, _ in VARIABLE_ROW.findall(read_page("reference/configuration.md"))]
     assert len(documented) == len(set(documented))
     assert set(documented) == set(FIELDS) | variables_of_scripts()
@@ -47,7 +47,7 @@ def variables_of_scripts() -> set[str]:
 
 
 @pytest.mark.parametrize("settings", [Settings, WorkerSettings])
-def test_defaults_are_those_of_the_code(settings: type[BaseSettings]) -> None:
+def test_documented_defaults_match_the_code(settings: type[BaseSettings]) -> None:
     documented = dict(VARIABLE_ROW.findall(read_page("reference/configuration.md")))
     for name, field in settings.model_fields.items():
         if field.default is not PydanticUndefined:
@@ -74,9 +74,7 @@ def test_settings_that_pages_name_are_documented() -> None:
     assert [(page, name) for page, name in sorted(named) if name not in documented] == []
 
 
-def test_every_operation_is_in_the_table_and_no_other(
-    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_operations_match_the_code(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
     context = Context(Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database))
@@ -99,7 +97,7 @@ def test_every_state_has_a_row(page: str, heading: str, names: type[Status | Sta
     assert [name.value for name in names if not re.search(rf"\b{name.value}\b", "\n".join(rows))] == []
 
 
-def test_every_metric_is_documented_and_no_other(database: Database, tmp_path: Path) -> None:
+def test_documented_metrics_match_the_code(database: Database, tmp_path: Path) -> None:
     counted = collector(Settings(var_dir=tmp_path)).collect()
     metrics = {metric.name for metric in [*counted, *read_gauges(database)]}
     documented = {SUFFIX.sub("", name) for name in METRIC.findall(read_page("operate/monitoring.md"))}

@@ -28,7 +28,7 @@ def test_every_entry_has_all_its_parts(section: str) -> None:
     assert [entry.name for entry in entries if not all(getattr(entry, part) for part in parts)] == []
 
 
-def test_entries_are_those_of_the_reasons() -> None:
+def test_entries_match_the_reasons() -> None:
     entries = [entry.name for section in SECTIONS for entry in entries_of(section)]
     assert sorted(entries) == sorted([*(reason.value for reason in Reason), *OF_CONVERSATIONS])
 

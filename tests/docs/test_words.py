@@ -71,18 +71,18 @@ WORDS = (
 FORBIDDEN = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
 
 
-def test_no_word_of_the_former_vocabulary_is_used() -> None:
+def test_text_contains_no_forbidden_word() -> None:
     found = {name: words for name, text in texts() if (words := forbidden(text))}
     assert found == {}
 
 
 @pytest.mark.parametrize("text", ["a wish", "set_wish", "Wished", "what is made anew", "behind our back", "nobody's"])
-def test_a_word_of_the_former_vocabulary_is_found(text: str) -> None:
+def test_forbidden_word_is_found(text: str) -> None:
     assert forbidden(text)
 
 
 @pytest.mark.parametrize("text", ["desired state", "the column wish_reason", "wishlist", "AW_WISHES"])
-def test_a_word_of_the_field_is_not(text: str) -> None:
+def test_standard_term_is_not_found(text: str) -> None:
     assert not forbidden(text)
 
 

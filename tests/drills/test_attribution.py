@@ -28,7 +28,7 @@ def test_container_that_no_row_owns_is_attributed_by_its_label() -> None:
     assert found(container) == Attributed([container], [], [])
 
 
-def test_neighbours_container_and_volume_are_left_out() -> None:
+def test_container_and_volume_of_another_installation_are_excluded() -> None:
     theirs = labels(THEIRS, "t")
     assert found(Container("aw-t", "running", theirs), Volume("aw-t", theirs)) == Attributed([], [], [])
 
@@ -49,7 +49,7 @@ def test_neighbours_container_and_volume_are_left_out() -> None:
         (Container("aw-s", "running", {INSTALLATION_LABEL: MINE}), "container aw-s has the label of sandbox None"),
     ],
 )
-def test_stray_is_a_violation(item: Container | Volume, words: str) -> None:
+def test_unattributed_container_is_a_violation(item: Container | Volume, words: str) -> None:
     assert found(item).strays == [words]
 
 
@@ -73,6 +73,6 @@ def test_holdings_are_listed_without_a_filter() -> None:
     assert not any(word.startswith("--filter") for requested in engine.requested for word in requested)
 
 
-def test_inspected_states_replace_those_of_the_listing() -> None:
+def test_inspected_states_replace_listed_states() -> None:
     engine = Recorded(ps=f"aw-s\trunning\t{MINE}\ts\n", volume="", inspect="/aw-s\texited\n")
     assert [item.state for item in list_holdings(engine, inspect=True).containers] == ["exited"]

@@ -26,7 +26,7 @@ def bounds(name: str) -> Bounds:
 
 @pytest.mark.parametrize("reason", [None, Reason.ALREADY_USED])
 @pytest.mark.parametrize("known", [set(), {ADDRESS}])
-def test_rules_know_each_container_but_those_in_quarantine(
+def test_rules_contain_each_container_except_quarantined_ones(
     database: Database, user: ApiUser, monkeypatch: pytest.MonkeyPatch, reason: Reason | None, known: Any
 ) -> None:
     columns: dict[str, Any] = {"status": Status.DELETED, "reason": reason} if reason else {}

@@ -145,7 +145,7 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(reason=Reason.CANCELLED)]),
     ],
 )
-def test_kept_promise_passes(evidence: Evidence) -> None:
+def test_evidence_without_a_violation_passes(evidence: Evidence) -> None:
     assert check(evidence) == []
 
 
@@ -228,7 +228,7 @@ def test_violation_is_found(evidence: Evidence, words: str) -> None:
     assert any(words in violation for violation in found), found
 
 
-def test_legal_moves_of_the_checker_are_those_of_the_product() -> None:
+def test_legal_transitions_of_the_checker_match_the_product() -> None:
     """The checker has its own table, so a change of the legal moves needs an edit in both places."""
     product = {status.value: {move.value for move in moves} for status, moves in MOVES.items()}
     checker = {status: set(moves) for status, moves in LEGAL_MOVES.items()}

@@ -27,7 +27,9 @@ def service(installed: Deployment) -> Deployment:
     return installed
 
 
-def test_events_of_an_outage_arrive_after_it(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+def test_events_reported_during_an_outage_arrive_after_it(
+    service: Deployment, alice: Client, engine: PrivateEngine
+) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     task = alice.post("/api/v1/app-conversations", params=WAIT, json={"initial_message": HELLO}).json()
     assert task["status"] == "READY", task

@@ -64,7 +64,7 @@ def logged_in(
     return succeed
 
 
-def test_sandbox_and_conversation_from_login_to_deletion(
+def test_command_line_manages_sandbox_and_conversation_from_login_to_deletion(
     logged_in: Callable[..., str], cli: Cli, alice: Client, tmp_path: Path
 ) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})

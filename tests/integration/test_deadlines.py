@@ -116,7 +116,9 @@ def test_activity_postpones_the_deadline(alice: Client) -> None:
 
 
 @pytest.mark.nightly  # tests of deadlines cover this for each change
-def test_deadline_outlives_the_worker(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+def test_deadline_applies_after_a_restart_of_the_worker(
+    service: Deployment, alice: Client, engine: PrivateEngine
+) -> None:
     sandbox_id = start(alice, max_age_seconds=3600)
     service.kill("worker")
     shown = change(alice, sandbox_id, freeze_after_seconds=1)

@@ -54,7 +54,7 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize(("limits", "is_enough"), [("128:4096", True), ("192:192", False)])
-def test_idle_connections_keep_no_client_out(database_url: str, limits: str, is_enough: bool) -> None:
+def test_idle_connections_do_not_block_new_clients(database_url: str, limits: str, is_enough: bool) -> None:
     with Port() as port, running("api", database_url, port, limits), ExitStack() as stack:
         eventually(lambda: is_alive(port), deadline_seconds=60)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(IDLE)]
@@ -62,7 +62,7 @@ def test_idle_connections_keep_no_client_out(database_url: str, limits: str, is_
         assert [is_open(idle[0]), is_open(idle[-1])] == [is_enough, True]
 
 
-def test_worker_raises_its_limit(tmp_path: Path) -> None:
+def test_worker_raises_its_descriptor_limit(tmp_path: Path) -> None:
     with Port() as port, running("worker", f"sqlite:///{tmp_path / 'empty.db'}", port, "128:4096") as worker:
         # The worker waits for the tables of its database.
         assert eventually(lambda: resource.prlimit(worker, resource.RLIMIT_NOFILE) == (4096, 4096), deadline_seconds=60)

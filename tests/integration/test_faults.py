@@ -125,7 +125,7 @@ class TestKilledWorkerOfAConversation:
 
 
 class TestBrokerDown:
-    def test_writes_are_accepted_and_executed_later(
+    def test_writes_are_accepted_and_executed_after_the_outage(
         self, started: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
     ) -> None:
         kept = alice.start_sandbox()
@@ -160,7 +160,7 @@ class TestBrokerDown:
 
 
 class TestEngineDown:
-    def test_lists_work_and_starts_are_executed_later(
+    def test_lists_succeed_and_starts_are_executed_after_the_outage(
         self, started: Deployment, alice: Client, engine: PrivateEngine
     ) -> None:
         before = alice.start_sandbox()

@@ -20,7 +20,7 @@ SECRET = "custom-secret-that-must-not-leak"
 REQUEST = {"initial_message": {"role": "user", "content": [{"type": "text", "text": "Write a greeting."}]}}
 
 
-def test_main_job(
+def test_conversation_runs_end_to_end(
     service: Deployment, alice: Client, engine: PrivateEngine, model: ScriptedModel, valkey: Valkey
 ) -> None:
     store_settings(alice, model)

@@ -50,7 +50,7 @@ def test_engine_links_only_the_requested_images() -> None:
 
 
 @pytest.mark.nightly  # at night, the suite itself runs concurrently
-def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
+def test_bridge_of_a_killed_process_is_removed_and_that_of_a_live_one_is_kept() -> None:
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
         with running_private_engine([]):

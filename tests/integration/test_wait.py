@@ -24,7 +24,7 @@ def service(installed: Deployment) -> Deployment:
 
 
 @pytest.mark.usefixtures("service")
-def test_lifecycle_of_a_sandbox_without_polling(alice: Client, engine: PrivateEngine) -> None:
+def test_sandbox_lifecycle_needs_no_polling(alice: Client, engine: PrivateEngine) -> None:
     started = alice.post(SANDBOXES, params=WAIT).json()
     assert (started["status"], bool(started["session_api_key"])) == ("RUNNING", True)
     sandbox_id = started["id"]
@@ -51,7 +51,7 @@ def test_conversation_is_ready_in_the_response(alice: Client) -> None:
     assert alice.start_task(task["id"]) == task
 
 
-def test_response_without_notifications_reaches_the_state(installed: Deployment) -> None:
+def test_wait_completes_without_notifications(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api(AW_REDIS_URL="redis+socket:///nowhere/broker.sock")
     installed.start_worker()
@@ -60,7 +60,7 @@ def test_response_without_notifications_reaches_the_state(installed: Deployment)
     assert (response.json()["status"], response.headers["Operation-Settled"]) == ("RUNNING", "true")
 
 
-def test_process_that_ends_responds_first(installed: Deployment) -> None:
+def test_process_that_shuts_down_sends_pending_responses(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api()
     with installed.user("alice") as alice, ThreadPoolExecutor(1) as pool:

@@ -21,8 +21,8 @@ def events_of(service: Deployment, alice: Client, path: str, conversation_id: st
     return connect(url, additional_headers=alice.user.headers, proxy=None, max_size=None)
 
 
-@pytest.mark.nightly  # `test_main_job` checks the events for each change
-def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, model: ScriptedModel) -> None:
+@pytest.mark.nightly  # `test_conversation_runs_end_to_end` checks the events for each change
+def test_agent_action_is_visible_while_it_runs(service: Deployment, alice: Client, model: ScriptedModel) -> None:
     settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200
     sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()
@@ -43,7 +43,7 @@ def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, mod
 
 
 @pytest.mark.nightly  # the request of each start is tested with each change
-def test_response_is_visible_while_the_model_writes_it(
+def test_response_is_visible_while_the_model_streams_it(
     service: Deployment, alice: Client, model: ScriptedModel
 ) -> None:
     settings = {"llm_model": "openai/talker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}

@@ -11,7 +11,7 @@ DECIDED = [one for one in ATTACKS if one.id not in UNDECIDABLE]
 
 
 @pytest.mark.parametrize("attack", DECIDED, ids=lambda attack: attack.id)
-def test_attack(scene: Scene, attack: Attack) -> None:
+def test_attack_has_the_expected_outcome(scene: Scene, attack: Attack) -> None:
     probe, control = scene.outcomes(attack)
     assert control.reached, f"the control failed: {attack.control}: {control.evidence}"
     assert probe.reached == (attack.id in OPEN), f"{attack.probe}: {probe.evidence}"

@@ -30,7 +30,7 @@ class Noted(Batches):
         return [REACHED] * len(batch)
 
 
-def test_control_of_several_attacks_runs_once() -> None:
+def test_control_shared_by_several_attacks_runs_once() -> None:
     batches = Noted(*(at("host", "http.request", url=url) for url in "aab"))
     batches.run_all()
     assert [one.arguments["url"] for one in batches.ran] == ["a", "b"]
@@ -52,12 +52,12 @@ def test_deciding_attempt_runs_after_the_one_it_decides() -> None:
     assert batches.ran == [SENT, HEARD]
 
 
-def test_search_for_traces_is_the_last() -> None:
+def test_search_for_traces_runs_last() -> None:
     batches = Noted(at(LAST[0], f"{LAST[1]}.files_show"), at("A", "http.raw"), at("host", "http.raw"))
     assert batches.before(LAST) == {("A", "http"), ("host", "http")}
 
 
-def test_defect_of_a_batch_is_the_outcome_of_its_tries_alone() -> None:
+def test_defect_of_a_batch_is_the_outcome_of_its_own_attempts() -> None:
     broken, sound = at("A", "broken.probe"), at("A", "files.list_folder")
     batches = Noted(broken, sound)
     batches.run_all()

@@ -146,7 +146,7 @@ def outputs(sandbox: str) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("what", ON_PROCESSES)
-def test_agent_server_and_init_are_out_of_reach(outputs: dict[tuple[str, str], str], what: str) -> None:
+def test_agent_server_and_init_are_inaccessible(outputs: dict[tuple[str, str], str], what: str) -> None:
     assert (outputs[what, "server"], outputs[what, "init"]) == ("there\n", "there\n")
     assert outputs[what, "own"].endswith("done\n")
 
@@ -171,7 +171,7 @@ def test_folders_in_memory_are_limited(sandbox: str, folder: str) -> None:
     assert "No space left" in shell(sandbox, f"head -c 3G /dev/zero >{folder}/file; rm {folder}/file").stderr
 
 
-def test_limits_and_rights(sandbox: str) -> None:
+def test_container_has_its_limits_and_rights(sandbox: str) -> None:
     assert shell(sandbox, "ulimit -n; ulimit -c").stdout.split() == ["16384", "0"]
     assert shell(sandbox, "find / -xdev -type f -perm /6000 2>/dev/null").stdout == ""
     assert shell(sandbox, "cp /bin/true /tmp/x && chmod u+s /tmp/x && find /tmp -perm /6000; rm /tmp/x").stdout

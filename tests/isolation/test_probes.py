@@ -7,7 +7,7 @@ import pytest
 from tests.isolation.probes import base
 
 
-def test_probe_that_finds_no_agent_server_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_without_an_agent_server_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda _path: [])
     assert base.probe("agent_server", {}) == {
         "reached": False,

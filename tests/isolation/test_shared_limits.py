@@ -81,7 +81,7 @@ def taking(sandbox: str, what: str, most: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("what", MOST)
-def test_sandbox_that_takes_all_leaves_others_theirs(sandboxes: tuple[str, str], what: str) -> None:
+def test_sandbox_that_exhausts_a_limit_does_not_affect_others(sandboxes: tuple[str, str], what: str) -> None:
     first, second = sandboxes
     with taking(first, what, MOST[what]) as taken, taking(second, what, 1) as left:
         assert left == 1, f"nothing is left beside {taken}"

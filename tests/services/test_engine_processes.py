@@ -46,11 +46,11 @@ def test_shim_without_a_container_is_killed(tmp_path: Path, start_shim: StartShi
 
 
 @pytest.mark.parametrize("script", [WITH_CONTAINER, WITH_FORK])
-def test_shim_with_a_container_is_left(tmp_path: Path, start_shim: StartShim, script: str) -> None:
+def test_shim_with_a_container_is_kept(tmp_path: Path, start_shim: StartShim, script: str) -> None:
     start_shim(script, tmp_path / "engine")
     assert kill_half_made_shims(tmp_path / "engine") == []
 
 
-def test_shim_of_another_engine_is_left(tmp_path: Path, start_shim: StartShim) -> None:
+def test_shim_of_another_engine_is_kept(tmp_path: Path, start_shim: StartShim) -> None:
     start_shim(ALONE, tmp_path / "engine-2")
     assert kill_half_made_shims(tmp_path / "engine") == []

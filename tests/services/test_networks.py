@@ -40,7 +40,7 @@ def test_rules_without_a_bridge_are_removed_once_no_process_holds_the_slot() -> 
 
 
 @pytest.mark.parametrize(("error", "is_raised"), [(f"network x id 1 {MISCOUNTED}", False), ("permission denied", True)])
-def test_network_whose_containers_docker_miscounts_stays(
+def test_network_whose_containers_docker_miscounts_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, is_raised: bool
 ) -> None:
     docker = tmp_path / "docker"

@@ -46,7 +46,7 @@ def bridged() -> Iterator[Slot]:
         yield slot
 
 
-def test_processes_that_take_slots_at_once_never_hold_the_same_one(own_slots: Path) -> None:
+def test_concurrent_processes_never_hold_the_same_slot(own_slots: Path) -> None:
     with programs.running_together(TAKERS, TAKER, str(own_slots)) as takers:
         for taker in takers:
             taker.write()

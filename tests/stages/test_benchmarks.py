@@ -47,7 +47,7 @@ def test_figure_that_differs_by_a_third_is_bad(kept: Path, ratio: float, status:
     assert run(kept, figures(ratio=ratio)) == status
 
 
-def test_figure_without_a_baseline_is_compared_on_such_a_machine(
+def test_figure_without_a_baseline_is_compared_on_the_same_machine(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(kept, figures(seconds=0.2)) == 1
@@ -66,5 +66,5 @@ def test_part_without_kept_figures_is_bad(kept: Path) -> None:
     assert run(kept, figures(), part="bench-store-postgresql") == 1
 
 
-def test_every_measure_is_in_one_part_of_the_night() -> None:
+def test_every_measure_is_in_one_part_of_the_nightly_run() -> None:
     assert sorted(name for part in BENCHMARKS.values() for name in part.split(",")) == sorted(MEASURES)

@@ -22,7 +22,7 @@ def test_every_supported_python_is_tested() -> None:
     assert f"Python {', '.join(listed[:-1])} or {listed[-1]}" in (REPOSITORY / "README.md").read_text()
 
 
-def test_a_night_runs_the_unit_tests_with_each() -> None:
+def test_nightly_run_tests_with_each_python() -> None:
     stages = [stage for group in plan.nightly()["pythons"] for stage in group]
     tested = [stage.command[0] for stage in stages if stage.is_pytest and "unit" in stage.command]
     assert tested == [str(pythons.environment_of(version) / "bin" / "python") for version in plan.OTHER_PYTHONS]

@@ -38,7 +38,7 @@ def test_failure_that_fails_again_is_bad_and_not_recorded(project: Project) -> N
     assert not project.record.exists() or read_record(project.record) == []
 
 
-def test_test_on_the_record_is_not_run_again(project: Project) -> None:
+def test_recorded_test_is_not_run_again(project: Project) -> None:
     project.write(test_a=FLAKY)
     assert project.run() == 0
     (project.root / "seen").unlink()

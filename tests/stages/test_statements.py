@@ -11,7 +11,7 @@ SENT = {
 }
 
 
-def test_fewest_tests_are_chosen_with_which_every_statement_is_sent() -> None:
+def test_smallest_set_of_tests_that_sends_every_statement_is_chosen() -> None:
     assert choose(SENT) == {"tests/api/test_b.py": ["test_more[]"], "tests/worker/test_c.py": []}
     assert missed(SENT, choose(SENT)) == set()
 
@@ -29,7 +29,7 @@ def test_tests_of_the_database_and_of_new_modules_run_on_postgresql() -> None:
     assert not runs_on_postgresql("tests/worker/test_c.py::test_nothing[]", choice)
 
 
-def test_statements_that_differ_in_their_parameters_are_one() -> None:
+def test_statements_that_differ_in_parameters_only_are_equal() -> None:
     first = "SELECT a_1.x FROM a AS a_1 WHERE id IN (%(id_1)s::VARCHAR, %(id_2)s::VARCHAR)"
     assert normalize(first) == normalize("SELECT a_2.x FROM a AS a_2 WHERE id IN (%(id_1)s::VARCHAR)")
     assert normalize(first) != normalize("SELECT a_1.y FROM a AS a_1 WHERE id IN (%(id_1)s::VARCHAR)")

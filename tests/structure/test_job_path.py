@@ -42,7 +42,7 @@ def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: 
     assert_few(context, files, MAX_FILES_OF_CONVERSATION_START)
 
 
-def test_a_conversation_from_request_to_ready_passes_few_files(
+def test_conversation_from_request_to_ready_passes_few_files(
     api_context: Context, context: WorkerContext, user: ApiUser
 ) -> None:
     scenarios.configure(context, user)

@@ -56,7 +56,9 @@ def test_defect_06_page_of_sandboxes_sends_no_request_to_them(
     assert {item["status"] for item in found["items"]} == {"RUNNING"}
 
 
-def test_defect_07_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: ApiUser) -> None:
+def test_defect_07_silent_engine_is_not_taken_for_an_empty_one(
+    client: TestClient, database: Database, user: ApiUser
+) -> None:
     make_node(database, "lost", status=NodeStatus.LOST)
     lost = make_sandbox(database, user, node_id="lost", status=Status.ERROR, reason=Reason.NODE_LOST, detail="silent")
     runs = make_sandbox(database, user)

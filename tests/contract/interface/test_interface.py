@@ -11,7 +11,7 @@ from tests.services.directories import REPOSITORY
 from tests.services.engine import TINY_IMAGE
 
 
-def test_service_keeps_every_promise(installed: Deployment) -> None:
+def test_service_fulfils_every_promise(installed: Deployment) -> None:
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
     installed.start()
     with installed.user("alice") as client:

@@ -76,7 +76,7 @@ REFERENCE: Document = {
 }
 
 
-def test_interface_fits_itself() -> None:
+def test_interface_is_compatible_with_itself() -> None:
     assert compare(describe(REFERENCE), describe(REFERENCE)) == {}
 
 

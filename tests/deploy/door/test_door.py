@@ -107,7 +107,7 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-def test_request_is_passed_on_unchanged_and_without_the_token(door: Running, client: httpx.Client) -> None:
+def test_request_is_forwarded_unchanged_without_the_token(door: Running, client: httpx.Client) -> None:
     with serving(server := TrafficServer(key="k"), host=f"{door.prefix}.5") as url:
         port = urlsplit(url).port or 0
         place = door.at(f"{door.prefix}.5", port)
@@ -132,7 +132,7 @@ def test_connections_are_kept_for_their_addresses(door: Running, client: httpx.C
     assert max(len(server.peers) for server in servers) < 10
 
 
-def test_websocket_passes(door: Running) -> None:
+def test_websocket_is_forwarded(door: Running) -> None:
     with serving(TrafficServer(key="k"), host=f"{door.prefix}.5") as url:
         place = door.at(f"{door.prefix}.5", urlsplit(url).port or 0).replace("http", "ws", 1)
         with connect(f"{place}/sockets/events/1?a=b", additional_headers=open_access(VAULT).headers) as socket:
@@ -155,7 +155,7 @@ def test_token_is_required(door: Running, token: str) -> None:
     ("token", "responses"),
     [pytest.param("wrong", [403], id="wrong"), pytest.param(VAULT.derive(PURPOSE), [200, 200], id="right")],
 )
-def test_refused_client_keeps_no_connection(door: Running, token: str, responses: list[int]) -> None:
+def test_connection_of_a_refused_client_is_closed(door: Running, token: str, responses: list[int]) -> None:
     with hostile(answering({}), f"{door.prefix}.5") as server:
         connection, found = HTTPConnection("127.0.0.1", door.port, timeout=10), []
         with closing(connection), suppress(OSError, HTTPException):
@@ -170,7 +170,7 @@ def test_refused_client_keeps_no_connection(door: Running, token: str, responses
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], ids=["nothing", "a head"])
-def test_sandbox_that_does_not_respond_keeps_no_connection_of_a_client_that_left(door: Running, sent: bytes) -> None:
+def test_connection_to_an_unresponsive_sandbox_is_closed_when_the_client_leaves(door: Running, sent: bytes) -> None:
     with socket.create_server((f"{door.prefix}.5", 0)) as listener, closing(socket.socket()) as client:
         listener.settimeout(20)
         client.connect(("127.0.0.1", door.port))
@@ -226,7 +226,7 @@ def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileSer
     assert api.requested == []
 
 
-def test_errors_of_the_door_differ_from_those_of_servers(door: Running, client: httpx.Client) -> None:
+def test_errors_of_the_door_differ_from_errors_of_servers(door: Running, client: httpx.Client) -> None:
     with pytest.raises(httpx.ConnectError):
         client.get(f"{door.at(f'{door.prefix}.5', 9)}/")
     with pytest.raises(DoorUnavailable, match="secret key"), open_client(DoorAccess("another")) as stranger:
@@ -242,7 +242,7 @@ def test_errors_of_the_door_differ_from_those_of_servers(door: Running, client: 
         client.get(f"{door.at(f'{door.prefix}.5', server.port)}/")
 
 
-def test_webhooks_and_secrets_are_passed_without_cookies(door: Running, api: HostileServer) -> None:
+def test_webhooks_and_secrets_are_forwarded_without_cookies(door: Running, api: HostileServer) -> None:
     gateway, sandbox = f"http://{door.prefix}.1:{door.port}", "0" * 32
     passed = [
         "/api/v1/webhooks/conversations",
@@ -261,7 +261,7 @@ def test_webhooks_and_secrets_are_passed_without_cookies(door: Running, api: Hos
     assert httpx.get(f"{gateway}/api/v1/users/me").json() == {"from": "api"}, "from this machine itself"
 
 
-def test_request_whose_sender_has_ended_its_side_is_passed(door: Running, api: HostileServer) -> None:
+def test_request_of_a_half_closed_client_is_forwarded(door: Running, api: HostileServer) -> None:
     """As by programs in a sandbox that write a request and its end."""
     with closing(socket.create_connection((f"{door.prefix}.1", door.port), timeout=20)) as sandbox:
         sandbox.sendall(b"GET /api/v1/webhooks/conversations HTTP/1.0\r\nHost: api\r\n\r\n")
@@ -270,7 +270,7 @@ def test_request_whose_sender_has_ended_its_side_is_passed(door: Running, api: H
     assert len(api.requested) == 1
 
 
-def test_door_with_a_certificate(tmp_path: Path, api: HostileServer) -> None:
+def test_door_with_a_certificate_serves_tls(tmp_path: Path, api: HostileServer) -> None:
     authority, pair = Authority(tmp_path, "authority"), tmp_path / "pair.pem"
     pair.write_text("".join(file.read_text() for file in authority.issue("127.0.0.1")))
     with (

@@ -73,7 +73,7 @@ def with_host(**fields: Any) -> bytes:
         ({"Privileged": False, "Devices": [], "PidMode": ""}, {"Memory": None}),
     ],
 )
-def test_host_config_has_what_the_policy_allows(allowed: dict[str, Any], refused: dict[str, Any]) -> None:
+def test_host_config_is_limited_to_the_policy(allowed: dict[str, Any], refused: dict[str, Any]) -> None:
     body = container_body(with_host(**allowed), "aw-1", POLICY)
     assert body["HostConfig"] == BODY["HostConfig"] | {name: value for name, value in allowed.items() if value}
     with pytest.raises(RequestRefused, match=r"HostConfig"):
@@ -91,7 +91,7 @@ def test_malformed_body_is_refused(text: bytes) -> None:
 ON_NETWORK = replace(POLICY, network=NetworkRequest("agent-workspace-1", "br-aw1", "10.9.0.0/24", "10.9.0.1", LABELS))
 
 
-def test_network_is_created_as_the_worker_creates_it() -> None:
+def test_network_of_the_worker_is_created() -> None:
     assert ON_NETWORK.network is not None
     body = network_data(ON_NETWORK.network)
     assert network_body(json.dumps(body | {"EnableIPv6": False}).encode(), ON_NETWORK) == body
@@ -113,7 +113,7 @@ def test_network_is_created_as_the_worker_creates_it() -> None:
         {"ipam": {"Driver": "default", "Config": [{"Subnet": "192.168.1.0/24"}]}},
     ],
 )
-def test_other_networks_are_not_created(change: dict[str, Any]) -> None:
+def test_creation_of_other_networks_is_refused(change: dict[str, Any]) -> None:
     assert ON_NETWORK.network is not None
     with pytest.raises(RequestRefused):
         network_body(json.dumps(network_data(ON_NETWORK.network) | change).encode(), ON_NETWORK)
@@ -123,7 +123,7 @@ def test_other_networks_are_not_created(change: dict[str, Any]) -> None:
     ("mode", "is_allowed"),
     [("agent-workspace-1", True), ("none", True), ("bridge", False), ("default", False), ("", False)],
 )
-def test_containers_are_on_the_network_of_their_node_only(mode: str, is_allowed: bool) -> None:
+def test_container_on_another_network_is_refused(mode: str, is_allowed: bool) -> None:
     text = with_host(NetworkMode=mode)
     if is_allowed:
         assert container_body(text, "aw-1", ON_NETWORK)["HostConfig"]["NetworkMode"] == mode
@@ -132,7 +132,7 @@ def test_containers_are_on_the_network_of_their_node_only(mode: str, is_allowed:
             container_body(text, "aw-1", ON_NETWORK)
 
 
-def test_container_chooses_no_address_in_its_network() -> None:
+def test_container_with_a_chosen_address_is_refused() -> None:
     body = json.loads(with_host(NetworkMode="agent-workspace-1"))
     body["NetworkingConfig"] = {"EndpointsConfig": {"agent-workspace-1": {"IPAMConfig": {"IPv4Address": "10.9.0.7"}}}}
     with pytest.raises(RequestRefused, match="NetworkingConfig"):

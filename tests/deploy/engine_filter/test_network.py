@@ -49,13 +49,13 @@ def test_worker_writes_reads_and_changes_rules(worker: FilteredFirewall, rules: 
     assert rules.allowed is None
 
 
-def test_worker_learns_why_rules_can_t_be_written(worker: FilteredFirewall, rules: FakeFirewall) -> None:
+def test_worker_gets_the_reason_why_rules_cannot_be_written(worker: FilteredFirewall, rules: FakeFirewall) -> None:
     rules.problem = "nft is missing"
     with pytest.raises(FirewallError, match="nft is missing"):
         worker.write(ALLOWED)
 
 
-def test_worker_without_a_filter_learns_it() -> None:
+def test_worker_without_a_filter_gets_an_error() -> None:
     with (
         running_engine_filter("unix:///nowhere", Policy("own", frozenset())) as host,
         pytest.raises(FirewallError, match="filter"),

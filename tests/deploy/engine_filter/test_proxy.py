@@ -64,18 +64,18 @@ def test_ambiguous_request_is_refused(client: EngineSocket, engine: ScriptedEngi
     assert client.send("GET", "/version").status == 200
 
 
-def test_second_request_of_a_connection_is_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
+def test_second_request_of_a_connection_is_not_forwarded(client: EngineSocket, engine: ScriptedEngine) -> None:
     engine.responses["/info"] = whole(b"{}")
     send(client, b"GET /version HTTP/1.1\r\n\r\nGET /info HTTP/1.1\r\n\r\n")
     assert engine.requested == {"/version": 1}
 
 
-def test_other_fields_of_the_head_are_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
+def test_other_header_fields_are_not_forwarded(client: EngineSocket, engine: ScriptedEngine) -> None:
     response = send(client, b"GET /version HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
     assert response == engine.responses["/version"].content
 
 
-def test_stream_passes_as_it_comes_and_ends_with_the_client(
+def test_stream_is_forwarded_immediately_and_ends_with_the_client(
     client: EngineSocket, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections: list[socket.socket] = []
@@ -106,7 +106,7 @@ def test_engine_that_is_down_ends_the_connection(engine: ScriptedEngine) -> None
     assert not engine.requested
 
 
-def test_socket_is_its_owner_s(engine: ScriptedEngine) -> None:
+def test_socket_is_accessible_to_its_owner_only(engine: ScriptedEngine) -> None:
     with running_engine_filter(engine.host, POLICY) as host:
         path = Path(host.removeprefix("unix://"))
         assert path.stat().st_mode & 0o777 == 0o600

@@ -30,7 +30,7 @@ def types(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_types_of_grafana_keep_all_of_the_dashboard(types: Path) -> None:
+def test_dashboard_survives_a_round_trip_through_grafana_s_types(types: Path) -> None:
     written = json.loads(DASHBOARD.read_text())
     assert lost(written, read(written, types)) == []
     misspelt = written | {"panels": [written["panels"][1] | {"gridPost": {}}]}

@@ -76,7 +76,7 @@ def test_every_metric_is_documented(names: set[str]) -> None:
     assert {name for name in missing if f"{name}_total" not in documented} == set()
 
 
-def test_dashboard_has_the_shape_that_grafana_wants() -> None:
+def test_dashboard_has_the_shape_that_grafana_requires() -> None:
     found = dashboard()
     assert {"uid", "title", "schemaVersion", "templating", "time"} <= found.keys()
     ids = [panel["id"] for panel in found["panels"]]

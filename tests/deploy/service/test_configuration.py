@@ -79,7 +79,7 @@ def test_banner_is_printed_from_a_folder_with_a_space(tmp_path: Path, monkeypatc
     assert shlex.split(parser.get("program:ready", "command"))[0] == python
 
 
-def test_machine_without_an_api_waits_for_none(tmp_path: Path) -> None:
+def test_machine_without_an_api_does_not_wait_for_one(tmp_path: Path) -> None:
     parser = RawConfigParser()
     with write_configuration([Process("worker", 1), Process("door", 1)], tmp_path / "var").open() as file:
         parser.read_file(file)

@@ -26,7 +26,7 @@ def files_in(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_second_start_reports_the_first_and_changes_nothing(folder: Path) -> None:
+def test_second_start_reports_the_first_and_exits(folder: Path) -> None:
     (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
     var = folder / "var"
     with hold_folder(Settings(var_dir=var, port=3456)):

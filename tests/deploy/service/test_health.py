@@ -58,7 +58,7 @@ def test_responses_of_older_processes_do_not_count(port: int, uptimes: list[floa
     assert not health.responds(f"http://127.0.0.1:{port}", 10.0, seconds=0.3)
 
 
-def test_age_of_a_process() -> None:
+def test_age_of_a_process_is_measured() -> None:
     began = time.monotonic()
     with subprocess.Popen(["sleep", "60"]) as process:
         try:

@@ -11,7 +11,7 @@ from deploy.service.node_address import find_address, main
 @pytest.mark.parametrize(
     "url", ["postgresql+psycopg://workspace:secret@127.0.0.1/workspace", "postgresql://u@localhost:5433/workspace"]
 )
-def test_address_is_the_one_on_the_way_to_the_database(url: str) -> None:
+def test_address_is_that_of_the_route_to_the_database(url: str) -> None:
     assert find_address(url) in {"127.0.0.1", "::1"}
 
 

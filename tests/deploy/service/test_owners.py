@@ -35,7 +35,7 @@ def read(path: Path) -> list[int]:
         return [row for (row,) in connection.execute("SELECT n FROM t")]
 
 
-def test_database_is_moved_one_time_and_found_at_its_path(var: Path) -> None:
+def test_database_is_moved_once_and_found_at_its_path(var: Path) -> None:
     path = var / owners.DATABASE
     write(path, 1)
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_database_is_moved_one_time_and_found_at_its_path(var: Path) -> None:
     assert (var / "db" / owners.DATABASE).stat().st_mode & 0o777 == 0o660
 
 
-def test_log_of_a_killed_process_is_moved_too(var: Path) -> None:
+def test_log_of_a_killed_process_is_moved(var: Path) -> None:
     path = var / owners.DATABASE
     write(path, 1)
     child = os.fork()
@@ -141,7 +141,7 @@ def test_ownership_of_files_changes_but_not_of_link_targets(tmp_path: Path) -> N
         ("AW_VAR_DIR", "closed/new/var", "other users may not enter"),
     ],
 )
-def test_processes_run_as_root_where_others_can_not(
+def test_processes_run_as_root_where_other_users_cannot(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
@@ -167,7 +167,7 @@ def test_processes_of_others_than_root_run_as_these(monkeypatch: pytest.MonkeyPa
     assert not owners.has_own_users(Settings())
 
 
-def test_python_in_a_folder_of_root_s_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_in_a_private_folder_of_root_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.symlink_to("/usr/bin/true")
     tmp_path.chmod(0o700)

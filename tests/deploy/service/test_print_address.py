@@ -63,7 +63,7 @@ def test_banner_without_a_node_in_the_database_or_without_a_database_has_the_add
     assert (READY in shown, "no database at" in shown, "/admin " in shown) == (False, True, True)
 
 
-def test_banner_has_the_error_of_a_database_without_tables_in_one_line(
+def test_banner_shows_a_database_without_tables_in_one_line(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (settings.var_dir / "empty.db").touch()

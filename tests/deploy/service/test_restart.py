@@ -101,7 +101,7 @@ def test_process_that_does_not_respond_ends_the_restart(
         restart._await_response(url, "web.1", time.monotonic())
 
 
-def test_next_worker_is_stopped_when_the_last_one_works(supervisor: LateWorkers) -> None:
+def test_next_worker_is_stopped_once_the_previous_one_works(supervisor: LateWorkers) -> None:
     restart.main([])
     assert supervisor.stopped_before_the_last_worked == []
 

@@ -27,7 +27,7 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("process", "machine", "now", "error"), [(HOUR, 0, 0, HOUR), (0, HOUR, HOUR, 0), (0, -HOUR, -HOUR, 0)]
 )
-def test_service_follows_a_step_of_the_machine_but_not_of_a_process(
+def test_service_follows_a_clock_step_of_the_machine_but_not_of_a_process(
     database: Database, clocks: Path, process: int, machine: int, now: int, error: int
 ) -> None:
     (clocks / "process.clock").write_text(str(process))

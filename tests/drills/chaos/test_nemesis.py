@@ -91,7 +91,7 @@ def test_kind_without_a_fault_is_missing() -> None:
     assert nemesis.missing == sorted(every | {"failed"})
 
 
-def test_faults_of_postgresql_are_not_missing_at_a_site_without_it() -> None:
+def test_faults_of_postgresql_are_not_required_without_it() -> None:
     assert "database partitioned" in Nemesis(SITE, 1, stretch=1.0).missing
     assert "database partitioned" not in Nemesis(WITHOUT_POSTGRES, 1, stretch=1.0).missing
 

@@ -42,7 +42,9 @@ def result(faults: int, seconds: float, acknowledged: int = 500) -> Result:
         (result(100, 300), (), 300, True),
     ],
 )
-def test_run_ends_once_enough_was_done(so_far: Result, missing: tuple[str, ...], planned: float, enough: bool) -> None:
+def test_run_ends_once_enough_work_was_done(
+    so_far: Result, missing: tuple[str, ...], planned: float, enough: bool
+) -> None:
     nemesis: Any = FakeNemesis(*missing)
     assert _is_enough(so_far, nemesis, planned, 500) is enough
 

@@ -20,7 +20,7 @@ def check_once(*listings: dict[str, set[str]], ready: Collection[Collection[str]
 DOUBLE = {"node-a": {"s"}, "node-b": {"s", "t"}}
 
 
-def test_double_is_found_at_once() -> None:
+def test_sandbox_on_two_nodes_is_detected_immediately() -> None:
     assert check_once(DOUBLE, DOUBLE) == {"s": "node-a and node-b"}
 
 

@@ -27,11 +27,11 @@ def _count(missing: set[str]) -> Counter[str]:
     return chosen
 
 
-def test_act_is_chosen_by_its_weight() -> None:
+def test_action_is_chosen_by_its_weight() -> None:
     assert _count(set())["rare"] < CHOICES / 50
 
 
-def test_act_that_never_succeeded_is_likelier() -> None:
+def test_action_that_never_succeeded_is_more_likely() -> None:
     assert _count({"rare"})["rare"] > _count(set())["rare"] * MISSING_WEIGHT / 2
 
 
@@ -51,7 +51,7 @@ def test_deadlines_of_a_sandbox_whose_start_got_no_response_are_known() -> None:
     }
 
 
-def test_repair_pauses_what_a_quota_keeps_from_being_resumed() -> None:
+def test_repair_pauses_sandboxes_that_a_quota_prevents_from_resuming() -> None:
     """Without a new request, a sandbox that was started from outside would keep running, and count as a violation."""
     paused: list[str] = []
     client = SimpleNamespace(pause=paused.append, resume=lambda _sandbox_id: None)

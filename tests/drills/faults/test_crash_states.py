@@ -42,7 +42,7 @@ def test_first_write_of_another_instance_keeps_its_before() -> None:
     assert reduced(hits) == [*A, *B]
 
 
-def test_point_that_one_instance_meets_first_is_kept() -> None:
+def test_point_that_one_instance_reaches_first_is_kept() -> None:
     """The process dies at the first hit, which may be the other instance's in the next run."""
     hits = [*meet(*A, *B, instance="1"), *meet(*B, instance="2")]
     assert reduced(hits) == [*A, *B]

@@ -68,12 +68,12 @@ def points(hits: Iterable[Hit]) -> list[str]:
     return [hit.point for hit in hits]
 
 
-def test_recovery_from_the_apis_death_holds_what_the_worker_did_before_it_was_noticed(tmp_path: Path) -> None:
+def test_recovery_from_the_api_s_death_includes_work_before_the_detection(tmp_path: Path) -> None:
     """Otherwise a fast worker would leave nothing to record, and the recording would never end."""
     assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("api", OF_API))) == [OF_WORKER]
 
 
-def test_recovery_from_the_workers_death_holds_nothing_that_led_to_it(tmp_path: Path) -> None:
+def test_recovery_from_the_worker_s_death_excludes_what_led_to_it(tmp_path: Path) -> None:
     assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("worker", OF_WORKER))) == [OF_SWEEP]
 
 

@@ -40,7 +40,7 @@ def short(point: Point) -> str:
     return point[1].rpartition("/")[2]
 
 
-def test_recoveries_that_do_the_rest_of_n_writes_have_n_plus_1_states() -> None:
+def test_recoveries_that_complete_n_writes_have_n_plus_1_states() -> None:
     found = grouped(
         die("a.before", run(CHECK, "a", "b", "c")),
         die("a.after", run(CHECK, "b", "c")),
@@ -62,7 +62,7 @@ def test_one_pair_of_each_state_is_chosen_by_chance() -> None:
     assert {names(pair) for pairs in chosen for pair in pairs} == set(map(names, all_pairs(recoveries, choose)))
 
 
-def test_death_before_a_routine_has_written_is_no_second_one() -> None:
+def test_death_before_any_write_of_a_routine_is_no_second_death() -> None:
     assert grouped(die("a.after", run("sweep", "d"))) == [{("a.after", "d.after")}]
 
 
@@ -71,7 +71,7 @@ def test_job_that_began_has_taken_its_message() -> None:
     assert found == [{("a.after", "publish.after")}, {("a.after", "b.before")}, {("a.after", "b.after")}]
 
 
-def test_death_while_something_else_is_under_way_has_its_own_state() -> None:
+def test_death_during_another_operation_has_its_own_state() -> None:
     publish, job = run("sweep", "publish"), run(CHECK, "b")
     mixed = [publish[0], job[0], publish[1], job[1]]
     assert grouped(die("a.after", mixed), die("b.before", mixed)) == [
@@ -83,13 +83,13 @@ def test_death_while_something_else_is_under_way_has_its_own_state() -> None:
     ]
 
 
-def test_recoveries_that_have_different_things_left_to_do_are_different() -> None:
+def test_recoveries_with_different_remaining_work_differ() -> None:
     found = grouped(die("a.before", run(CHECK, "a", "b")), die("a.after", run(CHECK, "b", "c")))
     assert all(len(pairs) == 1 for pairs in found)
     assert len(found) == 6
 
 
-def test_write_within_another_one_differs_from_that_one() -> None:
+def test_nested_write_differs_from_the_enclosing_one() -> None:
     nested = points(CHECK, "disk.before", "format.before", "format.after", "disk.after")
     found = grouped(die("a.after", nested))
     assert [short(second) for _, second in all_pairs([die("a.after", nested)], choose)] == [

@@ -54,7 +54,7 @@ def _die(runner: Runner, pair: Pair) -> bool:
 @pytest.mark.nightly  # a check of the drill, not of the service
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
-def test_pairs_of_one_state_leave_the_same(lanes: Lanes, recordings: Recordings) -> None:
+def test_pairs_of_one_state_have_the_same_result(lanes: Lanes, recordings: Recordings) -> None:
     chance = random.Random(SEED)
     for operation in USER_OPERATIONS:
         recoveries, problems = record_recoveries(lanes, recordings, operation)

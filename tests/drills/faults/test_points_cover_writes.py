@@ -255,7 +255,7 @@ MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
         ),
     ],
 )
-def test_only_these_files_write(pattern: str, home: set[str]) -> None:
+def test_only_listed_files_write(pattern: str, home: set[str]) -> None:
     files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     assert {str(file.relative_to(REPOSITORY)) for file in files if re.search(pattern, file.read_text())} == home
 

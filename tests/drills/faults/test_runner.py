@@ -18,7 +18,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     return runner
 
 
-def test_routines_stay_held_while_they_are_not_needed(runner: Runner) -> None:
+def test_routines_stay_blocked_while_they_are_not_needed(runner: Runner) -> None:
     held: list[list[str]] = []
 
     def check_twice() -> bool:

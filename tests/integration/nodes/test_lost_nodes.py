@@ -69,7 +69,7 @@ def test_returning_node_keeps_a_sandbox_without_a_resume(cluster: Cluster, alice
 
 
 @pytest.mark.nightly  # tests of the fail-over cover this for each change, with engines in memory
-def test_sandbox_deleted_meanwhile_is_removed_when_the_node_is_back(
+def test_sandbox_deleted_during_the_outage_is_removed_when_the_node_is_back(
     cluster: Cluster, alice: Client, sandbox_id: str
 ) -> None:
     cluster.service.kill(A)

@@ -89,7 +89,7 @@ def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluste
     assert cluster.node_of(start_many(alice, 1)[0]) == A
 
 
-def test_drained_node_keeps_files_only(cluster: Cluster, alice: Client) -> None:
+def test_drained_node_keeps_only_files(cluster: Cluster, alice: Client) -> None:
     ids = start_many(alice, 2)
     cluster.change(node_registry.cordon, B)
     paused, *_ = start_many(alice, 1)

@@ -38,14 +38,14 @@ OWN_WORK = {"inspect", "read files", "write files", "read logs", "pause", "stop"
 
 
 @pytest.mark.parametrize("attack", ON_CONTAINERS)
-def test_other_installations_containers_are_out_of_reach(worker: Worker, attack: str) -> None:
+def test_containers_of_other_installations_are_inaccessible(worker: Worker, attack: str) -> None:
     name = make(worker, OTHER, attack)
     method, suffix, body, control = ON_CONTAINERS[attack]
     assert_refused(worker, method, f"/containers/{name}{suffix}", body, control=control)
 
 
 @pytest.mark.parametrize("attack", ON_CONTAINERS)
-def test_own_containers_allow_a_worker_s_work_only(worker: Worker, attack: str) -> None:
+def test_own_containers_accept_requests_of_a_worker_only(worker: Worker, attack: str) -> None:
     name = make(worker, OWN, attack)
     method, suffix, body, control = ON_CONTAINERS[attack]
     if attack in OWN_WORK:
@@ -65,7 +65,7 @@ def test_container_is_not_found_by_its_id(worker: Worker) -> None:
     assert_refused(worker, "GET", f"/containers/{found}/archive?path=/etc", None, control=200)
 
 
-def test_other_installations_volumes_are_out_of_reach(worker: Worker) -> None:
+def test_volumes_of_other_installations_are_inaccessible(worker: Worker) -> None:
     name = name_container()
     worker.straight.send("POST", "/volumes/create", {"Name": name, "Labels": {INSTALLATION_LABEL: OTHER}})
     assert_refused(worker, "GET", f"/volumes/{name}", None, control=200)

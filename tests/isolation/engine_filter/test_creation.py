@@ -60,7 +60,7 @@ HOST_CONFIGS: dict[str, Body] = {
 }
 
 
-def test_container_of_a_sandbox_passes(worker: Worker) -> None:
+def test_container_of_a_sandbox_is_created(worker: Worker) -> None:
     name = name_container()
     assert worker.filtered.send("POST", f"/containers/create?name={name}", worker.body(name)).status == 201
     assert worker.filtered.send("POST", f"/containers/{name}/start").status == 204
@@ -114,7 +114,7 @@ def test_name_of_another_program_is_refused(worker: Worker) -> None:
     assert worker.filtered.send("POST", "/containers/create", body).status == 403
 
 
-def test_field_in_other_letters_is_not_passed_on(worker: Worker) -> None:
+def test_field_in_another_letter_case_is_not_forwarded(worker: Worker) -> None:
     """The engine ignores the case of field names, so an empty field in another case may reset the right one."""
     for more in ({"hostconfig": {"Privileged": True}}, {"hostConfig": None}):
         name = name_container()

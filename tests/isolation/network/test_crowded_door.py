@@ -63,12 +63,12 @@ def test_haproxy_has_no_settings_in_its_environment(machines: Machines) -> None:
     assert place.joinpath("environ").read_text().split("\0") == [f"PATH={PATH}", "LC_ALL=C", ""]
 
 
-def test_sandbox_that_holds_many_connections_keeps_no_other_out(machines: Machines) -> None:
+def test_sandbox_that_holds_many_connections_does_not_block_others(machines: Machines) -> None:
     with holding(machines.named, NODE, MORE_THAN_HALF):
         assert response(machines.other) == "HTTP/1.1 404"
 
 
-def test_connections_at_the_service_s_side_keep_no_sandbox_out(machines: Machines) -> None:
+def test_connections_of_the_service_do_not_block_sandboxes(machines: Machines) -> None:
     with holding(machines.node, "127.0.0.1", MORE_THAN_ALL):
         assert response(machines.other) == "HTTP/1.1 404"
 

@@ -77,7 +77,7 @@ def node() -> Iterator[Node]:
         yield Node(machine, attacker, other, LocalFirewall(BRIDGE, machine.command))
 
 
-def test_datagrams_to_many_ports_fill_no_table(node: Node) -> None:
+def test_datagrams_to_many_ports_do_not_fill_the_table(node: Node) -> None:
     node.firewall.write(ALLOWED)
     assert node.attack(DATAGRAMS, 3 * MAX_FLOWS) == "ConnectionRefusedError"
     assert MAX_FLOWS <= node.flows() < MAX_FLOWS + 100
@@ -86,7 +86,7 @@ def test_datagrams_to_many_ports_fill_no_table(node: Node) -> None:
     assert node.firewall.read() == ALLOWED, "what the kernel counts is no change of the rules"
 
 
-def test_control_without_the_limits_they_fill_it(node: Node) -> None:
+def test_control_flows_without_limits_fill_the_table(node: Node) -> None:
     node.firewall.write(ALLOWED)
     node.machine.run("nft", "flush", "chain", "inet", BRIDGE.name, "count_flows")
     assert node.attack(DATAGRAMS, 3 * MAX_FLOWS) == ""
@@ -95,7 +95,7 @@ def test_control_without_the_limits_they_fill_it(node: Node) -> None:
     assert node.flows() > 2 * MAX_FLOWS  # whether or not the datagrams' entries have expired
 
 
-def test_closed_connections_fill_no_table(node: Node) -> None:
+def test_closed_connections_do_not_fill_the_table(node: Node) -> None:
     """A closed connection stays in the table for two minutes, and the kernel does not count it as a flow."""
     node.firewall.write(ALLOWED)
     opened = node.attack(CONNECTIONS, 3 * MAX_FLOWS)

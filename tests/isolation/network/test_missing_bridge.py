@@ -162,7 +162,7 @@ def test_door_sends_nothing_before_there_are_rules(node: Node) -> None:
     eventually(node.is_served, deadline_seconds=30)
 
 
-def test_rule_that_is_removed_is_missed(node: Node) -> None:
+def test_removed_rule_is_detected(node: Node) -> None:
     node.firewall.write(allowed(is_proxied=False))
     assert node.firewall.read() is not None
     node.machine.run("nft", "flush", "chain", "inet", BRIDGE.name, "output")

@@ -87,7 +87,7 @@ def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Sce
     assert rules.of(address) == Allowed()
 
 
-def test_nothing_is_sent_to_sandboxes_whose_network_the_engine_has_removed(scene: Scene, tmp_path: Path) -> None:
+def test_sandboxes_without_their_network_receive_no_packets(scene: Scene, tmp_path: Path) -> None:
     scene.isolation.refresh()
     address, network = scene.address(OPEN), scene.isolation._context.network.name
     target = ("tcp", address, WEB)
