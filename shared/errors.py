@@ -11,7 +11,7 @@ WorkspaceError
 ├── Unavailable          a dependency does not work
 ├── QuotaExceeded        the user has reached a limit
 ├── Cancelled            the desired state changed during the operation
-├── IllegalMove          a status change that is not in the table of moves
+├── IllegalTransition    a status change that the table of transitions does not have
 └── LeaseLost            another worker owns the row: stop, and write nothing
 """
 
@@ -67,8 +67,8 @@ class Cancelled(WorkspaceError):
     """The desired state changed during the operation; nothing was written."""
 
 
-class IllegalMove(WorkspaceError):
-    """A status change that is not in the table of moves: a bug in this service, never a caller's."""
+class IllegalTransition(WorkspaceError):
+    """A status change that the table of transitions does not have: a bug in this service, never a caller's."""
 
 
 class LeaseLost(WorkspaceError):

@@ -1,4 +1,4 @@
-"""The states of sandboxes and start tasks, and the legal moves between them."""
+"""The states of sandboxes and start tasks, and the legal transitions between them."""
 
 from enum import StrEnum
 
@@ -33,7 +33,7 @@ class Status(StrEnum):
     DELETED = "DELETED"
 
 
-MOVES: dict[Status, frozenset[Status]] = {
+TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.STARTING: frozenset({Status.RUNNING, Status.PAUSED, Status.ERROR, Status.DELETING}),
     Status.RUNNING: frozenset({Status.STARTING, Status.PAUSED, Status.ERROR, Status.DELETING}),
     # PAUSED to PAUSED: from FROZEN to STOPPED.
@@ -68,7 +68,7 @@ class Stage(StrEnum):
 # No stage follows these.
 FINAL_STAGES = (Stage.READY, Stage.ERROR)
 # The stages that may follow each one: any later one, the same one after a crash, or ERROR.
-STAGE_MOVES: dict[str, frozenset[Stage]] = {
+STAGE_TRANSITIONS: dict[str, frozenset[Stage]] = {
     stage: frozenset(() if stage in FINAL_STAGES else list(Stage)[place:]) for place, stage in enumerate(Stage)
 }
 

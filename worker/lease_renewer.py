@@ -112,7 +112,7 @@ def begin(work: Callable[[], None]) -> Future[None]:
 
 
 def await_watched(done: Future[None], watch: Callable[[], None], first_seconds: float = 0.0) -> None:
-    """Wait for the end of work that was begun, and call `watch` meanwhile, as `run_watched` does.
+    """Wait for the end of work that was begun, calling `watch` until then, as `run_watched` does.
 
     Raises:
         Exception: any error of the work or of `watch`. After an error of `watch` the work continues.
@@ -145,7 +145,7 @@ class Abandoned(Exception):
 
 
 def run_watched(work: Callable[[], None], watch: Callable[[], None], first_seconds: float = 0.0) -> None:
-    """Run `work`, and call `watch` every second meanwhile, first after `first_seconds` seconds or one second.
+    """Run `work`, and call `watch` every second until its end, first after `first_seconds` seconds or one second.
 
     Raises:
         Exception: any error of `work` or `watch`. After an error of `watch`, `work` is abandoned: it ends by its own

@@ -6,7 +6,7 @@ WorkspaceError
 ├── UpstreamRejected        the agent server rejects a client's request
 ├── GatewayTimeout          the agent server responds, but what it waits for does not
 ├── WakeTimeout             the sandbox was not running in time
-├── TemporarilyUnavailable  too many requests wait, the sandbox was paused meanwhile, or this process is shutting down
+├── TemporarilyUnavailable  too many requests wait, the sandbox was paused again, or this process is shutting down
 ├── UpstreamUnreachable     the git provider is unreachable, or its response is invalid
 ├── UpstreamTimeout         the git provider does not respond in time
 ├── Unavailable

@@ -11,9 +11,9 @@ from api.errors.upstream import TemporarilyUnavailable
 class ConcurrencyLimit:
     """A limit on concurrent uses of one kind, for each user and for all users of this process together."""
 
-    def __init__(self, things: str, *, of_user: int, of_process: int) -> None:
-        """Let each user hold `of_user`, and all users `of_process`; `things` is their name in errors."""
-        self._things, self._of_user, self._of_process = things, of_user, of_process
+    def __init__(self, noun: str, *, of_user: int, of_process: int) -> None:
+        """Let each user hold `of_user`, and all users `of_process`; `noun` names what they hold in errors."""
+        self._noun, self._of_user, self._of_process = noun, of_user, of_process
         self._held = Counter[str]()
         self._total = 0
 
@@ -38,8 +38,6 @@ class ConcurrencyLimit:
 
     def _check(self, owner_id: str) -> None:
         if self._held[owner_id] >= self._of_user:
-            raise TooManyRequests(
-                f"you have reached the limit of {self._of_user} {self._things}; close one, then retry"
-            )
+            raise TooManyRequests(f"you have reached the limit of {self._of_user} {self._noun}; close one, then retry")
         if self._total >= self._of_process:
-            raise TemporarilyUnavailable(f"too many {self._things} are open in this process; retry later")
+            raise TemporarilyUnavailable(f"too many {self._noun} are open in this process; retry later")

@@ -2,7 +2,7 @@
 
 The agent server first sends a websocket the conversation's state, for which it waits until the agent's action is over;
 only then does it resend the requested events (agent server 1.58.2). An action may be a command that runs for an hour,
-and a web client that connects meanwhile would show none of it. During that time the events can be read over HTTP: this
+and a web client that connects then would show none of it. During that time the events can be read over HTTP: this
 module reads them, and sends them in place of the agent server, until the agent server sends a frame itself. Between two
 actions that follow each other closely, it may send none. A client that requests a resend identifies events by their
 ids, and ignores duplicates.

@@ -50,7 +50,7 @@ class Waker:
             TooManyRequests: too many requests of the user wait.
             TemporarilyUnavailable: too many requests wait, the sandbox was paused again, or this process is stopping.
         """
-        if availability_of(sandbox) == Availability.RUNS:
+        if availability_of(sandbox) == Availability.RUNNING:
             return sandbox
         with self._context.limits.waiting.hold(sandbox.owner_id):
             return await self._ensure_running(sandbox, refresh)
@@ -59,13 +59,13 @@ class Waker:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self._context.settings.wake_seconds
         woken = False
-        while (availability := availability_of(sandbox)) != Availability.RUNS:
+        while (availability := availability_of(sandbox)) != Availability.RUNNING:
             generation, max_seconds = sandbox.generation, ends_at - clock()
-            if availability == Availability.SLEEPS:
+            if availability == Availability.PAUSED:
                 if woken:
                     raise TemporarilyUnavailable("the sandbox was paused while this request waited for it; retry")
                 generation, woken = await self._resume(sandbox), True
-            elif availability == Availability.SETTLES:
+            elif availability == Availability.RECONCILING:
                 if generation == sandbox.observed_generation:
                     generation, max_seconds = generation + 1, min(max_seconds, POLL_SECONDS)
             else:
@@ -105,7 +105,7 @@ class Waker:
         due_at = after(settings.republish_seconds)
         with self._context.database.transaction() as session:
             return sandbox_access.resume(
-                session, sandbox.id, sandbox.owner_id, settings.quotas, due_at=due_at, only_asleep=True
+                session, sandbox.id, sandbox.owner_id, settings.quotas, due_at=due_at, only_paused=True
             )
 
     def _remove(self, sandbox_id: str, done: asyncio.Task[int]) -> None:

@@ -52,11 +52,11 @@ class DemoService:
 
     def start_task(self, task_id: str) -> Json:
         """The start task in its current state."""
-        return self._one(f"{V1}/app-conversations/start-tasks", "ids", task_id)
+        return self._get_one(f"{V1}/app-conversations/start-tasks", "ids", task_id)
 
     def conversation(self, conversation_id: str) -> Json:
         """The conversation in its current state."""
-        return self._one(f"{V1}/app-conversations", "ids", conversation_id)
+        return self._get_one(f"{V1}/app-conversations", "ids", conversation_id)
 
     def sandbox(self, sandbox_id: str) -> Json | None:
         """The sandbox in its current state; None if it is deleted."""
@@ -79,7 +79,7 @@ class DemoService:
                 return items
             params["page_id"] = page["next_page_id"]
 
-    def _one(self, path: str, name: str, value: str) -> Json:
+    def _get_one(self, path: str, name: str, value: str) -> Json:
         found: list[Json | None] = self._call("GET", path, params={name: value})
         if not found or found[0] is None:
             raise DemoError(f"the service has no {value} at {path}")

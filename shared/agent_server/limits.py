@@ -1,7 +1,7 @@
 """Limits on requests to agent servers and on their responses.
 
 The size of a response's header is counted where a transport reads from its socket. httpcore reads any number of interim
-responses (status 1xx) before a response, and would block the event loop meanwhile. They count as a part of the header.
+responses (status 1xx) before a response, and would block the event loop until then. They count as a part of the header.
 """
 
 import socket

@@ -98,7 +98,7 @@ def with_deadlines(session: Session) -> Sequence[str]:
 def restart_deadlines(session: Session, sandbox_ids: Sequence[str]) -> None:
     """Restart idle deadlines: the time since the backup does not count as idle time of the sandboxes.
 
-    Otherwise a sandbox whose deadline has passed meanwhile would be deleted, with its restored files.
+    Otherwise a sandbox whose deadline has passed since would be deleted, with its restored files.
     """
     for sandbox_id in sandbox_ids:
         deadlines.record_activity(session, sandbox_id)

@@ -67,7 +67,7 @@ class ChangeNotifier:
             self._send({self._waiting.get(), *self._queued()})
 
     def _queued(self) -> Iterable[str]:
-        """Changes enqueued meanwhile, for the same message."""
+        """The changes enqueued so far, for the same message."""
         for _ in range(MAX_PER_MESSAGE):
             try:
                 yield self._waiting.get_nowait()

@@ -16,7 +16,7 @@ from shared.clock import now
 from shared.conversations import queries as conversation_queries
 from shared.crypto import Vault
 from shared.db.database import Database
-from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
+from shared.errors import Cancelled, Conflict, IllegalTransition, NotFound
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
@@ -28,7 +28,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, locked, rounded
-from shared.states import STAGE_MOVES, Desired, Reason, Stage
+from shared.states import STAGE_TRANSITIONS, Desired, Reason, Stage
 
 SORT_ORDERS = {
     "CREATED_AT": (col(StartTask.created_at), False),
@@ -123,11 +123,11 @@ def advance(
 
     Raises:
         LeaseLost: another worker owns the row now; nothing was written.
-        IllegalMove: the stage can't follow the present one; nothing was written.
+        IllegalTransition: the stage can't follow the present one; nothing was written.
         Cancelled: the start was cancelled, so that only ERROR may follow; the caller must roll the transaction back.
     """
-    if stage not in STAGE_MOVES[task.stage]:
-        raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
+    if stage not in STAGE_TRANSITIONS[task.stage]:
+        raise IllegalTransition(f"start task {task.id}: {task.stage} → {stage}")
     values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail}
     values |= {"updated_at": now()} if stage != task.stage else {}
     if stage == Stage.ERROR:

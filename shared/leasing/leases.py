@@ -1,7 +1,7 @@
 """Leases: one worker on a row at a time (law 4).
 
 A worker processes a row whose `due_at` is set. A claim clears `due_at`, so a `due_at` that a new desired state or an
-engine event writes meanwhile is found when the lease is released. The sweep treats an expired lease as due.
+engine event writes during the lease is found when the lease is released. The sweep treats an expired lease as due.
 
 A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: otherwise a row would wait until
 that time. A worker whose clock is ahead may claim a row with a live lease; the fencing token makes this harmless.
@@ -146,7 +146,7 @@ def read(database: Database, table: type[Row], row_id: str, fence: int, columns:
 
 
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
-    """Release the lease, and requeue the row at `retry_at`. An earlier `due_at` that was written meanwhile stays.
+    """Release the lease, and requeue the row at `retry_at`. An earlier `due_at`, written during the lease, stays.
 
     Returns:
         Whether the row is due, now or later.

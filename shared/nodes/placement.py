@@ -114,7 +114,7 @@ def _ready(spec_id: str, excluded: Collection[str]) -> SelectOfScalar[str]:
 
 
 def _make_half_open(session: Session, node_id: str, spec_id: str) -> None:
-    """Make an open breaker half-open: one sandbox tests the node, and the next ones go to other nodes meanwhile.
+    """Make an open breaker half-open: one sandbox tests the node, and the next ones go to other nodes until then.
 
     A closed breaker is left alone.
     """

@@ -89,7 +89,7 @@ class HostCollector(Collector):
         if not self._directory.is_dir():
             return own
         for attempt in range(ATTEMPTS):
-            with suppress(Exception):  # a damaged file raises anything, and new processes rename files meanwhile
+            with suppress(Exception):  # a damaged file raises anything, and new processes rename files concurrently
                 return _merge(path for path in self._directory.glob("*.db") if not attempt or _is_readable(path))
         return own
 

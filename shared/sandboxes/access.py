@@ -31,32 +31,32 @@ from shared.users.api_keys import AuthenticatedKey
 class Availability(StrEnum):
     """Whether a sandbox can serve a request."""
 
-    RUNS = auto()
+    RUNNING = auto()
     # A worker is reconciling it. The availability is known when that generation is observed.
-    SETTLES = auto()
+    RECONCILING = auto()
     # Paused, or about to be. A resume brings it back.
-    SLEEPS = auto()
+    PAUSED = auto()
     # In ERROR, until its owner resumes or deletes it.
     FAILED = auto()
-    GONE = auto()
+    DELETED = auto()
 
 
 def availability_of(row: "Sandbox | SandboxAccess") -> Availability:
     """Compute the availability from the desired and the observed state."""
     is_observed = row.generation == row.observed_generation
     if row.desired == Desired.DELETED or row.status in (Status.DELETING, Status.DELETED):
-        return Availability.GONE
+        return Availability.DELETED
     if row.desired != Desired.RUNNING and not is_observed and row.status != Status.ERROR:
-        return Availability.SLEEPS
+        return Availability.PAUSED
     match row.status:
         case Status.RUNNING:
-            return Availability.RUNS
+            return Availability.RUNNING
         case Status.PAUSED if is_observed:
-            return Availability.SLEEPS
+            return Availability.PAUSED
         case Status.ERROR if is_observed:
             return Availability.FAILED
         case _:
-            return Availability.SETTLES
+            return Availability.RECONCILING
 
 
 class SandboxAccess(NamedTuple):
@@ -132,18 +132,18 @@ def require_alive(sandbox_id: str, found: SandboxAccess | None) -> SandboxAccess
     Raises:
         NotFound: there is none, or it is deleted.
     """
-    if found is None or availability_of(found) == Availability.GONE:
+    if found is None or availability_of(found) == Availability.DELETED:
         raise NotFound("sandbox", sandbox_id)
     return found
 
 
 def resume(
-    session: Session, sandbox_id: str, owner_id: str, limits: Quotas, *, due_at: datetime, only_asleep: bool = False
+    session: Session, sandbox_id: str, owner_id: str, limits: Quotas, *, due_at: datetime, only_paused: bool = False
 ) -> Resumption:
     """Set a sandbox's desired state to RUNNING, within its owner's quotas.
 
     Args:
-        only_asleep: change nothing unless the sandbox is paused or about to be.
+        only_paused: change nothing unless the sandbox is paused or about to be.
 
     Raises:
         NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
@@ -153,7 +153,7 @@ def resume(
         locks.lock_user(session, owner_id)
     quotas.lock_resumed(session, sandbox_id, owner_id, limits)
     sandbox = sandbox_queries.get(session, sandbox_id, owner_id, lock=True)
-    if only_asleep and availability_of(sandbox) != Availability.SLEEPS:
+    if only_paused and availability_of(sandbox) != Availability.PAUSED:
         return Resumption(sandbox, [], changed=False)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
     desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=due_at)

@@ -86,7 +86,7 @@ def fail_over(session: Session, lost: LostNode, sandbox_id: str, lease: LeaseReq
     if sandbox is None or _find_action(session, sandbox, lost.node_id) is None:
         return None
     problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
-    # The node may have been given up since.
+    # The node may have been forgotten since.
     is_abandoned = session.get_one(Node, lost.node_id).forgotten_at is not None
     action = None if problem is None else _action_for(sandbox, lost.node_id, is_abandoned)
     node_id = placement.place(session, sandbox.spec_id) if action == FailoverAction.MOVE else None

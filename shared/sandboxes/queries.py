@@ -63,7 +63,7 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
 
 
 def lock(session: Session, sandbox_id: str) -> Sandbox:
-    """Return a sandbox of any owner, locked until the transaction ends. No other one can refer to it meanwhile."""
+    """Return a sandbox of any owner, locked until the transaction ends: no other one can refer to it."""
     sandbox: Sandbox = session.scalars(LOCK, bind_values(sandbox_id=sandbox_id)).one()
     return sandbox
 

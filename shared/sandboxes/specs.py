@@ -124,7 +124,7 @@ def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
 def lock_shared(session: Session, spec: SandboxSpec) -> None:
     """Lock the spec against changes until the transaction ends, and refresh it.
 
-    A change made meanwhile would miss the sandbox that the caller creates. Other transactions may share the lock. A
+    A concurrent change would miss the sandbox that the caller creates. Other transactions may share the lock. A
     caller that makes room for a sandbox takes this lock first.
     """
     found = select(SandboxSpec).where(SandboxSpec.id == spec.id)

@@ -12,12 +12,12 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.changes.change_entry import table_of
 from shared.clock import now
-from shared.errors import IllegalMove
+from shared.errors import IllegalTransition
 from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
 from shared.sql.statements import bind, bind_list, bind_values, get_locked, send
-from shared.states import MOVES, PAUSING, PauseKind, Reason, Status
+from shared.states import TRANSITIONS, PAUSING, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
@@ -79,11 +79,11 @@ def set_status(
 
     Raises:
         LeaseLost: another worker owns the row, or has set a newer generation (`releases_lease`); nothing was written.
-        IllegalMove: `MOVES` does not have this move; nothing was written.
+        IllegalTransition: `TRANSITIONS` does not have this one; nothing was written.
     """
     before = Status(sandbox.status)
-    if state.status != before and state.status not in MOVES[before]:
-        raise IllegalMove(f"sandbox {sandbox.id}: {before} → {state.status}")
+    if state.status != before and state.status not in TRANSITIONS[before]:
+        raise IllegalTransition(f"sandbox {sandbox.id}: {before} → {state.status}")
     moved = (state.status, state.pause_kind) != (before, sandbox.pause_kind)
     columns = _columns(sandbox, state, observed_generation)
     if moved:

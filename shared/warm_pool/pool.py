@@ -77,7 +77,7 @@ def start_warm_sandbox(
 
 
 def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:
-    """Set warm sandboxes' desired state to DELETED. Those claimed meanwhile, and those locked, stay.
+    """Set warm sandboxes' desired state to DELETED. Those that are claimed concurrently or locked stay.
 
     Returns:
         The sandboxes that are deleted.

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from tests.drills.evidence import Evidence
 
-# A second copy of the legal moves, so that an illegal one that is added to `shared.states.MOVES` stays illegal here.
-LEGAL_MOVES: Mapping[str, frozenset[str]] = {
+# A second copy of the legal transitions: an illegal one that is added to the product stays illegal here.
+LEGAL_TRANSITIONS: Mapping[str, frozenset[str]] = {
     "STARTING": frozenset({"RUNNING", "PAUSED", "ERROR", "DELETING"}),
     "RUNNING": frozenset({"STARTING", "PAUSED", "ERROR", "DELETING"}),
     # PAUSED to PAUSED: from frozen to stopped.
@@ -56,19 +56,19 @@ def misreported(evidence: Evidence) -> Iterator[str]:
 
 def illegal_histories(evidence: Evidence) -> Iterator[str]:
     """Illegal transitions, and histories that do not end with the row's status."""
-    moves: dict[str, list[SandboxTransition]] = {}
-    for move in sorted(evidence.transitions, key=lambda move: move.id or 0):
-        moves.setdefault(move.sandbox_id, []).append(move)
+    transitions: dict[str, list[SandboxTransition]] = {}
+    for transition in sorted(evidence.transitions, key=lambda transition: transition.id or 0):
+        transitions.setdefault(transition.sandbox_id, []).append(transition)
     for row in evidence.sandboxes:
-        yield from _illegal_moves(row, moves.get(row.id, []))
+        yield from _illegal_transitions(row, transitions.get(row.id, []))
 
 
-def _illegal_moves(row: Sandbox, moves: Sequence[SandboxTransition]) -> Iterator[str]:
+def _illegal_transitions(row: Sandbox, transitions: Sequence[SandboxTransition]) -> Iterator[str]:
     at: str | None = None
-    for move in moves:
-        legal = move.to_status == FIRST if at is None else move.to_status in LEGAL_MOVES[at]
-        if move.from_status != at or not legal:
-            yield f"sandbox {row.id}: the move {move.from_status} → {move.to_status} follows {at}"
-        at = move.to_status
+    for transition in transitions:
+        legal = transition.to_status == FIRST if at is None else transition.to_status in LEGAL_TRANSITIONS[at]
+        if transition.from_status != at or not legal:
+            yield f"sandbox {row.id}: the transition {transition.from_status} → {transition.to_status} follows {at}"
+        at = transition.to_status
     if at != row.status:
         yield f"sandbox {row.id}: its history ends with {at}, its row has {row.status}"

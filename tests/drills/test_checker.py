@@ -7,12 +7,12 @@ import pytest
 
 from shared.clock import now
 from shared.models import Sandbox, SandboxTransition, StartTask
-from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
+from shared.states import TRANSITIONS, Desired, PauseKind, Reason, Stage, Status
 from tests.drills.checker import check
 from tests.drills.engine_listing import SANDBOX_LABEL, Container
 from tests.drills.evidence import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
-from tests.drills.row_checks import LEGAL_MOVES
+from tests.drills.row_checks import LEGAL_TRANSITIONS
 
 DOOMED = "broken"
 
@@ -194,14 +194,14 @@ def test_evidence_without_a_violation_passes(evidence: Evidence) -> None:
         (replace(PAUSED, containers=[container("exited")]), "PAUSED (FROZEN); its container is exited"),
         (replace(FINE, sandboxes=[sandbox(status=Status.STARTING)]), "has the status STARTING"),
         (replace(FINE, transitions=path(Status.STARTING)), "ends with STARTING, its row has RUNNING"),
-        (replace(FINE, transitions=path(Status.RUNNING)), "the move None → RUNNING follows None"),
+        (replace(FINE, transitions=path(Status.RUNNING)), "the transition None → RUNNING follows None"),
         (
             replace(GONE, transitions=path(Status.STARTING, Status.DELETED)),
-            "the move STARTING → DELETED follows STARTING",
+            "the transition STARTING → DELETED follows STARTING",
         ),
         (
             replace(FINE, transitions=path(Status.STARTING, Status.DELETING, Status.RUNNING)),
-            "the move DELETING → RUNNING follows DELETING",
+            "the transition DELETING → RUNNING follows DELETING",
         ),
         (replace(PAUSED, history=STARTED, deadlines={"s": {Desired.DELETED}}), "the row has PAUSED"),
         (
@@ -219,7 +219,7 @@ def test_evidence_without_a_violation_passes(evidence: Evidence) -> None:
         ),
         (
             replace(FINE, transitions=[*path(Status.STARTING), *path(Status.STARTING, Status.RUNNING)]),
-            "the move None → STARTING follows STARTING",
+            "the transition None → STARTING follows STARTING",
         ),
     ],
 )
@@ -229,10 +229,10 @@ def test_violation_is_found(evidence: Evidence, words: str) -> None:
 
 
 def test_legal_transitions_of_the_checker_match_the_product() -> None:
-    """The checker has its own table, so a change of the legal moves needs an edit in both places."""
-    product = {status.value: {move.value for move in moves} for status, moves in MOVES.items()}
-    checker = {status: set(moves) for status, moves in LEGAL_MOVES.items()}
+    """The checker has its own table, so a change of the legal transitions needs an edit in both places."""
+    product = {status.value: {after.value for after in allowed} for status, allowed in TRANSITIONS.items()}
+    checker = {status: set(allowed) for status, allowed in LEGAL_TRANSITIONS.items()}
     assert product == checker, (
-        "`shared.states.MOVES` (the product) and `tests.drills.row_checks.LEGAL_MOVES` (the checker) differ. "
-        "If the states have changed on purpose, change both; if not, fix `shared.states.MOVES`."
+        "`shared.states.TRANSITIONS` and `tests.drills.row_checks.LEGAL_TRANSITIONS` (the checker) differ. "
+        "If the states have changed on purpose, change both; if not, fix `shared.states.TRANSITIONS`."
     )

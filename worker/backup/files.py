@@ -84,7 +84,7 @@ class NodeFiles:
                 archives.unpack(archive, draft)
                 _flush(draft)
                 self._require_none(name)
-                # A rename replaces only an empty folder, not the files of a container that was created meanwhile.
+                # A rename replaces only an empty folder, not the files of a container created in the meantime.
                 draft.rename(folder)
                 sync_folder(folder.parent)
         except BaseException:

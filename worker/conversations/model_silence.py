@@ -48,7 +48,7 @@ def _record_silence(context: WorkerContext, conversation_id: str, since: datetim
     with context.database.transaction() as session:
         row = conversation_queries.find(session, conversation_id, lock=True)
         if row is None or row.execution_status != "running" or _waits_since(session, row) != since:
-            return  # the model has answered meanwhile
+            return  # the model has answered since
         detail = f"no answer from the model {row.llm_model or ''} since {since:%H:%M:%S} UTC"
         explain(row, MODEL_SILENT, detail.replace("  ", " "))
         change_recorder.record_change(session, row)

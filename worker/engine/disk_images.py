@@ -1,7 +1,7 @@
 """Disk images: each sandbox's files in a file system of their own, with a limit of bytes and of inodes (decision 55).
 
 An image is a sparse file with ext4 on a loop device. The engine mounts the device as the sandbox's volume, by a link in
-a folder that a reboot empties: so it can't mount a device that another file got meanwhile. This needs root on the
+a folder that a reboot empties: so it can't mount a device that another file got since. This needs root on the
 engine's machine.
 """
 

@@ -29,7 +29,7 @@ def recheck(context: WorkerContext, sandbox_id: str) -> None:
     """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check.
 
     A check that still waits for a thread will see this change, too, so no second check is started. The row is marked
-    even then, because a job may have checked it meanwhile.
+    even then, because a job may have checked it since.
     """
     _mark_due(context, sandbox_id)
     if sandbox_id not in context.waiting_checks:

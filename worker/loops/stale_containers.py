@@ -26,7 +26,7 @@ def reap_stale(context: WorkerContext, listed: AbstractSet[str]) -> set[str]:
 
     Args:
         listed: the names on the engine. They are listed before the sandboxes are read: the container of a sandbox that
-            moves back meanwhile is not among them.
+            moves back concurrently is not among them.
 
     Returns:
         The ids of the sandboxes that moved away, whether or not they had a container here.

@@ -197,7 +197,7 @@ class NetworkIsolation(Isolation):
 
     def _read_rules(self) -> Allowed | None:
         """Read the rules. Missing ones are written back at once: the database and the engine may be away for long."""
-        # The firewall is read first, so that elements that jobs add meanwhile are neither seen nor removed.
+        # The firewall is read first, so that elements that jobs add concurrently are neither seen nor removed.
         with self._lock:
             self._touched.clear()
         found = self._context.firewall.read()

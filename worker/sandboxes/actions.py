@@ -150,7 +150,7 @@ class SandboxActions:
             ImageMissing: no registry has the image.
             EngineRefused: the engine refuses the action.
             EngineUnavailable: the engine can't execute the action now.
-            DesiredStateChanged: the desired state has changed meanwhile.
+            DesiredStateChanged: the desired state has changed concurrently.
             AgentServerError: the agent server rejects its part of the action, or does not respond.
         """
         owned = action in NEEDS_OWNERSHIP and self._sandbox.status != Status.DELETING

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 # The timeout of all interrupts together: a pause, a stop or a delete waits for them.
 INTERRUPT_SECONDS = 5.0
-# The timeout of a status check's probe: a newer desired state waits for the lease meanwhile.
+# The timeout of a status check's probe: a newer desired state waits for the lease until then.
 CHECK_SECONDS = 5.0
 # Pauses between probes of a booting server, in seconds: the first, the longest, and the factor between two pauses.
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.25, 1.5

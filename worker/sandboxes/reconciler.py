@@ -163,7 +163,7 @@ class SandboxReconciler:
         return True
 
     def _may_probe_again(self) -> bool:
-        """Whether to observe and probe again: another container may have got the observed address meanwhile."""
+        """Whether to observe and probe again: another container may have got the observed address since."""
         self._wrong_server_count += 1
         if self._wrong_server_count >= MAX_WRONG_SERVERS:
             return False

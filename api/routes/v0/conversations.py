@@ -84,7 +84,7 @@ def list_conversations(
         trigger=conversation_trigger,
         with_sub_conversations=include_sub_conversations,
     )
-    # Read first: a conversation that becomes READY meanwhile is found twice rather than never.
+    # Read first: a conversation that becomes READY concurrently is found twice rather than never.
     starting = list_starting(context, caller, filters, page_id)
     page = conversation_lists.search(
         context.database, caller.id, filters, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit

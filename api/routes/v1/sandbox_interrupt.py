@@ -51,7 +51,7 @@ async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
         context.agent_servers.request(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
         for one in running.items
     ]
-    # For a run that has ended meanwhile, the agent server responds with 4xx, which is no failure.
+    # For a run that has already ended, the agent server responds with 4xx, which is no failure.
     responses = await asyncio.gather(*requests, return_exceptions=True)
     return any(isinstance(response, AgentServerResponse) and response.is_success for response in responses)
 

@@ -61,16 +61,16 @@ def list_sandboxes(
     page_id: PageId = None,
 ) -> HTMLResponse:
     """A page of the sandboxes of all users."""
-    asked = {"status": status, "node": node, "user": user, "reason": reason}
-    which = _read_filter(asked)
+    filters = {"status": status, "node": node, "user": user, "reason": reason}
+    selection = _read_filter(filters)
     with context.database.reading() as session:
-        page = sandbox_lists.search(session, which, page_id, PAGE_SIZE)
+        page = sandbox_lists.search(session, selection, page_id, PAGE_SIZE)
     return render(
         request,
         "sandboxes.html",
         admin,
         page=page,
-        asked={name: text for name, text in asked.items() if text},
+        filters={name: text for name, text in filters.items() if text},
         statuses=list(Status),
         reasons=list(Reason),
         examined=MAX_EXAMINED,
@@ -142,8 +142,8 @@ async def _write(context: Context) -> AsyncIterator[bytes]:
             yield format_sse_event(event="change", data_str="{}")
 
 
-def _read_filter(asked: dict[str, str]) -> SandboxFilter:
-    status, node, user, reason = (text.strip() or None for text in asked.values())
+def _read_filter(filters: dict[str, str]) -> SandboxFilter:
+    status, node, user, reason = (text.strip() or None for text in filters.values())
     if status is not None and status not in list(Status):
         raise Invalid(f"no status is named {status[:80]!r}")
     return SandboxFilter(Status(status) if status else None, node, user, reason)

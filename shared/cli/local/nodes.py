@@ -128,7 +128,7 @@ def drain_node(name: str, yes: Yes = False) -> None:
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"{name} is cordoned; {len(drained.resting)} sandboxes have files there, and none of these runs")
     if drained.running:
-        typer.echo(f"resumed meanwhile and still running: {' '.join(drained.running)}", err=True)
+        typer.echo(f"resumed during the drain and still running: {' '.join(drained.running)}", err=True)
         raise typer.Exit(FAILED)
 
 

@@ -101,13 +101,13 @@ class RemoteService:
         """Send a command that completes later, wait for it for at most a minute, and return the response.
 
         Raises:
-            WorkspaceError: another request has changed the desired state meanwhile.
+            WorkspaceError: another request has changed the desired state during the wait.
         """
         wait = int(min(seconds, MAX_WAIT_SECONDS))
         with self.stream(method, path, query=query | {"wait": wait}) as response:
             text = _read(response)
             if response.headers.get("Operation-Settled") == "superseded":
-                raise WorkspaceError("another request has changed the sandbox's desired state meanwhile")
+                raise WorkspaceError("another request has changed the sandbox's desired state during the wait")
         return self._parse(text)
 
     def post_form(self, path: str, fields: Mapping[str, str]) -> Any:

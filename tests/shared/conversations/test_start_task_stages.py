@@ -4,9 +4,9 @@ import pytest
 
 from shared.conversations import start_tasks
 from shared.db.database import Database
-from shared.errors import IllegalMove, LeaseLost
+from shared.errors import IllegalTransition, LeaseLost
 from shared.models import StartTask
-from shared.states import FINAL_STAGES, STAGE_MOVES, Reason, Stage
+from shared.states import FINAL_STAGES, STAGE_TRANSITIONS, Reason, Stage
 from tests.factories import ApiUser, make_start_task
 from tests.rows import as_stored
 
@@ -20,7 +20,7 @@ def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | 
 
 @pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
 def test_legal_stages_are_written(database: Database, user: ApiUser, before: Stage) -> None:
-    for after in STAGE_MOVES[before]:
+    for after in STAGE_TRANSITIONS[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         advance(database, task, after, Reason.INTERNAL_ERROR)
         stored = as_stored(database, task)
@@ -31,10 +31,10 @@ def test_legal_stages_are_written(database: Database, user: ApiUser, before: Sta
 
 @pytest.mark.parametrize("before", Stage)
 def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user: ApiUser, before: Stage) -> None:
-    for after in set(Stage) - STAGE_MOVES[before]:
+    for after in set(Stage) - STAGE_TRANSITIONS[before]:
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         stored = as_stored(database, task).model_dump()
-        with pytest.raises(IllegalMove, match=f"{before} → {after}"):
+        with pytest.raises(IllegalTransition, match=f"{before} → {after}"):
             advance(database, task, after)
         assert as_stored(database, task).model_dump() == stored
         assert task.stage == before
@@ -42,13 +42,13 @@ def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user:
 
 @pytest.mark.parametrize("stage", sorted(set(Stage) - set(FINAL_STAGES)))
 def test_unfinished_task_repeats_its_stage_advances_or_fails(stage: Stage) -> None:
-    assert STAGE_MOVES[stage] == frozenset(ORDER[ORDER.index(stage) :])
-    assert {stage, Stage.ERROR} <= STAGE_MOVES[stage]
+    assert STAGE_TRANSITIONS[stage] == frozenset(ORDER[ORDER.index(stage) :])
+    assert {stage, Stage.ERROR} <= STAGE_TRANSITIONS[stage]
 
 
 @pytest.mark.parametrize("stage", FINAL_STAGES)
 def test_final_stage_is_followed_by_none(stage: Stage) -> None:
-    assert STAGE_MOVES[stage] == frozenset()
+    assert STAGE_TRANSITIONS[stage] == frozenset()
 
 
 def test_stale_fencing_token_advances_nothing(database: Database, user: ApiUser) -> None:

@@ -37,7 +37,7 @@ def wake(asleep: Sandbox, user: ApiUser, limits: Quotas) -> Callable[[Session], 
     """Return a function that resumes the sandbox if it is paused, and returns whether it was."""
 
     def wake(session: Session) -> bool:
-        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).changed
+        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_paused=True).changed
 
     return wake
 

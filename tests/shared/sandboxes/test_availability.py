@@ -12,23 +12,23 @@ from shared.states import Desired, Status
 OBSERVED, PENDING = 1, 2
 PAUSES = (Desired.PAUSED, Desired.STOPPED)
 EXPECTED = {
-    (Desired.RUNNING, Status.STARTING, PENDING): Availability.SETTLES,
-    (Desired.RUNNING, Status.STARTING, OBSERVED): Availability.SETTLES,
-    (Desired.RUNNING, Status.RUNNING, PENDING): Availability.RUNS,
-    (Desired.RUNNING, Status.RUNNING, OBSERVED): Availability.RUNS,
-    (Desired.RUNNING, Status.PAUSED, PENDING): Availability.SETTLES,
+    (Desired.RUNNING, Status.STARTING, PENDING): Availability.RECONCILING,
+    (Desired.RUNNING, Status.STARTING, OBSERVED): Availability.RECONCILING,
+    (Desired.RUNNING, Status.RUNNING, PENDING): Availability.RUNNING,
+    (Desired.RUNNING, Status.RUNNING, OBSERVED): Availability.RUNNING,
+    (Desired.RUNNING, Status.PAUSED, PENDING): Availability.RECONCILING,
     # Drift: the sandbox was paused outside Agent Workspace.
-    (Desired.RUNNING, Status.PAUSED, OBSERVED): Availability.SLEEPS,
-    (Desired.RUNNING, Status.ERROR, PENDING): Availability.SETTLES,
+    (Desired.RUNNING, Status.PAUSED, OBSERVED): Availability.PAUSED,
+    (Desired.RUNNING, Status.ERROR, PENDING): Availability.RECONCILING,
     (Desired.RUNNING, Status.ERROR, OBSERVED): Availability.FAILED,
-    **{(pause, Status.STARTING, PENDING): Availability.SLEEPS for pause in PAUSES},
-    **{(pause, Status.STARTING, OBSERVED): Availability.SETTLES for pause in PAUSES},
-    **{(pause, Status.RUNNING, PENDING): Availability.SLEEPS for pause in PAUSES},
+    **{(pause, Status.STARTING, PENDING): Availability.PAUSED for pause in PAUSES},
+    **{(pause, Status.STARTING, OBSERVED): Availability.RECONCILING for pause in PAUSES},
+    **{(pause, Status.RUNNING, PENDING): Availability.PAUSED for pause in PAUSES},
     # Drift: the sandbox was resumed outside Agent Workspace.
-    **{(pause, Status.RUNNING, OBSERVED): Availability.RUNS for pause in PAUSES},
-    **{(pause, Status.PAUSED, PENDING): Availability.SLEEPS for pause in PAUSES},
-    **{(pause, Status.PAUSED, OBSERVED): Availability.SLEEPS for pause in PAUSES},
-    **{(pause, Status.ERROR, PENDING): Availability.SETTLES for pause in PAUSES},
+    **{(pause, Status.RUNNING, OBSERVED): Availability.RUNNING for pause in PAUSES},
+    **{(pause, Status.PAUSED, PENDING): Availability.PAUSED for pause in PAUSES},
+    **{(pause, Status.PAUSED, OBSERVED): Availability.PAUSED for pause in PAUSES},
+    **{(pause, Status.ERROR, PENDING): Availability.RECONCILING for pause in PAUSES},
     **{(pause, Status.ERROR, OBSERVED): Availability.FAILED for pause in PAUSES},
 }
 
@@ -37,7 +37,7 @@ EXPECTED = {
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("desired", Desired)
 def test_availability_in_every_state(desired: Desired, status: Status, generation: int) -> None:
-    expected = EXPECTED.get((desired, status, generation), Availability.GONE)
+    expected = EXPECTED.get((desired, status, generation), Availability.DELETED)
     columns: dict[str, Any] = {"desired": desired, "status": status, "generation": generation}
     assert availability_of(Sandbox(**columns, observed_generation=OBSERVED)) == expected
 

@@ -7,12 +7,12 @@ from sqlmodel import Session
 
 from shared.clock import now
 from shared.db.database import Database
-from shared.errors import IllegalMove, LeaseLost
+from shared.errors import IllegalTransition, LeaseLost
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
-from shared.states import MOVES, PauseKind, Reason, Status
+from shared.states import TRANSITIONS, PauseKind, Reason, Status
 from tests.factories import ApiUser, make_sandbox
 from tests.rows import as_stored
 
@@ -24,17 +24,19 @@ def history(database: Database, sandbox: Sandbox) -> list[SandboxTransition]:
         return sandbox_queries.transitions(session, sandbox.id)
 
 
-def move(database: Database, sandbox: Sandbox, state: ObservedState, observed_generation: int | None = None) -> bool:
+def write_state(
+    database: Database, sandbox: Sandbox, state: ObservedState, observed_generation: int | None = None
+) -> bool:
     with database.transaction() as session:
         return sandbox_status.set_status(session, sandbox, state, observed_generation=observed_generation)
 
 
 @pytest.mark.parametrize("before", sorted(set(Status) - {Status.DELETED}))
 def test_legal_transition_writes_the_row_and_its_history(database: Database, user: ApiUser, before: Status) -> None:
-    assert MOVES[before], "the loop below would test nothing"
-    for after in MOVES[before]:
+    assert TRANSITIONS[before], "the loop below would test nothing"
+    for after in TRANSITIONS[before]:
         sandbox = make_sandbox(database, user, status=before)
-        assert move(database, sandbox, ObservedState(after, Reason.EXIT_CODE, "why"))
+        assert write_state(database, sandbox, ObservedState(after, Reason.EXIT_CODE, "why"))
         stored = as_stored(database, sandbox)
         assert (stored.status, stored.reason, stored.detail) == (after, Reason.EXIT_CODE, "why")
         assert [(row.from_status, row.to_status, row.reason) for row in history(database, sandbox)] == [
@@ -47,21 +49,21 @@ def test_written_state_is_read_back(database: Database, user: ApiUser) -> None:
     unset = [field.name for field in fields(state) if field.compare and getattr(state, field.name) is None]
     assert unset == [], "a field without a value here would be lost unnoticed"
     sandbox = make_sandbox(database, user)
-    move(database, sandbox, state)
+    write_state(database, sandbox, state)
     assert sandbox_status.read_state(as_stored(database, sandbox)) == state
 
 
 def test_claim_of_a_warm_sandbox_is_a_legal_transition() -> None:
-    assert Status.STARTING in MOVES[Status.RUNNING], "the statement of a claim writes this move without `set_status`"
+    assert Status.STARTING in TRANSITIONS[Status.RUNNING], "a claim writes this one without `set_status`"
 
 
 @pytest.mark.parametrize("before", Status)
 def test_illegal_transition_raises_and_writes_nothing(database: Database, user: ApiUser, before: Status) -> None:
-    for after in set(Status) - MOVES[before] - {before}:
+    for after in set(Status) - TRANSITIONS[before] - {before}:
         sandbox = make_sandbox(database, user, status=before)
         stored = as_stored(database, sandbox).model_dump()
-        with pytest.raises(IllegalMove, match=f"{before} → {after}"):
-            move(database, sandbox, ObservedState(after))
+        with pytest.raises(IllegalTransition, match=f"{before} → {after}"):
+            write_state(database, sandbox, ObservedState(after))
         assert as_stored(database, sandbox).model_dump() == stored
         assert sandbox.status == before
         assert history(database, sandbox) == []
@@ -73,7 +75,7 @@ def test_new_detail_of_the_same_status_is_written_without_history(
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     kind = PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None
-    assert not move(database, sandbox, ObservedState(status, detail="still so", pause_kind=kind))
+    assert not write_state(database, sandbox, ObservedState(status, detail="still so", pause_kind=kind))
     assert as_stored(database, sandbox).detail == "still so"
     assert history(database, sandbox) == []
 
@@ -81,30 +83,30 @@ def test_new_detail_of_the_same_status_is_written_without_history(
 def test_transition_from_paused_to_stopped_is_in_the_history(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.PAUSED)
     for _ in range(2):
-        move(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
+        write_state(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
     assert [(row.from_status, row.to_status, row.pause_kind, row.reason) for row in history(database, sandbox)] == [
         (Status.PAUSED, Status.PAUSED, PauseKind.STOPPED, Reason.IDLE_STOPPED)
     ]
 
 
 def test_deleted_status_is_final() -> None:
-    assert MOVES[Status.DELETED] == frozenset()
-    assert [status for status in Status if Status.DELETED in MOVES[status]] == [Status.DELETING]
+    assert TRANSITIONS[Status.DELETED] == frozenset()
+    assert [status for status in Status if Status.DELETED in TRANSITIONS[status]] == [Status.DELETING]
 
 
 def test_every_state_but_the_last_leads_to_deleting() -> None:
-    assert all(Status.DELETING in MOVES[status] for status in set(Status) - {Status.DELETING, Status.DELETED})
+    assert all(Status.DELETING in TRANSITIONS[status] for status in set(Status) - {Status.DELETING, Status.DELETED})
 
 
 def test_transition_table_names_every_status() -> None:
-    assert set(MOVES) == set(Status)
+    assert set(TRANSITIONS) == set(Status)
 
 
 def test_transition_with_a_stale_fencing_token_writes_nothing(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, fence=7)
     sandbox.fence = 6
     with pytest.raises(LeaseLost):
-        move(database, sandbox, ObservedState(Status.RUNNING))
+        write_state(database, sandbox, ObservedState(Status.RUNNING))
     assert as_stored(database, sandbox).status == Status.STARTING
     assert sandbox.status == Status.STARTING
     assert history(database, sandbox) == []
@@ -140,10 +142,10 @@ def test_history_has_a_limited_length(
     monkeypatch.setattr(sandbox_status, "MAX_TRANSITIONS", 4)
     monkeypatch.setattr(sandbox_status, "CUT_EVERY", 3)
     sandbox, other = make_sandbox(database, user), make_sandbox(database, other_user)
-    move(database, other, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+    write_state(database, other, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
     for number in range(20):
         kind = PauseKind.FROZEN if number % 2 == 0 else None
-        move(database, sandbox, ObservedState(Status.PAUSED if kind else Status.RUNNING, pause_kind=kind))
+        write_state(database, sandbox, ObservedState(Status.PAUSED if kind else Status.RUNNING, pause_kind=kind))
     rows = history(database, sandbox)
     assert 4 <= len(rows) <= 6
     assert rows[-1].to_status == Status.RUNNING
@@ -166,18 +168,18 @@ def test_newest_part_of_a_long_history_is_read(
 def test_ready_at_keeps_the_time_of_the_first_run(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     assert as_stored(database, sandbox).ready_at is None
-    move(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
+    write_state(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
     first = as_stored(database, sandbox)
     assert first.ready_at is not None
     assert first.exposed_urls == URLS
-    move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.STOPPED))
-    move(database, sandbox, ObservedState(Status.RUNNING))
+    write_state(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.STOPPED))
+    write_state(database, sandbox, ObservedState(Status.RUNNING))
     assert as_stored(database, sandbox).ready_at == first.ready_at
 
 
 def test_observed_state_replaces_all_fields_of_the_previous_one(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
-    move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+    write_state(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
     stored = as_stored(database, sandbox)
     assert (stored.reason, stored.detail, stored.exposed_urls) == (None, None, None)
     assert stored.pause_kind == PauseKind.FROZEN
@@ -185,8 +187,8 @@ def test_observed_state_replaces_all_fields_of_the_previous_one(database: Databa
 
 def test_observed_generation_is_the_reconciled_one(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
-    move(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
+    write_state(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)
-    move(database, sandbox, ObservedState(Status.RUNNING), observed_generation=3)
+    write_state(database, sandbox, ObservedState(Status.RUNNING), observed_generation=3)
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (3, 0)
     assert sandbox.observed_generation == 3

@@ -13,7 +13,7 @@ from shared.models import Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.failover import LostNode
-from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
+from shared.states import TRANSITIONS, Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import lose, status_of, tombstone
@@ -58,7 +58,7 @@ class TestTombstonedNode:
         assert_at_rest(found)
         with other.database.reading() as session:
             path = [status, *(move.to_status for move in sandbox_queries.transitions(session, sandbox.id))]
-        assert all(after_ in MOVES[Status(before)] for before, after_ in pairwise(path))
+        assert all(after_ in TRANSITIONS[Status(before)] for before, after_ in pairwise(path))
 
     def test_sandbox_whose_lease_is_held_waits(self, other: WorkerContext, user: ApiUser) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "lease_owner": "w", "lease_until": after(10)}

@@ -6,7 +6,7 @@ from shared.clock import now
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
-from shared.states import MOVES, Desired, Status
+from shared.states import TRANSITIONS, Desired, Status
 from shared.warm_pool import start as sandbox_start
 from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -92,4 +92,4 @@ def assert_legal(context: WorkerContext, sandbox_id: str) -> None:
     with context.database.reading() as session:
         moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
     assert moves
-    assert all(move.from_status is None or move.to_status in MOVES[Status(move.from_status)] for move in moves)
+    assert all(move.from_status is None or move.to_status in TRANSITIONS[Status(move.from_status)] for move in moves)
