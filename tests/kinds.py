@@ -35,7 +35,7 @@ REAL_FOLDERS = (
     "tests/bench/test_bench.py",
     "tests/worker/engine/test_disks.py",
 )
-REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
+REAL_FIXTURES = {"dedicated_engine", "site", "sandbox_url"}
 # Fixtures that return a type from one of these modules need an engine, whatever their names are.
 REAL_HOMES = (
     *(f"tests.services.{name}." for name in ("agent_servers", "client", "deployment", "engine", "engine_proxy")),

@@ -164,7 +164,7 @@ def test_one_database_is_tested(select: Select) -> None:
     assert found == ["test_both[postgresql]", "test_single[postgresql]"]
 
 
-def test_shares_are_all_tests_and_have_none_in_common(select: Select) -> None:
+def test_shares_are_disjoint_and_cover_all_tests(select: Select) -> None:
     shares = [select("--thorough", "--share", f"{number}/3") for number in (1, 2, 3)]
     assert [len(share) for share in shares] == [4, 4, 4]
     assert sorted(name for share in shares for name in share) == sorted(select("--thorough"))

@@ -19,7 +19,7 @@ from tests.services.foreign_locks import locked_row
 pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
 LOCK_SECONDS = 8.0
-# Shorter than the wait for a lock, although a loaded machine writes 140 errors meanwhile.
+# Shorter than the wait for a lock, although a loaded machine writes 140 errors during it.
 PROMPT_SECONDS = 6.0
 # Between two rounds of the other user's requests.
 PAUSE_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""More slow requests of one user than there are threads: those of other users are answered meanwhile."""
+"""More slow requests of one user than there are threads: requests of other users still get responses."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

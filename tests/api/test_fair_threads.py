@@ -11,7 +11,7 @@ from api.json_text import LARGE_BYTES, SMALL_BYTES, in_thread_if_large
 from shared.sql.write_slots import caller
 
 
-def test_caller_with_much_work_keeps_no_others_waiting() -> None:
+def test_busy_caller_does_not_delay_others() -> None:
     done = asyncio.run(_crowd(FairThreads(2, "test")))
     assert "bob" in done
     assert [name for name in done if name != "bob"] == [f"alice {number}" for number in range(20) if number != 3]
@@ -48,7 +48,7 @@ def test_error_is_passed_on_and_the_next_work_runs() -> None:
     assert asyncio.run(fail(FairThreads(1, "test"))) == 1
 
 
-def test_large_bodies_of_one_caller_keep_no_others_waiting() -> None:
+def test_large_bodies_of_one_caller_do_not_delay_others() -> None:
     released = Event()
 
     async def parse_for(who: str) -> Any:
@@ -68,7 +68,7 @@ def test_large_bodies_of_one_caller_keep_no_others_waiting() -> None:
     assert asyncio.run(crowd()) == 0
 
 
-def test_very_large_bodies_of_several_callers_keep_no_others_waiting() -> None:
+def test_very_large_bodies_of_several_callers_do_not_delay_others() -> None:
     """A webhook may take half a minute, and there are two threads for the bodies of all users."""
     released = Event()
 

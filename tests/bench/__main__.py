@@ -47,7 +47,7 @@ STORE_MEASURES: dict[str, Callable[[argparse.Namespace], Iterable[Figure]]] = {
     "engine": lambda options: [stopped_engine(options.database, options.runs)],
     "versions": lambda options: [list_versions(options.database, options.runs)],
     "sweep": lambda options: sweeps(options.database, options.size, options.runs),
-    "lists": lambda options: lists(options.database, options.size, options.runs, say, only=options.list),
+    "lists": lambda options: lists(options.database, options.size, options.runs, print_line, only=options.list),
 }
 MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
 
@@ -55,7 +55,7 @@ MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
 def main(options: argparse.Namespace) -> None:
     """Measure, print each figure as soon as it is known, and write all of them."""
     subject = options.peer or options.database
-    say(f"{subject}; {json.dumps(describe())}\n\n{HEAD}")
+    print_line(f"{subject}; {json.dumps(describe())}\n\n{HEAD}")
     figures = list(_print_each(_measure_peer(options) if options.peer else _measure(options)))
     if options.output is not None:
         _keep(options.output, subject, figures)
@@ -69,7 +69,7 @@ def memory(site: Site) -> Figure:
     )
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print and flush."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -77,7 +77,7 @@ def say(text: str) -> None:
 
 def _print_each(figures: Iterable[Figure]) -> Iterator[Figure]:
     for figure in figures:
-        say(line(figure))
+        print_line(line(figure))
         yield figure
 
 
@@ -100,7 +100,7 @@ def _keep(output: Path, subject: str, figures: list[Figure]) -> None:
     document = {"at": datetime.now(UTC).isoformat(), "machine": describe(), "subject": subject, "figures": found}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(document, indent=1))
-    say(f"\nwritten to {output}")
+    print_line(f"\nwritten to {output}")
 
 
 def _names(text: str) -> list[str]:

@@ -64,14 +64,14 @@ def warm_burst(site: Site, image: str, name: str, runs: int) -> list[Figure]:
 
 def cold_burst(site: Site, image: str, name: str, runs: int) -> Figure:
     """The time until the last sandbox is RUNNING, compared with a bare loop with the best number of threads."""
-    ours: Runs = []
+    measured: Runs = []
     bare: Runs = []
     for _ in range(runs):
-        ours.append([_burst(site, image)[1]])
+        measured.append([_burst(site, image)[1]])
         bare.append([min(_bare_loop(site, image, threads) for threads in THREADS)])
     return Figure(
         f"{MANY} cold starts at once, {name}: all",
-        ours,
+        measured,
         "bare loop at its best",
         bare,
         "≤ 1.25 × bare",

@@ -50,7 +50,7 @@ class Figure:
     def ratio(self) -> float:
         """The median of the runs' ratios of the figure's median to the baseline's."""
         pairs = zip(self.runs, self.bare, strict=True)
-        return statistics.median(percentile(ours, 0.5) / percentile(theirs, 0.5) for ours, theirs in pairs)
+        return statistics.median(percentile(measured, 0.5) / percentile(theirs, 0.5) for measured, theirs in pairs)
 
     @property
     def is_reached(self) -> bool | None:
@@ -79,8 +79,8 @@ def line(figure: Figure) -> str:
 
     name = f"{figure.name}, {figure.unit}" if figure.unit else figure.name
     bare = [figure.baseline, show(figure.bare_at(0.5)), f"{figure.ratio:.2f}"] if figure.bare else ["", "", ""]
-    ours = [show(figure.at(0.5)), show(figure.at(0.95)), _short(figure.over_all(0.99) * factor)]
-    return f"| {' | '.join([name, *ours, *bare, figure.goal, VERDICTS[figure.is_reached]])} |"
+    measured = [show(figure.at(0.5)), show(figure.at(0.95)), _short(figure.over_all(0.99) * factor)]
+    return f"| {' | '.join([name, *measured, *bare, figure.goal, VERDICTS[figure.is_reached]])} |"
 
 
 def percentile(values: Sequence[float], part: float) -> float:

@@ -77,7 +77,7 @@ class Servers(NamedTuple):
 
 
 def lists(
-    database: str, size: int, runs: int, say: Callable[[str], None], *, only: str = "", seconds: float = 1.0
+    database: str, size: int, runs: int, print_line: Callable[[str], None], *, only: str = "", seconds: float = 1.0
 ) -> Iterator[Figure]:
     """Measure each list for each kind of user: one client's latency, and the rate of sixteen clients.
 
@@ -91,7 +91,7 @@ def lists(
         store = Database(url)
         seeded = seed(store, Vault([SECRET_KEY]), size)
         store.close()
-        say(f"{database} with {size:,} conversations:")
+        print_line(f"{database} with {size:,} conversations:")
         servers = stack.enter_context(_servers(url))
         for name, who, requests in _cases(seeded):
             if only in name:
@@ -115,8 +115,8 @@ def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seco
     httpx.put(f"{servers.bare.url}/bytes", content=_answer(servers.api, requests[0])).raise_for_status()
     ways = ((servers.api, requests), (servers.uncached, requests), (servers.bare, [make_request("/bytes")]))
     intervals = [[_run(server, requested, seconds) for server, requested in ways] for _ in range(runs)]
-    *ours, bare = zip(*intervals, strict=True)
-    for name_of_way, found in zip((name, f"{name}, uncached"), ours, strict=True):
+    *measured, bare = zip(*intervals, strict=True)
+    for name_of_way, found in zip((name, f"{name}, uncached"), measured, strict=True):
         yield Figure(
             name_of_way,
             [run.seconds for run in found],

@@ -25,23 +25,23 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
             "pause": (lambda: _request(site, sandbox_id, "pause"), lambda: site.api.pause(bare.request.name)),
             "resume": (lambda: _request(site, sandbox_id, "resume"), lambda: site.api.unpause(bare.request.name)),
         }
-        ours: dict[str, Runs] = {verb: [] for verb in verbs}
+        measured: dict[str, Runs] = {verb: [] for verb in verbs}
         theirs: dict[str, Runs] = {verb: [] for verb in verbs}
         for _ in range(runs):
-            for found in (ours, theirs):
+            for found in (measured, theirs):
                 for verb in verbs:
                     found[verb].append([])
             for _ in range(samples):
                 # In alternation, so that both begin under the same conditions: just after the other one was unpaused.
                 for verb, (request, _) in verbs.items():
-                    ours[verb][-1].append(_timed(request))
+                    measured[verb][-1].append(_timed(request))
                 for verb, (_, call) in verbs.items():
                     theirs[verb][-1].append(_timed(call))
     delete(site, sandbox_id)
     return [
         Figure(
             f"{verb}, {name}",
-            ours[verb],
+            measured[verb],
             f"bare docker {'unpause' if verb == 'resume' else verb}",
             theirs[verb],
             "≤ 3 × bare, p95 ≤ 150 ms",
@@ -57,7 +57,7 @@ def _request(site: Site, sandbox_id: str, verb: str) -> None:
 
 
 def _await_rest(site: Site, container: str) -> None:
-    """Wait until the server is idle. It works for seconds after its boot, and longer if it is paused meanwhile."""
+    """Wait until the server is idle. It works for seconds after its boot, and longer if it is paused then."""
     eventually(lambda: _share(site, container) < AT_REST, deadline_seconds=60)
 
 

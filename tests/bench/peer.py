@@ -47,20 +47,20 @@ def measure(url: str, key: str, runs: int, seconds: float = 3) -> Iterator[Figur
     with ExitStack() as stack:
         client = httpx.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
         http = stack.enter_context(client)
-        yield from _lives(http, runs)
+        yield from _lifecycles(http, runs)
         for _ in range(LISTED):
             _await(http, stack.enter_context(_sandbox(http)), "RUNNING")
         for name, path in LISTS.items():
             yield from _list(url, f"list of {name}", make_request(path, headers), runs, seconds)
 
 
-def _lives(http: httpx.Client, runs: int) -> Iterator[Figure]:
-    lives = [_rested(partial(_life, http)) for _ in range(runs)]
-    for name, each in zip(("start, POST to RUNNING", "pause", "resume"), zip(*lives, strict=True), strict=True):
+def _lifecycles(http: httpx.Client, runs: int) -> Iterator[Figure]:
+    results = [_rested(partial(_lifecycle, http)) for _ in range(runs)]
+    for name, each in zip(("start, POST to RUNNING", "pause", "resume"), zip(*results, strict=True), strict=True):
         yield Figure(name, list(each))
 
 
-def _life(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
+def _lifecycle(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
     """The seconds of a start, and of alternating pauses and resumes."""
     began = time.perf_counter()
     with _sandbox(http) as sandbox_id:

@@ -196,7 +196,7 @@ def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
     with engine.begin() as connection:
         # Triggers would update the list versions for each of a million rows: disable them, and write the versions once.
         connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the rows are generated meanwhile
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # it includes the generation of the rows
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:

@@ -63,13 +63,15 @@ class HeavyRequest:
 def stalls(site: Site, runs: int) -> Iterator[Figure]:
     """Measure the slowest response to others during each of these requests."""
     for name, request in _heavy_requests(site):
-        ours: Runs = []
+        measured: Runs = []
         bare: Runs = []
         for _ in range(runs):
             found = [_measure(site.service.url, request) for _ in range(SAMPLES)]
-            ours.append([beside for beside, _ in found])
+            measured.append([beside for beside, _ in found])
             bare.append([alone for _, alone in found])
-        yield Figure(f"slowest answer beside {name}", ours, "beside nothing", bare, "p50 ≤ 50 ms", _is_short, unit="ms")
+        yield Figure(
+            f"slowest answer beside {name}", measured, "beside nothing", bare, "p50 ≤ 50 ms", _is_short, unit="ms"
+        )
 
 
 def _is_short(figure: Figure) -> bool:

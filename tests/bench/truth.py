@@ -86,11 +86,11 @@ class Bench:
         time.sleep(0.5 + time.time() % 1)  # lets earlier events arrive, and varies the phase of the poll
 
     def _await(self, status: str) -> float:
-        def there() -> bool:
+        def has_status() -> bool:
             found = self._alice.sandbox(self._sandbox_id) or {}
             return bool(found["status"] == status)
 
-        eventually(there, deadline_seconds=DEADLINE, interval_seconds=0.005)
+        eventually(has_status, deadline_seconds=DEADLINE, interval_seconds=0.005)
         return time.perf_counter()
 
 
@@ -101,9 +101,9 @@ def main(times: int = 20, others: int = 150) -> None:
         service.start_worker()
         eventually(lambda: "following_events" in service.log())
         bench = Bench(engine, alice)
-        say(f"{times} of each; {others} other sandboxes on the node; seconds")
-        say("| worker | change | who | median | fastest | p95 | slowest |")
-        say("|---|---|---|---|---|---|---|")
+        print_line(f"{times} of each; {others} other sandboxes on the node; seconds")
+        print_line("| worker | change | who | median | fastest | p95 | slowest |")
+        print_line("|---|---|---|---|---|---|---|")
         report(bench, "events", list(CHANGES), times)
         proxy.stall()
         report(bench, "stream silent", ["pause", "kill"], times)
@@ -116,10 +116,10 @@ def report(bench: Bench, mode: str, changes: list[str], times: int) -> None:
         for who, seconds in zip(("bare event", "API"), zip(*found, strict=True), strict=True):
             ordered = sorted(seconds)
             spread = (statistics.median(ordered), ordered[0], ordered[int(len(ordered) * 0.95) - 1], ordered[-1])
-            say(f"| {mode} | {change} | {who} | {' | '.join(f'{value:.3f}' for value in spread)} |")
+            print_line(f"| {mode} | {change} | {who} | {' | '.join(f'{value:.3f}' for value in spread)} |")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line and flush."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

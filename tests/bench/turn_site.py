@@ -28,24 +28,24 @@ class TurnSite:
         self._client = httpx.Client(trust_env=False, timeout=60)
 
     def measure_starts(self, size: int, wait: "Wait") -> None:
-        """Fill the pool, and measure a start for each line. The pool is not refilled meanwhile, to save CPU."""
+        """Fill the pool, and measure a start for each line. The pool is not refilled until the end, to save CPU."""
         self._site.set_pool(self._image, size)
         self._site.await_pool(self._image, size, deadline_seconds=BOOT_SECONDS)
         with ExitStack() as stack:
             session = stack.enter_context(self._site.service.database.transaction())
             eventually(lambda: locks.try_lock_pool(session, self._image))
-            say(0)
+            print_result(0)
             for _ in range(size):
                 wait()
                 seconds, sandbox_id = timed_start(self._site, self._image)
                 self._started.append(sandbox_id)
-                say(seconds)
+                print_result(seconds)
         wait()
         for sandbox_id in self._started[:-1]:
             delete(self._site, sandbox_id)
         self._started = self._started[-1:]
         self._site.set_pool(self._image, 0)
-        say(0)
+        print_result(0)
 
     def measure(self, verb: str) -> None:
         """Measure a pause, a resume, or a request to the last sandbox."""
@@ -60,7 +60,7 @@ class TurnSite:
             response = self._site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
         seconds = time.perf_counter() - began
         assert response.status_code == 200, response.text
-        say(seconds)
+        print_result(seconds)
 
 
 class Wait:
@@ -70,7 +70,7 @@ class Wait:
         sys.stdin.readline()
 
 
-def say(seconds: float) -> None:
+def print_result(seconds: float) -> None:
     """Print one result."""
     sys.stdout.write(f"{MARK}{json.dumps(seconds)}\n")
     sys.stdout.flush()
@@ -80,7 +80,7 @@ def main(image: str) -> None:
     """Execute the lines of standard input until it ends."""
     with running_site("postgresql") as site:
         turns = TurnSite(site, image)
-        say(0)
+        print_result(0)
         while word := sys.stdin.readline().strip():
             verb, _, size = word.partition(" ")
             if verb == "starts":

@@ -44,7 +44,7 @@ class Checkout:
     def __exit__(self, *error: object) -> None:
         self._process.communicate()
 
-    def tell(self, word: str) -> None:
+    def begin(self, word: str) -> None:
         """Name the next measurement."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
@@ -101,12 +101,12 @@ class Turns:
 
     def _measure(self, verb: str, word: str, turn: int) -> None:
         for checkout in self._checkouts if turn % 2 else reversed(self._checkouts):
-            checkout.tell(word)
+            checkout.begin(word)
             self._seconds[verb, checkout.name].append(checkout.read())
 
     def _all(self, word: str) -> None:
         for checkout in self._checkouts:
-            checkout.tell(word)
+            checkout.begin(word)
 
     def _all_read(self) -> None:
         with ThreadPoolExecutor() as threads:

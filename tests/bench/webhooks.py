@@ -32,14 +32,14 @@ def webhooks(site: Site, runs: int) -> Figure:
     """Measure the events per second."""
     database = site.service.database
     senders = [make_sender(site, number) for number in range(SENDERS)]
-    ours: Runs = []
+    measured: Runs = []
     bare: Runs = []
     for _ in range(runs):
-        ours.append([_send_all(site.service.url, senders)])
+        measured.append([_send_all(site.service.url, senders)])
         bare.append([_insert_all(database, [conversation for conversation, _ in senders])])
     return Figure(
         "webhook events into the store",
-        ours,
+        measured,
         "bare INSERT of the same",
         bare,
         "≥ 2000 events/s",

@@ -44,7 +44,7 @@ def test_whole_session_in_the_browser(
         conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
         for times in range(1, RUNS + 1):
             if times > 1:
-                say(page, "Once more.")
+                send_message(page, "Once more.")
             watch_and_stop(page, alice, times)
             go_on(page, alice, times)
         show_changes(page)
@@ -81,7 +81,7 @@ def type_message(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-def say(page: Page, text: str) -> None:
+def send_message(page: Page, text: str) -> None:
     type_message(page, text)
     expect(page.locator(of("user-message")).last).to_contain_text(text, timeout=SOON)
 

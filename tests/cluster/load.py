@@ -18,8 +18,8 @@ from tests.cluster.journal import Journal
 from tests.services import http
 
 RATE = 50
-# The requests of each second. `life`: start a sandbox or a conversation, or delete one.
-PATTERN = ("read",) * 35 + ("event",) * 4 + ("secret",) * 4 + ("proxied",) * 3 + ("pause",) * 3 + ("life",)
+# The requests of each second. `lifecycle`: start a sandbox or a conversation, or delete one.
+PATTERN = ("read",) * 35 + ("event",) * 4 + ("secret",) * 4 + ("proxied",) * 3 + ("pause",) * 3 + ("lifecycle",)
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 TASKS = f"{CONVERSATIONS}/start-tasks"
@@ -36,8 +36,8 @@ READS = (
 )
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
 MESSAGE = {"initial_message": {"content": [{"type": "text", "text": "hello"}]}}
-TALKS, PAUSED = 2, 3
-# The number of sandboxes that `life` starts before it deletes one of them.
+CONVERSATION_COUNT, PAUSED = 2, 3
+# The number of sandboxes that `lifecycle` starts before it deletes one of them.
 ALIVE = 3
 KEPT_SECRETS = 5
 TIMEOUT = 60
@@ -94,7 +94,7 @@ class _User:
     def __init__(self, load: Load, clients: Iterator[httpx.AsyncClient]) -> None:
         self._load, self._journal, self._clients = load, load.journal, clients
         self._numbers, self._reads = itertools.count(), itertools.cycle(READS)
-        self._talks: list[dict[str, Any]] = []
+        self._conversations: list[dict[str, Any]] = []
         self._toggled: list[str] = []
         self._secrets: list[str] = []
         self._alive: list[str] = []
@@ -103,10 +103,10 @@ class _User:
     async def prepare(self) -> None:
         """Start the conversations, and the sandboxes that are paused and resumed, that the load uses throughout."""
         await self._send("POST", "/api/settings", json=SETTINGS)
-        for _ in range(TALKS):
+        for _ in range(CONVERSATION_COUNT):
             task = await self._send("POST", CONVERSATIONS, params={"wait": 60}, json=MESSAGE)
             assert task["status"] == "READY", task
-            self._talks.append(task)
+            self._conversations.append(task)
             self._journal.add_conversation(task["app_conversation_id"], task["sandbox_id"])
         for _ in range(PAUSED):
             sandbox = await self._send("POST", SANDBOXES, params={"wait": 60})
@@ -134,18 +134,18 @@ class _User:
         await self._send("GET", next(self._reads))
 
     async def _proxied(self) -> None:
-        talk = self._talks[next(self._numbers) % TALKS]
-        path = f"/sandbox/{talk['sandbox_id']}/api/conversations/{talk['app_conversation_id']}"
+        task = self._conversations[next(self._numbers) % CONVERSATION_COUNT]
+        path = f"/sandbox/{task['sandbox_id']}/api/conversations/{task['app_conversation_id']}"
         await self._send("GET", path, name="GET through the sandbox path")
 
     async def _event(self) -> None:
         number = next(self._numbers)
-        talk = self._talks[number % TALKS]
-        path = f"/sandbox/{talk['sandbox_id']}/api/conversations/{talk['app_conversation_id']}/events"
+        task = self._conversations[number % CONVERSATION_COUNT]
+        path = f"/sandbox/{task['sandbox_id']}/api/conversations/{task['app_conversation_id']}/events"
         text = f"message {number}"
         body = {"role": "user", "content": [{"type": "text", "text": text}], "run": False}
         if await self._send("POST", path, name="POST through the sandbox path", json=body) is not None:
-            self._journal.add_message(talk["app_conversation_id"], text)
+            self._journal.add_message(task["app_conversation_id"], text)
 
     async def _secret(self) -> None:
         if len(self._secrets) >= KEPT_SECRETS:
@@ -171,7 +171,7 @@ class _User:
         self._toggled.append(sandbox_id)
         return None
 
-    async def _life(self) -> None:
+    async def _lifecycle(self) -> None:
         """Poll a start task, or delete the oldest sandbox, or else start a conversation or a sandbox, alternately."""
         if self._starting:
             return await self._follow(self._starting.pop(0))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.conversation import SANDBOXES, Conversation, make_key
 from tests.cluster.data import running_data
 from tests.cluster.machines import Machine, running_machine
 from tests.cluster.service import READY, Installed, write_settings
 from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
-from tests.cluster.talk import SANDBOXES, Talk, make_key
 from tests.cluster.transcript import Transcript
 from tests.waiting import eventually
 
@@ -29,7 +29,7 @@ def test_sandboxes_of_a_killed_machine_are_reported_and_another_machine_replaces
         installed.run(first, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
         stack.enter_context(installed.joined(first, second))
         installed.await_node(first, "second")
-        user = Talk(first, make_key(installed, first, "alice"), transcript)
+        user = Conversation(first, make_key(installed, first, "alice"), transcript)
         lost = fill_second(installed, first, user)
         kill(first, second, user, lost, transcript)
         installed.run(first, "nodes", "list")
@@ -38,7 +38,7 @@ def test_sandboxes_of_a_killed_machine_are_reported_and_another_machine_replaces
         installed.run(first, "nodes", "list")
 
 
-def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, str]:
+def fill_second(installed: Installed, first: Machine, user: Conversation) -> dict[str, str]:
     """Start a conversation and a paused sandbox on the second machine; return the ids of the sandboxes."""
     installed.run(first, "nodes", "cordon", "first")
     user.start_without_agent()
@@ -49,7 +49,7 @@ def fill_second(installed: Installed, first: Machine, user: Talk) -> dict[str, s
     return {"running": user.sandbox_id, "paused": paused}
 
 
-def kill(first: Machine, second: Machine, user: Talk, lost: dict[str, str], transcript: Transcript) -> None:
+def kill(first: Machine, second: Machine, user: Conversation, lost: dict[str, str], transcript: Transcript) -> None:
     """Kill the second machine, and wait until the service reports its sandboxes."""
     history = user.events()
     began = time.monotonic()
@@ -67,7 +67,7 @@ def kill(first: Machine, second: Machine, user: Talk, lost: dict[str, str], tran
     assert user.events() == history
 
 
-def check_new_start(user: Talk, first: Machine, transcript: Transcript) -> None:
+def check_new_start(user: Conversation, first: Machine, transcript: Transcript) -> None:
     """Assert that a new sandbox runs on the remaining machine."""
     began = time.monotonic()
     sandbox_id = start(user)
@@ -76,7 +76,12 @@ def check_new_start(user: Talk, first: Machine, transcript: Transcript) -> None:
 
 
 def replace(
-    installed: Installed, first: Machine, user: Talk, lost: dict[str, str], stack: ExitStack, transcript: Transcript
+    installed: Installed,
+    first: Machine,
+    user: Conversation,
+    lost: dict[str, str],
+    stack: ExitStack,
+    transcript: Transcript,
 ) -> None:
     """Delete the lost node, join a clean machine, and resume the lost sandboxes there."""
     third = stack.enter_context(running_machine("third", 3, IMAGES, first))
@@ -97,18 +102,18 @@ def replace(
     eventually(lambda: "second" not in installed.nodes(first), deadline_seconds=60)
 
 
-def start(user: Talk) -> str:
+def start(user: Conversation) -> str:
     """Start a sandbox, and wait until it runs; return its id."""
     sandbox_id: str = user.send("POST", SANDBOXES)["id"]
     eventually(lambda: shown(user, sandbox_id)["status"] == "RUNNING", deadline_seconds=120)
     return sandbox_id
 
 
-def is_running_on(user: Talk, sandbox_id: str, machine: Machine) -> bool:
+def is_running_on(user: Conversation, sandbox_id: str, machine: Machine) -> bool:
     return shown(user, sandbox_id)["status"] == "RUNNING" and f"aw-{sandbox_id}" in machine.engine.containers()
 
 
-def shown(user: Talk, sandbox_id: str) -> dict[str, Any]:
+def shown(user: Conversation, sandbox_id: str) -> dict[str, Any]:
     found: dict[str, Any] = user.send("GET", f"{SANDBOXES}/{sandbox_id}")
     return found
 

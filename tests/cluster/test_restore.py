@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.conversation import SANDBOXES, Conversation, allow, make_key, running_model
 from tests.cluster.data import new_password, running_data
 from tests.cluster.machines import Machine, running_machines
 from tests.cluster.service import NODE_ONLY, READY, WORKING, Installed, write_settings
 from tests.cluster.settings import IMAGES, settings_of
-from tests.cluster.talk import SANDBOXES, Talk, allow, make_key, running_model
 from tests.cluster.transcript import Transcript
 
 pytestmark = pytest.mark.nightly
@@ -47,26 +47,26 @@ def test_conversation_continues_after_both_machines_were_lost_and_restored(
     installed: Installed, backup: Backup, transcript: Transcript
 ) -> None:
     with machines_with_data(backup) as (first, second), ExitStack() as stack:
-        talk = run_and_back_up(installed, first, second, backup, transcript, stack)
-        events = talk.events()
+        conversation = run_and_back_up(installed, first, second, backup, transcript, stack)
+        events = conversation.events()
     transcript.add("(both machines are gone, with the database and the broker)", "", 0)
     with machines_with_data(backup) as (first, second), ExitStack() as stack:
-        talk.machine = first
+        conversation.machine = first
         restore(installed, first, second, backup)
         run_again(installed, first, second, stack)
-        found = talk.await_sandbox("ERROR")
+        found = conversation.await_sandbox("ERROR")
         assert found["reason"] == "container_missing"
         transcript.add(
             "(its sandbox)", f"{found['status']} {found['reason']}\n{textwrap.fill(found['detail'], 110)}", 0
         )
-        assert talk.events() == events
+        assert conversation.events() == events
         began = time.monotonic()
-        talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
-        talk.await_sandbox("RUNNING")
+        conversation.send("POST", f"{SANDBOXES}/{conversation.sandbox_id}/resume")
+        conversation.await_sandbox("RUNNING")
         transcript.add("(resume its sandbox)", "RUNNING", time.monotonic() - began)
         with running_model(first):
-            talk.go_on()
-        assert second.engine.containers() == [f"aw-{talk.sandbox_id}"]
+            conversation.go_on()
+        assert second.engine.containers() == [f"aw-{conversation.sandbox_id}"]
         installed.run(first, "nodes", "list")
 
 
@@ -81,26 +81,26 @@ def machines_with_data(backup: Backup) -> Iterator[tuple[Machine, Machine]]:
 
 def run_and_back_up(
     installed: Installed, first: Machine, second: Machine, backup: Backup, transcript: Transcript, stack: ExitStack
-) -> Talk:
+) -> Conversation:
     """Run a conversation on the second machine until it has an answer, pause its sandbox, and back everything up."""
     write_settings(first, backup.settings["first"])
     stack.enter_context(installed.running(first, "agent-workspace all", "all", "flower=0", until=READY))
     stack.enter_context(installed.joined(first, second))
     installed.await_node(first, "second")
     installed.run(first, "nodes", "cordon", "first")
-    talk = Talk(first, make_key(installed, first, "alice"), transcript)
+    conversation = Conversation(first, make_key(installed, first, "alice"), transcript)
     with running_model(first) as model:
         allow(model, first, installed)
-        talk.start(model)
+        conversation.start(model)
     installed.run(first, "nodes", "uncordon", "first")
-    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped", "wait": 60})
-    talk.await_sandbox("PAUSED")
+    conversation.send("POST", f"{SANDBOXES}/{conversation.sandbox_id}/pause", params={"kind": "stopped", "wait": 60})
+    conversation.await_sandbox("PAUSED")
     installed.run(first, "db", "backup", str(backup.folder / "db"), *backup.passphrase)
     for machine in (first, second):
         installed.run(machine, "nodes", "backup", str(backup.folder / machine.namespace.name))
         settings = (machine.folder / "var" / "env").read_text().splitlines()
         backup.settings[machine.namespace.name] = settings
-    return talk
+    return conversation
 
 
 def restore(installed: Installed, first: Machine, second: Machine, backup: Backup) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import figures
+from tests.cluster.conversation import Conversation, allow, make_key, running_model
 from tests.cluster.data import running_data
 from tests.cluster.load import RATE, Load
 from tests.cluster.machines import Machine
 from tests.cluster.service import READY, WORKING, Installed, copy_code, install, write_settings
 from tests.cluster.settings import LOAD_IMAGE, LOAD_SPEC, OWN_SANDBOX_IMAGE, settings_of
-from tests.cluster.talk import Talk, allow, make_key, running_model
 from tests.cluster.transcript import Transcript
 from tests.integration.earlier_code import find_earlier_commit
 from tests.waiting import eventually
@@ -40,7 +40,7 @@ def environments(folder: Path, transcript: Transcript) -> list[Installed]:
     return [install(folder / f"on-{name}", transcript, f"{name}$", source) for name in ("first", "second")]
 
 
-def test_update_at_fifty_requests_per_second_fails_none_and_loses_nothing(
+def test_rolling_update_under_load_fails_no_request_and_loses_no_write(
     machines: tuple[Machine, Machine], environments: list[Installed], folder: Path, transcript: Transcript
 ) -> None:
     source = copy_code(folder / "new")
@@ -51,7 +51,7 @@ def test_update_at_fifty_requests_per_second_fails_none_and_loses_nothing(
         write_settings(first, [*settings_of(first, data), DEFAULT_IMAGE])
         start(stack, on_first, first, READY)
         join(stack, both)
-        talk = start_talk(stack, on_first, first, transcript)
+        conversation = start_conversation(stack, on_first, first, transcript)
         on_first.run(first, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
         key = make_key(on_first, first, "load")
         with under_load(first, Load(urls, key)) as load:
@@ -67,7 +67,7 @@ def test_update_at_fifty_requests_per_second_fails_none_and_loses_nothing(
         assert figures.too_slow(load.requests, quiet="before") == []
         assert figures.rate(sorted(load.requests, key=lambda request: request.began)) > RATE * 0.98
         await_kept(load, first, urls[0], transcript)
-        talk.go_on()
+        conversation.go_on()
         for machine, _ in both:
             assert sorted(machine.engine.containers()) == sorted(machine.engine.volumes())
         on_first.run(first, "nodes", "list")
@@ -90,13 +90,15 @@ def join(stack: ExitStack, both: list[tuple[Machine, Installed]]) -> None:
     on_first.await_node(first, second.namespace.name)
 
 
-def start_talk(stack: ExitStack, installed: Installed, machine: Machine, transcript: Transcript) -> Talk:
+def start_conversation(
+    stack: ExitStack, installed: Installed, machine: Machine, transcript: Transcript
+) -> Conversation:
     """Start a conversation with the earlier code."""
     model = stack.enter_context(running_model(machine))
     allow(model, machine, installed)
-    talk = Talk(machine, make_key(installed, machine, "alice"), transcript)
-    talk.start(model)
-    return talk
+    conversation = Conversation(machine, make_key(installed, machine, "alice"), transcript)
+    conversation.start(model)
+    return conversation
 
 
 @contextmanager

@@ -8,12 +8,12 @@ import pytest
 
 from shared.crypto import new_secret_key
 from tests.cluster.booted import Booted, Copy, booted, copied_machine
+from tests.cluster.conversation import SANDBOXES, Conversation
 from tests.cluster.data import running_data
 from tests.cluster.machines import Machine, running_machine
 from tests.cluster.reading import reading
 from tests.cluster.service import UV, copy_code
 from tests.cluster.settings import IMAGES, LOAD_IMAGE, LOAD_SPEC, settings_of, tag_images
-from tests.cluster.talk import SANDBOXES, Talk
 from tests.cluster.transcript import Transcript
 from tests.services.directories import short_directory
 from tests.waiting import eventually
@@ -66,16 +66,18 @@ def test_units_run_a_conversation_and_are_updated(machine: Machine, copy: Copy, 
             init.run("systemctl", "enable", "--now", *UNITS)
             eventually(partial(is_ready, init), deadline_seconds=180, interval_seconds=1)
             assert states(init) == dict.fromkeys(UNITS, "active")
-            talk = start_talk(init, machine)
-            history = talk.events()
-            machine.engine.docker("exec", f"aw-{talk.sandbox_id}", "sh", "-c", "echo precious >/workspace/kept")
-            assert update(init, talk) == []
+            conversation = start_conversation(init, machine)
+            history = conversation.events()
+            machine.engine.docker("exec", f"aw-{conversation.sandbox_id}", "sh", "-c", "echo precious >/workspace/kept")
+            assert update(init, conversation) == []
             init.run("systemctl", "list-units", "--no-legend", "agent-workspace*")
             assert states(init) == dict.fromkeys(UNITS, "active")
             assert users(init) == USERS
-            boot_again(talk)
-            assert machine.engine.docker("exec", f"aw-{talk.sandbox_id}", "cat", "/workspace/kept") == "precious\n"
-            assert talk.events()[: len(history)] == history
+            boot_again(conversation)
+            assert (
+                machine.engine.docker("exec", f"aw-{conversation.sandbox_id}", "cat", "/workspace/kept") == "precious\n"
+            )
+            assert conversation.events()[: len(history)] == history
 
 
 def states(init: Booted) -> dict[str, str]:
@@ -99,20 +101,20 @@ def command(init: Booted, *words: str) -> str:
     return init.try_to_run("sh", "-c", *COMMAND, *words)
 
 
-def start_talk(init: Booted, machine: Machine) -> Talk:
+def start_conversation(init: Booted, machine: Machine) -> Conversation:
     """Start a conversation in a sandbox with a disk."""
     said = command(init, "specs", "add", LOAD_IMAGE, *LOAD_SPEC)
     assert "added" in said, said
     command(init, "users", "create", "alice")
     key = init.run("sh", "-c", *COMMAND, "keys", "create", "alice", "--name", "tests", into=Transcript()).strip()
-    talk = Talk(machine, key, init.transcript)
-    talk.start_without_agent()
-    return talk
+    conversation = Conversation(machine, key, init.transcript)
+    conversation.start_without_agent()
+    return conversation
 
 
-def update(init: Booted, talk: Talk) -> list[str]:
-    """Restart all units as documented; return the requests that failed meanwhile."""
-    with reading(talk.machine, f"http://{talk.machine.address}:3000", talk.key) as reader:
+def update(init: Booted, conversation: Conversation) -> list[str]:
+    """Restart all units as documented; return the requests that failed during the restart."""
+    with reading(conversation.machine, f"http://{conversation.machine.address}:3000", conversation.key) as reader:
         init.run("systemctl", "restart", "agent-workspace-migrate")
         init.run("systemctl", "restart", "agent-workspace-worker")
         for number in (1, 2):
@@ -122,9 +124,9 @@ def update(init: Booted, talk: Talk) -> list[str]:
     return reader.failures
 
 
-def boot_again(talk: Talk) -> None:
+def boot_again(conversation: Conversation) -> None:
     """Stop and resume the conversation's sandbox, so that the engine mounts its disk again."""
-    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/pause", params={"kind": "stopped"})
-    talk.await_sandbox("PAUSED")
-    talk.send("POST", f"{SANDBOXES}/{talk.sandbox_id}/resume")
-    talk.await_sandbox("RUNNING")
+    conversation.send("POST", f"{SANDBOXES}/{conversation.sandbox_id}/pause", params={"kind": "stopped"})
+    conversation.await_sandbox("PAUSED")
+    conversation.send("POST", f"{SANDBOXES}/{conversation.sandbox_id}/resume")
+    conversation.await_sandbox("RUNNING")

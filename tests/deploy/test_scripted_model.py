@@ -106,9 +106,9 @@ def test_different_requests_get_different_call_ids(client: httpx.Client) -> None
 
 
 def test_concurrent_conversations_are_independent(client: httpx.Client) -> None:
-    talks = [[USER] + [ANSWER, RESULT] * (turn % 3) for turn in range(30)]
+    conversations = [[USER] + [ANSWER, RESULT] * (turn % 3) for turn in range(30)]
     with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(lambda talk: called(message_of(ask(client, *talk)))[0], talks))
+        answers = list(pool.map(lambda messages: called(message_of(ask(client, *messages)))[0], conversations))
     assert answers == ["terminal", "think", "finish"] * 10
 
 

@@ -63,8 +63,12 @@ def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
 
 def _emptied(evidence: Evidence) -> set[str]:
     """The sandboxes whose conversations were all deleted."""
-    deleted = {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is not None}
-    return deleted - {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is None}
+    deleted = {
+        conversation.sandbox_id for conversation in evidence.conversations if conversation.deleted_at is not None
+    }
+    return deleted - {
+        conversation.sandbox_id for conversation in evidence.conversations if conversation.deleted_at is None
+    }
 
 
 def _has_expected_failure(row: Sandbox, evidence: Evidence) -> bool:
@@ -78,7 +82,7 @@ def _made_twice(evidence: Evidence) -> Iterator[str]:
     """A sandbox that no client knows must belong to a request without a response."""
     known = {entry.subject for entry in evidence.history}
     for_starts = {task.sandbox_id for task in evidence.start_tasks}
-    for_conversations = for_starts | {talk.sandbox_id for talk in evidence.conversations}
+    for_conversations = for_starts | {conversation.sandbox_id for conversation in evidence.conversations}
     asked_for = (row for row in evidence.sandboxes if not _is_pooled(row))
     unknown = [row.id for row in asked_for if row.id not in known | for_conversations]
     calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}

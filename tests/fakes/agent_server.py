@@ -124,36 +124,40 @@ class FakeAgentServer:
         }
         if method in alone:
             return alone[method](request)
-        talk = self.conversations.get(conversation_id)
-        if talk is None:
+        conversation = self.conversations.get(conversation_id)
+        if conversation is None:
             return httpx.Response(404, json={"detail": "Not Found"})
         if method == "list_events":
-            return _page(talk.found(request.url.params), request.url.params)
-        if method == "run" and talk.execution_status == "running":
+            return _page(conversation.found(request.url.params), request.url.params)
+        if method == "run" and conversation.execution_status == "running":
             return httpx.Response(409, json={"detail": "Conversation already running."})
         if method == "rename_conversation" and not 0 < len(_json(request)["title"].strip()) <= MAX_TITLE_LENGTH:
             return httpx.Response(422, json={"detail": [{"loc": ["body", "title"], "msg": "1 to 200 characters"}]})
-        return httpx.Response(200, json=self._talk(method, talk, request))
+        return httpx.Response(200, json=self._execute_on_conversation(method, conversation, request))
 
-    def _talk(self, method: str, talk: FakeConversation, request: httpx.Request) -> Body:
+    def _execute_on_conversation(self, method: str, conversation: FakeConversation, request: httpx.Request) -> Body:
         match method:
             case "get_conversation":
-                return talk.shown()
+                return conversation.shown()
             case "run":
-                talk.become("running")
+                conversation.set_status("running")
             case "rename_conversation":
-                talk.title = _json(request)["title"]
+                conversation.title = _json(request)["title"]
             case "send_message":
-                talk.take(_json(request))
+                conversation.take(_json(request))
             case "interrupt":
-                talk.interrupt()
+                conversation.interrupt()
             case "delete_conversation":
-                del self.conversations[UUID(talk.id).hex]
+                del self.conversations[UUID(conversation.id).hex]
         return {"success": True}
 
     def _find_running(self, request: httpx.Request) -> httpx.Response:
         status = request.url.params["status"]
-        found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == status]
+        found = [
+            conversation.shown()
+            for conversation in self.conversations.values()
+            if conversation.execution_status == status
+        ]
         return _page(found, request.url.params)
 
     def _create(self, request: httpx.Request) -> httpx.Response:

@@ -48,9 +48,9 @@ class FakeConversation:
         self.messages.append(message)
         self._publish("MessageEvent", "user", llm_message=message)
         if message.get("run") and self.execution_status != "running":
-            self.become("running")
+            self.set_status("running")
 
-    def become(self, status: str) -> None:
+    def set_status(self, status: str) -> None:
         """Change its execution status, and publish an event."""
         self.execution_status = status
         self._publish("ConversationStateUpdateEvent", "environment", key="execution_status", value=status)
@@ -58,7 +58,7 @@ class FakeConversation:
     def interrupt(self) -> None:
         """Pause it, unless its run has ended."""
         if self.execution_status in ("idle", "running"):
-            self.become("paused")
+            self.set_status("paused")
 
     def _publish(self, kind: str, source: str, **fields: Any) -> None:
         event = {"id": str(uuid4()), "kind": kind, "timestamp": _time_now(), "source": source}

@@ -17,7 +17,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 @dataclass
-class Got:
+class ReceivedRequest:
     """A received request."""
 
     method: str
@@ -37,11 +37,11 @@ class TrafficServer:
     """The ASGI application; `got` records the received requests."""
 
     key: str = ""
-    got: list[Got] = field(default_factory=list)
+    got: list[ReceivedRequest] = field(default_factory=list)
     # Number of pieces that a stream may send, and number of streams whose readers have disconnected.
     pieces: int = 0
     left: int = 0
-    # Whether an agent is busy: meanwhile a websocket gets no frame.
+    # Whether an agent is busy. While it is, a websocket gets no frame.
     steps: bool = False
     # Whether searches for events get no response.
     hangs: bool = False
@@ -55,7 +55,7 @@ class TrafficServer:
         if scope["type"] == "http":
             await self._answer(scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._talk(scope, receive, send)
+            await self._serve_websocket(scope, receive, send)
         else:
             await _live(receive, send)
 
@@ -63,7 +63,7 @@ class TrafficServer:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         query = scope["query_string"].decode()
         target = scope["raw_path"].decode() + (f"?{query}" if query else "")
-        got = Got(scope["method"], target, headers)
+        got = ReceivedRequest(scope["method"], target, headers)
         self.peers.add(scope["client"][1])
         await _read(got, receive)
         self.got.append(got)
@@ -103,7 +103,7 @@ class TrafficServer:
             await asyncio.sleep(0.005)
         self.left += 1
 
-    async def _talk(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def _serve_websocket(self, scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         if scope["path"] == "/refused":
             await send({"type": "websocket.close"})
@@ -137,7 +137,7 @@ async def _live(receive: Receive, send: Send) -> None:
             return
 
 
-async def _read(got: Got, receive: Receive) -> None:
+async def _read(got: ReceivedRequest, receive: Receive) -> None:
     digest, more = hashlib.sha256(), True
     while more:
         message = await receive()

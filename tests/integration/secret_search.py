@@ -111,7 +111,7 @@ def _parent(process: Path) -> int:
 
 
 def _read(pid: int, name: str) -> str:
-    """A file of a process; empty: the process has ended meanwhile."""
+    """A file of a process; empty: the process has ended."""
     try:
         return (Path("/proc") / str(pid) / name).read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -34,13 +34,13 @@ def test_events_reported_during_an_outage_arrive_after_it(
     task = alice.post("/api/v1/app-conversations", params=WAIT, json={"initial_message": HELLO}).json()
     assert task["status"] == "READY", task
     conversation_id, container = task["app_conversation_id"], f"aw-{task['sandbox_id']}"
-    eventually(lambda: stored(alice, conversation_id) == kept(engine, container, conversation_id))
+    eventually(lambda: stored(alice, conversation_id) == stored_event_ids(engine, container, conversation_id))
     service.kill("api")
     for number in range(SAID_MEANWHILE):
-        say(engine, container, conversation_id, f"message {number}")
-    assert len(kept(engine, container, conversation_id)) > SAID_MEANWHILE
+        send_message(engine, container, conversation_id, f"message {number}")
+    assert len(stored_event_ids(engine, container, conversation_id)) > SAID_MEANWHILE
     service.start_api()
-    eventually(lambda: stored(alice, conversation_id) == kept(engine, container, conversation_id))
+    eventually(lambda: stored(alice, conversation_id) == stored_event_ids(engine, container, conversation_id))
 
 
 def stored(alice: Client, conversation_id: str) -> list[str]:
@@ -49,13 +49,13 @@ def stored(alice: Client, conversation_id: str) -> list[str]:
     return [event["id"] for event in page["items"] if event.get("key") != "full_state"]
 
 
-def kept(engine: PrivateEngine, container: str, conversation_id: str) -> list[str]:
+def stored_event_ids(engine: PrivateEngine, container: str, conversation_id: str) -> list[str]:
     """The ids of the events that the agent server has."""
     path = f"/workspace/conversations/{conversation_id}/events"
     return [json.loads(line)["id"] for line in engine.docker("exec", container, "cat", path).splitlines()]
 
 
-def say(engine: PrivateEngine, container: str, conversation_id: str, text: str) -> None:
+def send_message(engine: PrivateEngine, container: str, conversation_id: str, text: str) -> None:
     """Send the agent server a message from inside its sandbox: the API is the only path from outside."""
     message = {"role": "user", "content": [{"type": "text", "text": text}], "run": False}
     url = f"http://127.0.0.1:8000/api/conversations/{conversation_id}/events"

@@ -55,7 +55,7 @@ def without_requests(lines: Iterable[str]) -> list[str]:
     return [line for line in lines if not line.startswith(("GET /", "POST /"))]
 
 
-def say(engine: PrivateEngine, sandbox_id: str, script: str) -> None:
+def print_in_container(engine: PrivateEngine, sandbox_id: str, script: str) -> None:
     engine.docker("exec", container_name(sandbox_id), "sh", "-c", f"( {script} ) >/proc/1/fd/1")
 
 
@@ -95,7 +95,7 @@ def test_log_is_live_and_outlives_the_sandbox_without_its_secrets(
     first = logs_of(alice, sandbox_id)
     assert (first["is_live"], first["is_deleted"], len(lines_of(first)) > 0) == (True, False, True)
     key = session_key_of(stored_row(service.database, Sandbox, sandbox_id))
-    say(
+    print_in_container(
         engine,
         sandbox_id,
         f"echo {SECRET}; echo {key}; head -c {PART - 5} /dev/zero | tr '\\0' x; echo {SECRET}; echo end",
@@ -122,11 +122,11 @@ def test_log_is_live_and_outlives_the_sandbox_without_its_secrets(
 def test_large_log_delays_nothing(alice: Client, engine: PrivateEngine) -> None:
     sandbox_id = alice.start_sandbox()
     alice.await_sandbox(sandbox_id, "RUNNING")
-    say(
+    print_in_container(
         engine, sandbox_id, "yes 01234567890123456789012345678901234567890123456789 | head -c 100000000; echo; echo end"
     )
     eventually(lambda: lines_of(logs_of(alice, sandbox_id))[-1:] == ["end"])
-    say(engine, sandbox_id, "head -c 20000000 /dev/zero | tr '\\0' x")
+    print_in_container(engine, sandbox_id, "head -c 20000000 /dev/zero | tr '\\0' x")
     began = time.monotonic()
     deleted = alice.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": 60})
     assert deleted.headers["Operation-Settled"] == "true"

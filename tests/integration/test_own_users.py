@@ -204,6 +204,6 @@ def pids_of(service: SupervisedService, words: str) -> list[int]:
 def owner_of(service: SupervisedService, words: str) -> set[int]:
     found = set()
     for pid in pids_of(service, words):
-        with suppress(FileNotFoundError):  # the process has ended meanwhile
+        with suppress(FileNotFoundError):  # the process has ended
             found.add(Path(f"/proc/{pid}").stat().st_uid)
     return found

@@ -47,8 +47,8 @@ def alice(installed: Deployment, engine: PrivateEngine) -> Iterator[Client]:
 def test_reboot_during_pending_requests_reaches_the_desired_state(
     installed: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
-    talking = start_conversation(alice)
-    event = report_event(alice, talking)
+    begun = start_conversation(alice)
+    event = report_event(alice, begun)
     running = [alice.start_sandbox(TINY_IMAGE) for _ in range(3 * EACH)]
     for sandbox_id in running:
         alice.await_sandbox(sandbox_id, "RUNNING")
@@ -68,8 +68,8 @@ def test_reboot_during_pending_requests_reaches_the_desired_state(
     boot(installed, engine, valkey)
     began = time.monotonic()
     eventually(lambda: unfinished(alice, paused, deleted, started) == 0, deadline_seconds=180)
-    eventually(lambda: all(is_in_error(alice, sandbox_id) for sandbox_id in [*untouched, talking["sandbox_id"]]))
-    names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, untouched_pause, talking["sandbox_id"]])
+    eventually(lambda: all(is_in_error(alice, sandbox_id) for sandbox_id in [*untouched, begun["sandbox_id"]]))
+    names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, untouched_pause, begun["sandbox_id"]])
     eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names)
     assert time.monotonic() - began < RECOVERY_SECONDS
 
@@ -77,7 +77,7 @@ def test_reboot_during_pending_requests_reaches_the_desired_state(
     for sandbox_id in [*untouched, untouched_pause]:
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
         await_running(alice, sandbox_id)
-    go_on_with_conversation(alice, engine, talking, event)
+    go_on_with_conversation(alice, engine, begun, event)
 
 
 def write_concurrently(alice: Client, paused: list[str], deleted: list[str]) -> tuple[list[str], int]:

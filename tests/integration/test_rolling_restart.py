@@ -24,7 +24,7 @@ from tests.waiting import eventually
 # An image that `make run` does not build by itself.
 IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
-# Processes of each kind. With two, one runs while the other restarts; with one, requests and jobs wait meanwhile.
+# Processes of each kind. With two, one runs while the other restarts; with one, requests and jobs wait for it.
 COUNT = effort.choose(quick=1, change=1, thorough=2)
 # One item per user: whether it keeps its connections. More users would keep the CPU busy and delay the restart.
 KEEPING = effort.choose(quick=(True, False), change=(True, False), thorough=(True, True, False, False))

@@ -43,7 +43,7 @@ def test_concurrent_engines_share_nothing() -> None:
 
 @pytest.mark.nightly  # at night, the suite itself runs concurrently
 def test_engine_links_only_the_requested_images() -> None:
-    """Link one image only, because other test runs and builds may remove other images meanwhile."""
+    """Link one image only, because other test runs and builds may remove other images concurrently."""
     with running_private_engine([TINY_IMAGE]) as engine:
         assert engine.docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split() == [TINY_IMAGE]
         assert engine.docker("run", "--rm", "--entrypoint", "echo", TINY_IMAGE, "it runs").strip() == "it runs"

@@ -1,4 +1,4 @@
-"""Watching an agent through the sandbox path during an action: the real agent server sends nothing meanwhile."""
+"""Watching an agent through the sandbox path during an action: the real agent server sends nothing until its end."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def test_agent_action_is_visible_while_it_runs(service: Deployment, alice: Clien
 def test_response_is_visible_while_the_model_streams_it(
     service: Deployment, alice: Client, model: ScriptedModel
 ) -> None:
-    settings = {"llm_model": "openai/talker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+    settings = {"llm_model": "openai/greeting", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200
     sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()
     request = {"sandbox_id": sandbox["id"]}

@@ -19,13 +19,13 @@ from tests.services.valkey import Valkey
 @pytest.fixture(scope="module")
 def scene(
     request: pytest.FixtureRequest,
-    engine_of_our_own: PrivateEngine,
+    dedicated_engine: PrivateEngine,
     sqlite_stores: SqliteStores,
     valkey_server: Valkey,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Scene]:
     """The scene."""
-    engine = engine_of_our_own
+    engine = dedicated_engine
     valkey_server.start()
     valkey_server.flush()
     options: dict[str, Any] = {"broker_url": valkey_server.url, "installation": name_installation()}

@@ -166,8 +166,8 @@ class HostileSandboxes:
 
     def _has_failed(self, sandbox_id: str) -> bool:
         with self._service.database.reading() as session:
-            moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id))
-            return any(move.to_status == "ERROR" for move in moves)
+            transitions = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id))
+            return any(transition.to_status == "ERROR" for transition in transitions)
 
     @staticmethod
     def _settle(read: Callable[[], dict[str, Any]], *statuses: str) -> dict[str, Any]:

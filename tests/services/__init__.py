@@ -1,1 +1,1 @@
-"""The real servers that tests talk to; each dies with the process that started it."""
+"""The real servers that tests use; each dies with the process that started it."""

@@ -40,13 +40,13 @@ class Client(httpx.Client):
     def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 180) -> dict[str, Any]:
         """Wait until a sandbox has a status, and fail at an unexpected ERROR; return the sandbox."""
 
-        def there() -> dict[str, Any] | None:
+        def has_status() -> dict[str, Any] | None:
             found = self.sandbox(sandbox_id)
             assert found is not None
             assert found["status"] in (status, "STARTING", "RUNNING", "PAUSED"), found
             return found if found["status"] == status else None
 
-        return eventually(there, deadline_seconds=deadline_seconds) or {}
+        return eventually(has_status, deadline_seconds=deadline_seconds) or {}
 
     def start_conversation(self, **request: object) -> str:
         """Start a conversation; return the start task's id."""

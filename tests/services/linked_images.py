@@ -25,7 +25,7 @@ def link_images(data: Path, names: Sequence[str]) -> bool:
     """Add images of the machine's engine to the `data` of an engine that has not run yet; return False if it cannot.
 
     The layers are linked: engines never write to them, and remove only the link. The descriptions of the images are
-    copied. Other images, which may be built and removed meanwhile, are not read.
+    copied. Other images, which may be built and removed concurrently, are not read.
     """
     source = _data_of_the_machine()
     if source is None:

@@ -68,7 +68,7 @@ def taken_slot(is_usable: Callable[[Slot], bool] = lambda _: True) -> Iterator[S
     """Take a slot for the length of the block.
 
     Args:
-        is_usable: a check of each free slot, which is held meanwhile.
+        is_usable: a check of each free slot, which is held during the check.
 
     Raises:
         RuntimeError: no slot is free and usable.

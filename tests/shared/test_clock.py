@@ -24,7 +24,7 @@ OFF = (-86400, -3600, -90, 90, 3600, 86400)
 
 
 @pytest.mark.parametrize("seconds", OFF)
-class TestWrongMachine:
+class TestWrongMachineClock:
     def test_time_is_that_of_the_database(self, database: Database, seconds: int) -> None:
         right = datetime.now(UTC)
         with time_machine.travel(after(seconds)):
@@ -80,12 +80,12 @@ def test_slow_reading_replaces_a_quick_one_only_if_they_contradict_each_other() 
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def immediate_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings in immediate succession."""
     monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.01)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("immediate_readings")
 @pytest.mark.parametrize("error", [OperationalError("SELECT", {}, Exception()), RuntimeError("a defect")])
 def test_following_survives_every_error(monkeypatch: pytest.MonkeyPatch, database: Database, error: Exception) -> None:
     requested: list[Database] = []

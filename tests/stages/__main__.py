@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.services.directories import MEMORY, REPOSITORY, has_room
 from tests.stages import plan
 from tests.stages.reruns import RECORD
-from tests.stages.run import say
+from tests.stages.run import print_line
 from tests.stages.session import run_session
 
 LOGS = REPOSITORY / "var" / "log"
@@ -23,7 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     # interrupt would then end only when they are killed, 20 s later.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not has_room(MEMORY):
-        say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
+        print_line(
+            "warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer"
+        )
     # Only `ci`, the run that checks a change, reruns failed tests, once, and records them.
     record = RECORD if options.run == "ci" else None
     return run_session(_groups(options), LOGS, record=record)

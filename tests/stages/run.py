@@ -140,21 +140,21 @@ def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[
 def say_progress(running: Sequence[Running]) -> None:
     """Print the progress of each running stage."""
     for one in running:
-        say(f"  {one.stage.name}: {one.seconds:.0f} s … {one.last_line()[-100:]}")
+        print_line(f"  {one.stage.name}: {one.seconds:.0f} s … {one.last_line()[-100:]}")
 
 
 def say_outcome(outcome: Outcome, log: Path) -> None:
     """Print the outcome of a stage, with the end of its log unless it ended well."""
     if not outcome.is_good:
-        say("\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]))
+        print_line("\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]))
     counted = ", ".join(f"{count} {verdict}" for verdict, count in outcome.count().items())
-    say(
+    print_line(
         f"{'ok' if outcome.is_good else 'NOT OK'}: {outcome.stage}, {outcome.seconds:.0f} s{counted and f', {counted}'}"
     )
     for problem in outcome.problems:
-        say(f"  {problem}")
+        print_line(f"  {problem}")
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print and flush."""
     print(text, flush=True)  # noqa: T201 - the terminal is its page

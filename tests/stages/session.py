@@ -11,7 +11,7 @@ from tests.services.directories import REPOSITORY
 from tests.stages.outcome import Outcome, Result, Verdict
 from tests.stages.plan import Groups, Stage
 from tests.stages.reruns import add_to_record, decide, read_record
-from tests.stages.run import run_groups, say
+from tests.stages.run import print_line, run_groups
 
 
 def run_session(groups: Groups, directory: Path, *, record: Path | None, root: Path = REPOSITORY) -> int:
@@ -28,7 +28,7 @@ def run_session(groups: Groups, directory: Path, *, record: Path | None, root: P
     is_whole = len(outcomes) == sum(map(len, groups))
     if is_whole and record is not None and any(outcome.failures for outcome in outcomes):
         outcomes = _run_again(groups, outcomes, directory, record, root)
-    say(summarize(outcomes, time.monotonic() - began))
+    print_line(summarize(outcomes, time.monotonic() - began))
     return 0 if is_whole and all(outcome.is_good for outcome in outcomes) else 1
 
 
@@ -36,9 +36,9 @@ def _run_again(groups: Groups, outcomes: Sequence[Outcome], directory: Path, rec
     """Rerun failed tests if allowed; return the outcomes with their second results."""
     decision = decide(outcomes, read_record(record))
     if decision.refusal:
-        say(f"No test is run again: {decision.refusal}.")
+        print_line(f"No test is run again: {decision.refusal}.")
         return list(outcomes)
-    say("Run again, once:\n" + "\n".join(f"  {failure.test}" for failure in decision.tests))
+    print_line("Run again, once:\n" + "\n".join(f"  {failure.test}" for failure in decision.tests))
     stages = {stage.name: stage for group in groups for stage in group}
     again = [[_rerun_stage(stages[outcome.stage], outcome.failures)] for outcome in outcomes if outcome.failures]
     seconds = {outcome.stage: outcome for outcome in run_groups(again, directory, root=root)}

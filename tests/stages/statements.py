@@ -167,7 +167,7 @@ def read_choice() -> Choice:
     return found
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line."""
     print(text)  # noqa: T201 - the terminal is its page
 
@@ -189,7 +189,9 @@ def main(arguments: Iterable[str]) -> int:
         KEPT.write_text(json.dumps(choose(sent), indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     missing = missed(sent, read_choice())
     total = len(set().union(*sent.values()))
-    say("\n".join([f"{len(missing)} of {total} statements are sent to PostgreSQL at night only", *sorted(missing)]))
+    print_line(
+        "\n".join([f"{len(missing)} of {total} statements are sent to PostgreSQL at night only", *sorted(missing)])
+    )
     return 1 if missing else 0
 
 

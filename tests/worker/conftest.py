@@ -52,7 +52,7 @@ def other_engine() -> FakeEngine:
 
 
 @pytest.fixture
-def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerContext]:
+def other_worker(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerContext]:
     """Context of a worker of another node, `node-b`, with that engine."""
     make_node(context.database, "node-b")
     settings = context.settings.model_copy(update={"node": "node-b", "node_lost_seconds": 20.0})

@@ -180,7 +180,7 @@ def assert_failed(context: WorkerContext, task_id: str, reason: Reason, words: s
     return task
 
 
-class PunctuatedDatabase(Database):
+class HookedDatabase(Database):
     """Database with a point before and after each transaction and read, where a test can interfere.
 
     `act` is called at point number `at`; `passed` counts the points so far.
@@ -224,7 +224,7 @@ class PunctuatedDatabase(Database):
             self._act()
 
 
-def punctuated(context: WorkerContext, at: int, act: Callable[[], None]) -> tuple[WorkerContext, PunctuatedDatabase]:
+def hooked_context(context: WorkerContext, at: int, act: Callable[[], None]) -> tuple[WorkerContext, HookedDatabase]:
     """Return a context of the same worker that calls `act` at one point of its database access."""
-    database = PunctuatedDatabase(context.database, at, act)
+    database = HookedDatabase(context.database, at, act)
     return replace(context, database=database), database

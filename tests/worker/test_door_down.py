@@ -41,7 +41,7 @@ TIMES = 12
 
 
 @pytest.fixture
-def shut(context: WorkerContext) -> WorkerContext:
+def doorless(context: WorkerContext) -> WorkerContext:
     """Context of the same worker, whose door does not respond."""
 
     def refuse(_: httpx.Request) -> httpx.Response:
@@ -51,11 +51,11 @@ def shut(context: WorkerContext) -> WorkerContext:
 
 
 def test_running_sandboxes_keep_running(
-    context: WorkerContext, shut: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     sandbox_id = running(context, user)
-    settings = shut.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
-    monitor = LivenessMonitor(replace(shut, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
+    settings = doorless.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
+    monitor = LivenessMonitor(replace(doorless, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
     for _ in range(TIMES * len(SHARDS)):
         monitor.probe_next_shard()
     found = row(context, Sandbox, sandbox_id)
@@ -64,12 +64,12 @@ def test_running_sandboxes_keep_running(
 
 
 def test_sandbox_is_probed_again_once_the_door_is_back(
-    context: WorkerContext, shut: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requested: list[str] = []
     running(context, user)
     monkeypatch.setattr(context.engine, "requested", requested.append)
-    monitor = LivenessMonitor(shut, probes=PromptExecutor(), checks=PromptExecutor())
+    monitor = LivenessMonitor(doorless, probes=PromptExecutor(), checks=PromptExecutor())
     for _ in SHARDS:
         monitor.probe_next_shard()
     assert requested == []
@@ -101,11 +101,11 @@ def at_door(context: WorkerContext, sandbox_id: str) -> bool:
 
 
 def test_start_waits_for_the_door_and_shows_the_reason(
-    context: WorkerContext, shut: WorkerContext, user: ApiUser
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser
 ) -> None:
     sandbox_id = start(context, user)
     for _ in range(TIMES):
-        reconcile(shut, sandbox_id)
+        reconcile(doorless, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.STARTING, Reason.DOOR_UNAVAILABLE)
     assert found.detail == "the node's door does not respond: ConnectError; the worker retries"
@@ -115,12 +115,12 @@ def test_start_waits_for_the_door_and_shows_the_reason(
     assert (found.status, found.reason, found.detail) == (Status.RUNNING, None, None)
 
 
-def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
+def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, doorless: WorkerContext, user: ApiUser) -> None:
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
     assert claim(context, user) == sandbox_id
     for _ in range(TIMES):
-        reconcile(shut, sandbox_id)
+        reconcile(doorless, sandbox_id)
     assert row(context, Sandbox, sandbox_id).reason == Reason.DOOR_UNAVAILABLE
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
@@ -128,19 +128,21 @@ def test_claimed_sandbox_waits_for_the_door(context: WorkerContext, shut: Worker
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
 def test_pauses_and_deletes_need_no_door(
-    context: WorkerContext, shut: WorkerContext, user: ApiUser, desired: Desired, status: Status
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser, desired: Desired, status: Status
 ) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, desired)
-    reconcile(shut, sandbox_id)
+    reconcile(doorless, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == status
 
 
-def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut: WorkerContext, user: ApiUser) -> None:
+def test_start_of_a_conversation_waits_for_the_door(
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser
+) -> None:
     configure(context, user)
     task_id = request_start(context, user, running(context, user))
     for _ in range(TIMES):
-        start_conversation(shut, task_id)
+        start_conversation(doorless, task_id)
     found = row(context, StartTask, task_id)
     assert found.stage not in (Stage.ERROR, Stage.READY)
     assert found.due_at is not None
@@ -150,16 +152,16 @@ def test_start_of_a_conversation_waits_for_the_door(context: WorkerContext, shut
 
 
 def test_start_of_a_conversation_waits_for_the_door_with_rare_retries_and_no_changes(
-    context: WorkerContext, shut: WorkerContext, user: ApiUser
+    context: WorkerContext, doorless: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
     task_id = request_start(context, user, running(context, user))
-    start_conversation(shut, task_id)
+    start_conversation(doorless, task_id)
     waiting, before = row(context, StartTask, task_id), last_change(context, user)
     for _ in range(TIMES):
         change(context, StartTask, task_id, due_at=now())
         earliest = after(UNAVAILABLE_SECONDS)
-        start_conversation(shut, task_id)
+        start_conversation(doorless, task_id)
         found = row(context, StartTask, task_id)
         assert found.due_at is not None
         assert found.due_at >= earliest

@@ -16,11 +16,11 @@ from shared.models import Node, Sandbox, SandboxLog, SandboxTransition, StartTas
 from tests import effort
 from tests.drills.checker import check
 from tests.services.stores import PostgresStores, SqliteStores
-from tests.worker.lives import make_life
+from tests.worker.interleaved_run import make_interleaved_run
 from tests.worker.mutants import MUTANTS, Patch
 
 # Orders of events per test.
-LIVES = effort.choose(quick=50, change=50, thorough=1000)
+RUNS = effort.choose(quick=50, change=50, thorough=1000)
 # Mutants that some of these orders detect. `test_plan_walk` detects all wrong plans, and the reconciler's tests detect
 # the others.
 DETECTED_MUTANTS = [
@@ -43,21 +43,21 @@ def _one_thread_per_actor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def violations(seed: int, database: Database, directory: Path) -> list[str]:
     """Run an order of events, and return the invariants that it violates, and its trace."""
-    life = make_life(seed, database, directory)
+    scenario = make_interleaved_run(seed, database, directory)
     try:
-        life.run()
-        life.complete()
-        found = check(life.evidence())
-        missed = [] if life.is_enqueued() else ["the start task was not enqueued"]
-        return [*found, *missed, *([f"seed {seed}:", *life.scheduler.trace] if found or missed else [])]
+        scenario.run()
+        scenario.complete()
+        found = check(scenario.evidence())
+        missed = [] if scenario.is_enqueued() else ["the start task was not enqueued"]
+        return [*found, *missed, *([f"seed {seed}:", *scenario.scheduler.trace] if found or missed else [])]
     finally:
-        life.context.http.close()
+        scenario.context.http.close()
 
 
 def seeds(shard: int) -> range:
     """Return the seeds of one test."""
-    first = effort.first_seed() + shard * LIVES
-    return range(first, first + LIVES)
+    first = effort.first_seed() + shard * RUNS
+    return range(first, first + RUNS)
 
 
 def first_violations(seeds: range, url: str, directory: Path) -> list[str]:

@@ -48,7 +48,7 @@ def other_owner(context: WorkerContext, user: ApiUser) -> ApiUser:
 
 
 @pytest.fixture
-def others(context: WorkerContext, user: ApiUser) -> dict[Desired, str]:
+def other_sandboxes(context: WorkerContext, user: ApiUser) -> dict[Desired, str]:
     """A sandbox to pause, one to stop and one to delete, by desired state."""
     return {desired: running(context, user) for desired in (Desired.PAUSED, Desired.STOPPED, Desired.DELETED)}
 
@@ -59,13 +59,13 @@ def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
     engine: FakeEngine,
     sandbox_id: str,
     other_owner: ApiUser,
-    others: dict[Desired, str],
+    other_sandboxes: dict[Desired, str],
 ) -> None:
     context, server = threads.context, server_of(engine, sandbox_id)
     tasks = [request_start(context, user, sandbox_id) for _ in range(threads.number)]
     their_own = running(context, other_owner)
     occupy(threads, ((start_conversation, one) for one in tasks), [server])
-    assert_others_are_served(threads, others)
+    assert_others_are_served(threads, other_sandboxes)
     new = start(context, user)
     threads.run(reconcile, new)
     assert row(context, Sandbox, new).status == Status.RUNNING
@@ -78,7 +78,7 @@ def test_starts_in_an_unresponsive_sandbox_leave_threads_for_others(
 
 
 def test_many_unresponsive_sandboxes_leave_threads_for_others(
-    threads: JobThreads, user: ApiUser, engine: FakeEngine, other_owner: ApiUser, others: dict[Desired, str]
+    threads: JobThreads, user: ApiUser, engine: FakeEngine, other_owner: ApiUser, other_sandboxes: dict[Desired, str]
 ) -> None:
     context = threads.context
     sandboxes = [row(context, Sandbox, running(context, user)) for _ in range(threads.number // 4)]
@@ -88,7 +88,7 @@ def test_many_unresponsive_sandboxes_leave_threads_for_others(
     )
     their_own = running(context, other_owner)
     occupy(threads, [(refresh_conversation, one.id) for one in stuck], servers)
-    assert_others_are_served(threads, others)
+    assert_others_are_served(threads, other_sandboxes)
     theirs = make_conversation(context.database, other_owner, row(context, Sandbox, their_own), due_at=now())
     server_of(engine, their_own).add(theirs.id).title = "A better one"
     threads.run(refresh_conversation, theirs.id)
@@ -113,7 +113,7 @@ class TestShares:
         lane = Lane(16)
         assert [enter_all(lane, owner) for owner in "abcdefg"] == [8, 4, 2, 1, 1, 1, 1]
 
-    def test_few_places_are_shared_too(self) -> None:
+    def test_few_places_are_shared(self) -> None:
         assert [enter_all(Lane(slots), "a") for slots in (1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4]
 
     def test_place_beyond_the_limit_is_passed_to_its_owner_only(self) -> None:

@@ -27,7 +27,7 @@ from worker.lease_renewer import STALL_SECONDS
 
 
 @pytest.fixture
-def asking(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
+def http_context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
     """Context of a worker that calls agent servers over HTTP."""
     monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
     with open_client(DOOR) as http:
@@ -66,22 +66,24 @@ def assert_renewed(context: WorkerContext, table: Any, row_id: str, monkeypatch:
 
 
 def test_start_keeps_its_lease(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(asking, user)
-    task_id = request_start(asking, user, sandbox_id)
-    with during_a_request(asking, sandbox_id, lambda: start_conversation(asking, task_id)):
-        assert_renewed(asking, StartTask, task_id, monkeypatch)
-        set_desired(asking, sandbox_id, Desired.DELETED)
-    assert_failed(asking, task_id, Reason.SANDBOX_DELETED)
+    configure(http_context, user)
+    task_id = request_start(http_context, user, sandbox_id)
+    with during_a_request(http_context, sandbox_id, lambda: start_conversation(http_context, task_id)):
+        assert_renewed(http_context, StartTask, task_id, monkeypatch)
+        set_desired(http_context, sandbox_id, Desired.DELETED)
+    assert_failed(http_context, task_id, Reason.SANDBOX_DELETED)
 
 
 def test_refresh_keeps_its_lease(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = make_conversation(asking.database, user, row(asking, Sandbox, sandbox_id), due_at=now())
-    with during_a_request(asking, sandbox_id, lambda: refresh_conversation(asking, talk.id)) as server:
-        assert_renewed(asking, Conversation, talk.id, monkeypatch)
+    conversation = make_conversation(http_context.database, user, row(http_context, Sandbox, sandbox_id), due_at=now())
+    with during_a_request(
+        http_context, sandbox_id, lambda: refresh_conversation(http_context, conversation.id)
+    ) as server:
+        assert_renewed(http_context, Conversation, conversation.id, monkeypatch)
         server.mode = answering({})
-        with asking.database.transaction() as session:
-            conversation_deletion.delete_conversation(session, talk.id, user.id, due_at=now())
+        with http_context.database.transaction() as session:
+            conversation_deletion.delete_conversation(session, conversation.id, user.id, due_at=now())

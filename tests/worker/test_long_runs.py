@@ -42,14 +42,14 @@ def threads(context: WorkerContext, engine: FakeEngine) -> Iterator[JobThreads]:
 
 
 @pytest.fixture
-def other(context: WorkerContext) -> ApiUser:
+def other_user(context: WorkerContext) -> ApiUser:
     return make_user(context.database, "other-owner")
 
 
 @pytest.fixture
-def others(context: WorkerContext, other: ApiUser) -> dict[Desired, str]:
+def other_sandboxes(context: WorkerContext, other_user: ApiUser) -> dict[Desired, str]:
     """Another user's sandboxes: one to pause, one to stop and one to delete, by desired state."""
-    return {desired: running(context, other) for desired in (Desired.PAUSED, Desired.STOPPED, Desired.DELETED)}
+    return {desired: running(context, other_user) for desired in (Desired.PAUSED, Desired.STOPPED, Desired.DELETED)}
 
 
 def silent_boots(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> list[str]:
@@ -91,24 +91,24 @@ def test_silent_servers_delay_no_other_sandbox(
     context: WorkerContext,
     threads: JobThreads,
     user: ApiUser,
-    other: ApiUser,
+    other_user: ApiUser,
     engine: FakeEngine,
-    others: dict[Desired, str],
+    other_sandboxes: dict[Desired, str],
     make_hostile: Callable[[WorkerContext, ApiUser, FakeEngine], list[str]],
 ) -> None:
     hostile = make_hostile(context, user, engine)
     engine.calls.clear()
     for sandbox_id in hostile:
         threads.submit(reconcile, sandbox_id)
-    assert_others_are_served(threads, others)
-    new = start(context, other)
+    assert_others_are_served(threads, other_sandboxes)
+    new = start(context, other_user)
     threads.run(reconcile, new)
     eventually(lambda: row(context, Sandbox, new).status == Status.RUNNING, deadline_seconds=20)
     assert len({name for verb, name in engine.calls if verb == "observe"} & set(map(container_name, hostile))) >= 16
 
 
 def test_pauses_that_servers_hold_up_delay_no_other_sandbox(
-    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
+    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, other_sandboxes: dict[Desired, str]
 ) -> None:
     """Each pause waits until the sandbox's agents are interrupted."""
     for _ in range(threads.number):
@@ -117,11 +117,11 @@ def test_pauses_that_servers_hold_up_delay_no_other_sandbox(
         threads.silence(server_of(engine, sandbox_id))
         set_desired(context, sandbox_id, Desired.PAUSED)
         threads.submit(reconcile, sandbox_id)
-    assert_others_are_served(threads, others)
+    assert_others_are_served(threads, other_sandboxes)
 
 
 def test_starts_of_an_image_wait_for_one_pull(
-    threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
+    threads: JobThreads, user: ApiUser, engine: FakeEngine, other_sandboxes: dict[Desired, str]
 ) -> None:
     context = threads.context
     engine.images, engine.pullable, engine.before = set(), {IMAGE}, {"pull": threads.wait}
@@ -129,7 +129,7 @@ def test_starts_of_an_image_wait_for_one_pull(
     for sandbox_id in new:
         threads.submit(reconcile, sandbox_id)
     eventually(lambda: engine.verbs().count("create") >= 16)
-    assert_others_are_served(threads, others)
+    assert_others_are_served(threads, other_sandboxes)
     set_desired(context, new[0], Desired.DELETED)
     threads.submit(reconcile, new[0])
     eventually(lambda: row(context, Sandbox, new[0]).status == Status.DELETED)
@@ -153,7 +153,7 @@ def test_pause_that_creates_the_container_takes_no_place(
 
 
 def test_owner_boots_a_limited_number_of_sandboxes_at_a_time(
-    threads: JobThreads, user: ApiUser, other: ApiUser, engine: FakeEngine
+    threads: JobThreads, user: ApiUser, other_user: ApiUser, engine: FakeEngine
 ) -> None:
     """Each further sandbox is enqueued when another one has booted; other owners need not wait for these boots."""
     context = replace(threads.context, boots=Lane(4))
@@ -166,7 +166,7 @@ def test_owner_boots_a_limited_number_of_sandboxes_at_a_time(
     eventually(lambda: engine.verbs().count("start") == 2)
     for run in runs:
         run.join()
-    new = start(context, other)
+    new = start(context, other_user)
     reconcile(context, new)
     assert row(context, Sandbox, new).status == Status.RUNNING
     waiting = [one for one in booting if row(context, Sandbox, one).lease_until is None]
@@ -178,10 +178,10 @@ def test_owner_boots_a_limited_number_of_sandboxes_at_a_time(
 
 
 def test_checks_that_servers_hold_up_delay_no_other_check(
-    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, others: dict[Desired, str]
+    context: WorkerContext, threads: JobThreads, user: ApiUser, engine: FakeEngine, other_sandboxes: dict[Desired, str]
 ) -> None:
     checking = replace(threads.context, status_checks=open_threads(), waiting_checks=set())
-    hostile, changed = [running(context, user) for _ in range(threads.number)], others[Desired.PAUSED]
+    hostile, changed = [running(context, user) for _ in range(threads.number)], other_sandboxes[Desired.PAUSED]
     names = set(map(container_name, hostile))
     engine.requested = lambda name: threads.wait(name) if name in names else None
     engine.pause(container_name(changed))

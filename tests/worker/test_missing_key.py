@@ -32,56 +32,58 @@ TIMES = 8
 
 
 @pytest.fixture
-def complete(context: WorkerContext) -> WorkerContext:
+def complete_context(context: WorkerContext) -> WorkerContext:
     """Context of a worker that has the new key, too."""
     return replace(context, vault=Vault([new_secret_key(), *context.shared.vault_keys]))
 
 
-def rekey(complete: WorkerContext, sandbox_id: str) -> None:
-    sealed = complete.vault.encrypt(complete.vault.decrypt(row(complete, Sandbox, sandbox_id).session_key))
-    change(complete, Sandbox, sandbox_id, session_key=sealed)
+def rekey(complete_context: WorkerContext, sandbox_id: str) -> None:
+    sealed = complete_context.vault.encrypt(
+        complete_context.vault.decrypt(row(complete_context, Sandbox, sandbox_id).session_key)
+    )
+    change(complete_context, Sandbox, sandbox_id, session_key=sealed)
 
 
 def test_start_waits_for_the_key_and_shows_the_reason(
-    context: WorkerContext, complete: WorkerContext, user: ApiUser
+    context: WorkerContext, complete_context: WorkerContext, user: ApiUser
 ) -> None:
     sandbox_id = start(context, user)
-    rekey(complete, sandbox_id)
+    rekey(complete_context, sandbox_id)
     for _ in range(TIMES):
         reconcile(context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.STARTING, Reason.SECRET_KEY_MISSING)
     assert "AW_SECRET_KEYS must include the key that encrypted it; the worker retries" in str(found.detail)
     assert found.due_at is not None
-    reconcile(complete, sandbox_id)
+    reconcile(complete_context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.RUNNING, None)
 
 
 def test_start_of_a_conversation_waits_for_the_key(
-    context: WorkerContext, complete: WorkerContext, user: ApiUser
+    context: WorkerContext, complete_context: WorkerContext, user: ApiUser
 ) -> None:
     configure(context, user)
-    task_id = request_start(complete, user, running(context, user))
+    task_id = request_start(complete_context, user, running(context, user))
     for _ in range(TIMES):
         start_conversation(context, task_id)
     found = row(context, StartTask, task_id)
     assert (found.stage in (Stage.READY, Stage.ERROR), found.due_at is None) == (False, False)
-    start_conversation(complete, task_id)
+    start_conversation(complete_context, task_id)
     assert row(context, StartTask, task_id).stage == Stage.READY
 
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
 def test_running_sandbox_keeps_running_until_it_is_ended(
     context: WorkerContext,
-    complete: WorkerContext,
+    complete_context: WorkerContext,
     user: ApiUser,
     engine: FakeEngine,
     desired: Desired,
     status: Status,
 ) -> None:
     sandbox_id = running(context, user)
-    rekey(complete, sandbox_id)
+    rekey(complete_context, sandbox_id)
     monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
     for _ in range(TIMES * len(SHARDS)):
         monitor.probe_next_shard()
@@ -97,27 +99,27 @@ def test_running_sandbox_keeps_running_until_it_is_ended(
 
 @pytest.mark.parametrize("claimed", [False, True])
 def test_sandbox_of_the_warm_pool_is_deleted_without_its_key(
-    context: WorkerContext, complete: WorkerContext, user: ApiUser, engine: FakeEngine, claimed: bool
+    context: WorkerContext, complete_context: WorkerContext, user: ApiUser, engine: FakeEngine, claimed: bool
 ) -> None:
     """If the key is lost, no retry succeeds. The files show that no other user has used the container."""
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
     if claimed:
         assert claim(context, user) == sandbox_id
-    rekey(complete, sandbox_id)
+    rekey(complete_context, sandbox_id)
     set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     assert (row(context, Sandbox, sandbox_id).status, engine.containers, engine.volumes) == (Status.DELETED, {}, {})
 
 
 def test_used_sandbox_is_quarantined_without_its_key(
-    context: WorkerContext, complete: WorkerContext, engine: FakeEngine
+    context: WorkerContext, complete_context: WorkerContext, engine: FakeEngine
 ) -> None:
     """A restored database may list it as warm."""
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
     server_of(engine, sandbox_id).add("c" * 32)
-    rekey(complete, sandbox_id)
+    rekey(complete_context, sandbox_id)
     set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     assert (row(context, Sandbox, sandbox_id).reason, len(engine.volumes)) == (Reason.ALREADY_USED, 1)

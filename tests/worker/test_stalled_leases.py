@@ -149,7 +149,7 @@ def test_lease_lasts_while_each_call_ends_in_time(
 
 
 @pytest.fixture
-def asking(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
+def http_context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
     """Context of a worker that calls agent servers over HTTP."""
     monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
     with open_client(DOOR) as http:
@@ -162,7 +162,9 @@ def move(context: WorkerContext, sandbox_id: str, url: str) -> None:
 
 
 @pytest.mark.usefixtures("conversation")
-def test_work_without_an_end_times_out(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_without_an_end_times_out(
+    http_context: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The timeout is for all requests together: the server returns each of an endless number of pages immediately."""
     monkeypatch.setattr(refresh, "RUN_SECONDS", 0.5)
     monkeypatch.setattr("shared.agent_server.limits.MAX_MESSAGES", 10**9)
@@ -170,42 +172,42 @@ def test_work_without_an_end_times_out(asking: WorkerContext, sandbox_id: str, m
         "worker.conversations.refresh._update_title", lambda _context, server, one: list(server.list_messages(one.id))
     )
     with hostile(answering({"items": [], "next_page_id": "more"})) as server:
-        move(asking, sandbox_id, server.url)
+        move(http_context, sandbox_id, server.url)
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(refresh_conversation, asking, CONVERSATION).result(20)
-    found = row(asking, Conversation, CONVERSATION)
+            pool.submit(refresh_conversation, http_context, CONVERSATION).result(20)
+    found = row(http_context, Conversation, CONVERSATION)
     assert (found.attempt, found.lease_until, found.due_at is not None) == (0, None, True)
 
 
 def test_start_that_uses_up_its_time_fails(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each response comes in time, but all of them together exceed the timeout of the run."""
     monkeypatch.setattr("worker.conversations.start.RUN_SECONDS", 0.5)
-    configure(asking, user)
+    configure(http_context, user)
     with hostile(answering({"exit_code": 0})) as server:
         slow = server.mode
         server.mode = lambda ended: (ended.wait(0.2), slow(ended))[1]
-        move(asking, sandbox_id, server.url)
-        task_id = request_start(asking, user, sandbox_id)
-        start_conversation(asking, task_id)
-    task = assert_failed(asking, task_id, Reason.AGENT_SERVER_UNREACHABLE, "no response")
+        move(http_context, sandbox_id, server.url)
+        task_id = request_start(http_context, user, sandbox_id)
+        start_conversation(http_context, task_id)
+    task = assert_failed(http_context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "no response")
     assert task.attempt == 0
 
 
 @pytest.mark.usefixtures("conversation")
-def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
+def test_deletion_ends_the_work_in_progress(http_context: WorkerContext, user: ApiUser, sandbox_id: str) -> None:
     """The next run begins immediately, and deletes the conversation at the agent server."""
     with hostile(dripping) as dripper, ThreadPoolExecutor(1) as pool:
-        move(asking, sandbox_id, dripper.url)
-        working = pool.submit(refresh_conversation, asking, CONVERSATION)
+        move(http_context, sandbox_id, dripper.url)
+        working = pool.submit(refresh_conversation, http_context, CONVERSATION)
         while not dripper.requested:
             time.sleep(0.01)
         dripper.mode = answering({})
-        delete_conversation(asking, user)
+        delete_conversation(http_context, user)
         working.result(10)
     assert any(request.startswith(b"DELETE") for request in dripper.requested)
-    assert row(asking, Conversation, CONVERSATION).due_at is None
+    assert row(http_context, Conversation, CONVERSATION).due_at is None
 
 
 def test_server_that_accepts_no_connections_times_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_client_does_not_choose_whether_it_is_sampled_and_a_sandbox_joins_no_tra
     assert (f"{span.context.trace_id:032x}" == TRACE) == continues
 
 
-def test_error_of_a_span_is_its_type_alone(exporter: InMemorySpanExporter) -> None:
+def test_span_records_only_the_type_of_an_error(exporter: InMemorySpanExporter) -> None:
     with pytest.raises(ValueError, match="secret"), correlation.span("work"):
         raise ValueError("secret")
     [span] = exporter.get_finished_spans()

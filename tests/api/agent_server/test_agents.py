@@ -83,7 +83,7 @@ def test_invalid_response_is_a_502(
 
 
 @pytest.fixture
-def saved(client: TestClient, user: ApiUser) -> None:
+def saved_settings(client: TestClient, user: ApiUser) -> None:
     for name, llm in (("fast", FAST), ("keyless", {"model": "openai/o3"})):
         body = {"llm": llm}
         path = f"/api/v1/settings/profiles/{name}"
@@ -94,7 +94,7 @@ def switch(client: TestClient, user: ApiUser, conversation: Conversation, name: 
     return send(client, user, conversation, "POST", "switch_profile", {"profile_name": name})
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_profile_switch_sends_its_llm(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent, database: Database
 ) -> None:
@@ -115,7 +115,7 @@ def test_profile_switch_sends_its_llm(
     assert (ids[0] == ids[1], ids[1] == ids[2]) == (True, False)
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_profile_without_a_key_uses_the_users_current_key(
     client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
@@ -143,7 +143,7 @@ def test_key_is_sent_to_no_other_server(
     assert sent == [None, None, "own"]
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_impossible_switch_is_rejected(
     client: TestClient,
     database: Database,

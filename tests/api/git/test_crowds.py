@@ -31,7 +31,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ended.set()
 
 
-def asking(client: GitClient, user: str, url: str) -> "asyncio.Task[Reply]":
+def start_request(client: GitClient, user: str, url: str) -> "asyncio.Task[Reply]":
     """Start a request of a user."""
     context = contextvars.copy_context()
     context.run(caller.set, user)
@@ -51,9 +51,9 @@ async def first_of(own: "asyncio.Task[Reply]", crowd: list["asyncio.Task[Reply]"
 def test_unresponsive_host_delays_no_request_to_another_host(git_url: str) -> None:
     async def run(host: str) -> None:
         client = GitClient(frozenset({host, urlsplit(git_url).netloc}))
-        crowd = [asking(client, "a", f"http://{host}/") for _ in range(2 * MAX_CONNECTIONS)]
+        crowd = [start_request(client, "a", f"http://{host}/") for _ in range(2 * MAX_CONNECTIONS)]
         await asyncio.sleep(0)
-        assert await first_of(asking(client, "b", git_url), crowd)
+        assert await first_of(start_request(client, "b", git_url), crowd)
         await client.close()
 
     with socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_CONNECTIONS) as server:
@@ -64,9 +64,9 @@ def test_unresponsive_host_delays_no_request_to_another_host(git_url: str) -> No
 def test_slow_name_lookups_delay_no_request_of_another_user() -> None:
     async def run() -> None:
         client = GitClient(frozenset())
-        crowd = [asking(client, "a", f"https://{number}.slow.example/") for number in range(40)]
+        crowd = [start_request(client, "a", f"https://{number}.slow.example/") for number in range(40)]
         await asyncio.sleep(0)
-        own = asking(client, "b", "https://none.example/")
+        own = start_request(client, "b", "https://none.example/")
         assert await first_of(own, crowd)
         with pytest.raises(UpstreamUnreachable):
             await own

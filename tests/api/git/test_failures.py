@@ -63,7 +63,7 @@ def test_rejected_token_is_a_403(
     ],
     ids=str,
 )
-def test_provider_status_decides_the_response_status(
+def test_provider_status_determines_the_response_status(
     search: Ask, git_host: FakeGitHost, instead: Any, status: int
 ) -> None:
     git_host.instead = instead

@@ -111,7 +111,9 @@ def test_personal_token_of_github_has_one_installation_with_all_repositories(
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
-def test_providers_without_installations_list_none(connect: Ask, send: Ask, user: ApiUser, provider: str) -> None:
+def test_request_for_installations_of_a_provider_without_them_is_a_400(
+    connect: Ask, send: Ask, user: ApiUser, provider: str
+) -> None:
     connect(user, provider)
     response = send(user, "installations", provider=provider)
     assert (response.status_code, provider in response.json()["detail"]) == (400, True)

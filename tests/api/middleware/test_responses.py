@@ -22,7 +22,7 @@ SANDBOXES, CHANGES = "/api/v1/sandboxes", "/api/v1/changes"
 HEX = 32
 
 
-class TestId:
+class TestRequestId:
     @pytest.mark.parametrize("path", ["/health", "/nothing", SANDBOXES, "/sandbox/x/alive", "/login", "/openapi.json"])
     def test_each_response_has_a_new_id(self, client: TestClient, path: str) -> None:
         first, second = (client.get(path).headers["X-Request-ID"] for _ in range(2))

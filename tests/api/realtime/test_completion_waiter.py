@@ -55,17 +55,17 @@ def run_with(waiter: CompletionWaiter, act: Callable[[], Awaitable[Result]]) -> 
 
 
 class CountingWaiter(CompletionWaiter):
-    """Counts its reads, and calls `meanwhile` after each, before the result is reported."""
+    """Counts its reads, and calls `after_read` after each, before the result is reported."""
 
     def __init__(
         self,
         database: Database,
         intervals: PollIntervals = NEVER,
-        meanwhile: Callable[["CountingWaiter"], None] | None = None,
+        after_read: Callable[["CountingWaiter"], None] | None = None,
     ) -> None:
         super().__init__(database, intervals)
         self.reads = 0
-        self._meanwhile = meanwhile
+        self._after_read = after_read
         self._busy = False
 
     async def until_idle(self, waiting: int = 1) -> None:
@@ -87,8 +87,8 @@ class CountingWaiter(CompletionWaiter):
     def _find_completed(self, rows: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
         found = super()._find_completed(rows)
         self.reads += 1
-        if self._meanwhile is not None:
-            self._meanwhile(self)
+        if self._after_read is not None:
+            self._after_read(self)
         return found
 
 
@@ -106,12 +106,12 @@ def test_commit_between_the_read_and_the_wait_is_not_missed(
     async def wait() -> bool:
         loop = asyncio.get_running_loop()
 
-        def meanwhile(waiter: CountingWaiter) -> None:
+        def after_read(waiter: CountingWaiter) -> None:
             if waiter.reads == 1:
                 observe(database, sandbox.id)
                 loop.call_soon_threadsafe(waiter.receive, [sandbox.id])
 
-        waiter = CountingWaiter(database, meanwhile=meanwhile)
+        waiter = CountingWaiter(database, after_read=after_read)
         running = asyncio.create_task(waiter.run())
         try:
             return await waiter.settle(awaited_row, LONG) and waiter.reads == 2

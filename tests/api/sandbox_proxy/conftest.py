@@ -100,7 +100,7 @@ def running(database: Database, user: ApiUser, agent: Agent) -> Sandbox:
 
 
 @pytest.fixture
-def asleep(database: Database, user: ApiUser, agent: Agent) -> Sandbox:
+def paused(database: Database, user: ApiUser, agent: Agent) -> Sandbox:
     """A paused sandbox."""
     return _make(database, user, agent, status=Status.PAUSED)
 

@@ -93,7 +93,7 @@ def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database
                 assert found["exposed_urls"][1]["url"] == f"{origin}/sandbox/{sandbox.id}-8011"
 
 
-def test_origin_is_the_configured_one(serve: Serve, user: ApiUser, conversation: Conversation) -> None:
+def test_configured_origin_is_used(serve: Serve, user: ApiUser, conversation: Conversation) -> None:
     with serve(web_url="https://agents.example/") as api:
         api.headers["Origin"] = "https://agents.example"
         response = api.post("/login", data={"api_key": user.key})

@@ -74,9 +74,9 @@ def test_url_of_the_client_port_is_accepted(
     assert len(agent.server.got) == 2
 
 
-def test_paused_sandbox_is_woken(api: httpx.Client, user: ApiUser, asleep: Sandbox, worker: Worker) -> None:
-    assert send(api, user, asleep).status_code == 200
-    assert worker.resumed == [asleep.id]
+def test_paused_sandbox_is_woken(api: httpx.Client, user: ApiUser, paused: Sandbox, worker: Worker) -> None:
+    assert send(api, user, paused).status_code == 200
+    assert worker.resumed == [paused.id]
 
 
 def test_proxy_reaches_only_the_caller_s_sandboxes(

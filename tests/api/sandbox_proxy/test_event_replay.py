@@ -153,7 +153,7 @@ def test_search_that_hangs_delays_no_frames(
     agent.server.hangs = False
 
 
-def test_replays_of_one_owner_keep_no_other_user_waiting(
+def test_replays_of_one_owner_do_not_delay_other_users(
     api: httpx.Client, running: Sandbox, agent: Agent, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each websocket's page is too large to be read on the event loop, and another user sends a document as large."""

@@ -77,7 +77,7 @@ def test_endless_pages_are_read_up_to_a_limit() -> None:
     assert len(replay({"items": [{}] * MAX_ITEMS, "next_page_id": "again"})) == MAX_FRAMES
 
 
-def test_slow_pages_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_pages_share_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_replay, "REPLAY_SECONDS", 0.2)
     assert len(replay({"items": [{}], "next_page_id": "again"}, 0.05)) < MAX_EVENT_PAGES // 2
 
@@ -90,6 +90,6 @@ def test_slow_pages_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"items": [{"id": "same", "timestamp": "x" * 100_000}], "next_page_id": None}, 1),
     ],
 )
-def test_pages_without_new_events_have_one_timeout(monkeypatch: pytest.MonkeyPatch, page: Any, count: int) -> None:
+def test_pages_without_new_events_share_a_timeout(monkeypatch: pytest.MonkeyPatch, page: Any, count: int) -> None:
     monkeypatch.setattr(event_replay, "REPLAY_SECONDS", 0.2)
     assert len(replay(page, 0.005)) == count

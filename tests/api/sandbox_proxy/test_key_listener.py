@@ -24,7 +24,7 @@ EVENTS = f"sockets/events/{'0' * 32}?resend_mode=all"
 class Program(TrafficServer):
     """A user's program in a sandbox. It echoes the frames of a websocket from the first one on."""
 
-    async def _talk(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def _serve_websocket(self, scope: Any, receive: Receive, send: Send) -> None:
         self.handshake = scope
         await receive()
         await send({"type": "websocket.accept"})
@@ -69,9 +69,9 @@ def test_head_is_left_to_the_agent_server(clients: httpx.Client, agent: Agent, r
     assert [got.method for got in agent.server.got] == ["HEAD"]
 
 
-def test_paused_sandbox_is_woken(clients: httpx.Client, asleep: Sandbox, worker: Worker) -> None:
-    assert clients.get("/api/x", headers=key_of(asleep)).status_code == 200
-    assert worker.resumed == [asleep.id]
+def test_paused_sandbox_is_woken(clients: httpx.Client, paused: Sandbox, worker: Worker) -> None:
+    assert clients.get("/api/x", headers=key_of(paused)).status_code == 200
+    assert worker.resumed == [paused.id]
 
 
 @pytest.mark.parametrize("in_query", [True, False])

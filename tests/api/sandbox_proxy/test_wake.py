@@ -71,7 +71,7 @@ def transitions_of(database: Database, sandbox: Sandbox) -> list[str]:
         return [row.to_status for row in sandbox_queries.transitions(session, sandbox.id)]
 
 
-class TestSandboxThatWakes:
+class TestSuccessfulWake:
     @pytest.mark.parametrize("kind", PauseKind)
     def test_paused_sandbox_is_woken(
         self, api: httpx.Client, database: Database, user: ApiUser, agent: Agent, kind: PauseKind, worker: Worker
@@ -90,7 +90,7 @@ class TestSandboxThatWakes:
         self,
         serve: Serve,
         database: Database,
-        asleep: Sandbox,
+        paused: Sandbox,
         user: ApiUser,
         idle: Worker,
         agent: Agent,
@@ -98,9 +98,9 @@ class TestSandboxThatWakes:
         wait_for: WaitFor,
     ) -> None:
         with serve() as first, serve() as second:
-            keys = [key_of(asleep), user.headers]
+            keys = [key_of(paused), user.headers]
             fetched = [
-                fetch(api, asleep, headers=keys[number % 2]) for number in range(MANY) for api in (first, second)
+                fetch(api, paused, headers=keys[number % 2]) for number in range(MANY) for api in (first, second)
             ]
             wait_for(2 * MANY)
             # Waiting requests hold neither threads nor connections.
@@ -110,11 +110,11 @@ class TestSandboxThatWakes:
                 200,
                 200,
             ]
-            assert (as_stored(database, asleep).generation, idle.resumed) == (2, [asleep.id])
-            settle(database, asleep.id, agent.running)
+            assert (as_stored(database, paused).generation, idle.resumed) == (2, [paused.id])
+            settle(database, paused.id, agent.running)
             assert {one.result().status_code for one in fetched} == {200}
         assert len(agent.server.got) == 2 * MANY
-        assert (transitions_of(database, asleep), as_stored(database, asleep).generation) == (["RUNNING"], 2)
+        assert (transitions_of(database, paused), as_stored(database, paused).generation) == (["RUNNING"], 2)
 
     def test_sandbox_whose_pause_is_pending_is_resumed(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
@@ -145,7 +145,7 @@ class TestSandboxThatWakes:
         self,
         serve: Serve,
         database: Database,
-        asleep: Sandbox,
+        paused: Sandbox,
         idle: Worker,
         agent: Agent,
         fetch: Fetch,
@@ -153,19 +153,19 @@ class TestSandboxThatWakes:
     ) -> None:
         with serve(wake_max_waiting=2) as api:
             with socket.create_connection((api.base_url.host, api.base_url.port or 0)) as first:
-                key = session_key_of(asleep)
+                key = session_key_of(paused)
                 first.sendall(
-                    f"GET /sandbox/{asleep.id}/x HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {key}\r\n\r\n".encode()
+                    f"GET /sandbox/{paused.id}/x HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {key}\r\n\r\n".encode()
                 )
                 wait_for(1)
-                second = fetch(api, asleep)
+                second = fetch(api, paused)
                 wait_for(2)
             wait_for(1)
-            third = fetch(api, asleep)
+            third = fetch(api, paused)
             wait_for(2)
-            settle(database, asleep.id, agent.running)
+            settle(database, paused.id, agent.running)
             assert [one.result().status_code for one in (second, third)] == [200, 200]
-        assert idle.resumed == [asleep.id]
+        assert idle.resumed == [paused.id]
 
     def test_oldest_sandbox_is_paused_to_make_room(
         self, serve: Serve, database: Database, running: Sandbox, user: ApiUser, worker: Worker, agent: Agent
@@ -178,15 +178,15 @@ class TestSandboxThatWakes:
         assert as_stored(database, running).desired == Desired.PAUSED
 
 
-class TestSandboxThatDoesNotWake:
+class TestFailedWake:
     def test_spec_that_disables_waking_is_a_409(
-        self, api: httpx.Client, database: Database, asleep: Sandbox, running: Sandbox, worker: Worker, agent: Agent
+        self, api: httpx.Client, database: Database, paused: Sandbox, running: Sandbox, worker: Worker, agent: Agent
     ) -> None:
         with database.transaction() as session:
             session.get_one(SandboxSpec, SPEC_ID).wake_on_traffic = False
-        response = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
+        response = api.get(f"/sandbox/{paused.id}/api/x", headers=key_of(paused))
         assert (response.status_code, worker.jobs) == (409, [])
-        assert f"POST /api/v1/sandboxes/{asleep.id}/resume" in response.json()["detail"]
+        assert f"POST /api/v1/sandboxes/{paused.id}/resume" in response.json()["detail"]
         agent.server.key = session_key_of(running)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
 
@@ -199,23 +199,23 @@ class TestSandboxThatDoesNotWake:
         assert Reason.EXIT_CODE in response.json()["detail"]
 
     def test_wake_over_the_quota_is_a_429(
-        self, serve: Serve, database: Database, running: Sandbox, asleep: Sandbox, worker: Worker
+        self, serve: Serve, database: Database, running: Sandbox, paused: Sandbox, worker: Worker
     ) -> None:
         with serve(quota_running=1) as api:
-            response = api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep))
+            response = api.get(f"/sandbox/{paused.id}/api/x", headers=key_of(paused))
         assert (response.status_code, response.headers["Retry-After"]) == (429, "10")
-        assert (worker.jobs, as_stored(database, asleep), as_stored(database, running)) == ([], asleep, running)
+        assert (worker.jobs, as_stored(database, paused), as_stored(database, running)) == ([], paused, running)
 
-    def test_slow_wake_is_a_504(self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker) -> None:
+    def test_slow_wake_is_a_504(self, serve: Serve, database: Database, paused: Sandbox, idle: Worker) -> None:
         with serve(wake_seconds=0.1) as api:
-            assert api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep)).status_code == 504
-        assert as_stored(database, asleep).desired == Desired.RUNNING
+            assert api.get(f"/sandbox/{paused.id}/api/x", headers=key_of(paused)).status_code == 504
+        assert as_stored(database, paused).desired == Desired.RUNNING
 
     def test_request_over_the_limit_of_waiting_requests_is_a_503(
         self,
         serve: Serve,
         database: Database,
-        asleep: Sandbox,
+        paused: Sandbox,
         user: ApiUser,
         idle: Worker,
         agent: Agent,
@@ -223,13 +223,13 @@ class TestSandboxThatDoesNotWake:
         wait_for: WaitFor,
     ) -> None:
         with serve(wake_max_waiting=1) as api:
-            first = fetch(api, asleep)
+            first = fetch(api, paused)
             wait_for(1)
             other = make_sandbox(database, user, status=Status.PAUSED)
             refused = api.get(f"/sandbox/{other.id}/api/x", headers=key_of(other))
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
             assert as_stored(database, other).desired == Desired.PAUSED
-            settle(database, asleep.id, agent.running)
+            settle(database, paused.id, agent.running)
             assert first.result().status_code == 200
 
     @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ class TestSandboxThatDoesNotWake:
         self,
         api: httpx.Client,
         database: Database,
-        asleep: Sandbox,
+        paused: Sandbox,
         idle: Worker,
         fetch: Fetch,
         wait_for: WaitFor,
@@ -252,24 +252,24 @@ class TestSandboxThatDoesNotWake:
         observed: list[ObservedState],
         status: int,
     ) -> None:
-        fetched = fetch(api, asleep)
+        fetched = fetch(api, paused)
         wait_for(1)
         if desired != Desired.RUNNING:
-            set_desired(database, asleep, desired)
-        settle(database, asleep.id, *observed)
+            set_desired(database, paused, desired)
+        settle(database, paused.id, *observed)
         assert fetched.result().status_code == status
-        assert idle.resumed == [asleep.id]
+        assert idle.resumed == [paused.id]
 
     def test_process_that_stops_ends_the_wait(
         self,
         api: httpx.Client,
-        asleep: Sandbox,
+        paused: Sandbox,
         idle: Worker,
         waiters: list[CompletionWaiter],
         fetch: Fetch,
         wait_for: WaitFor,
     ) -> None:
-        fetched = fetch(api, asleep)
+        fetched = fetch(api, paused)
         wait_for(1)
         waiters[0].close()
         response = fetched.result()

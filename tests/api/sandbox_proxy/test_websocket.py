@@ -122,7 +122,7 @@ class TestKeys:
         self,
         api: httpx.Client,
         running: Sandbox,
-        asleep: Sandbox,
+        paused: Sandbox,
         user: ApiUser,
         agent: Agent,
         caplog: pytest.LogCaptureFixture,
@@ -131,11 +131,11 @@ class TestKeys:
         key = agent.server.key = session_key_of(running)
         with socket(api, running, f"{EVENTS}&session_api_key={key}") as connection:
             connection.recv(timeout=20)
-        api.get(f"/sandbox/{asleep.id}/api/x?session_api_key={session_key_of(asleep)}", headers=user.headers)
+        api.get(f"/sandbox/{paused.id}/api/x?session_api_key={session_key_of(paused)}", headers=user.headers)
         api.get(f"/sandbox/{running.id}/api/x?session_api_key={key}x", headers=user.headers)
         messages = [record.getMessage() for record in caplog.records]
         assert [
-            line for line in messages if any(text in line for text in (key, user.key, session_key_of(asleep)))
+            line for line in messages if any(text in line for text in (key, user.key, session_key_of(paused)))
         ] == []
         assert [line for line in messages if "waking" in line] != []
 
@@ -168,16 +168,16 @@ class TestFrames:
 class TestWaking:
     @pytest.mark.parametrize("by_frame", [True, False])
     def test_paused_sandbox_is_woken(
-        self, api: httpx.Client, database: Database, asleep: Sandbox, worker: Worker, by_frame: bool
+        self, api: httpx.Client, database: Database, paused: Sandbox, worker: Worker, by_frame: bool
     ) -> None:
-        with socket(api, asleep, **({} if by_frame else key_of(asleep))) as connection:
+        with socket(api, paused, **({} if by_frame else key_of(paused))) as connection:
             if by_frame:
                 assert worker.jobs == []
-                connection.send(auth(asleep))
+                connection.send(auth(paused))
             connection.send("said before it woke")
             assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
             assert connection.recv(timeout=20) == "said before it woke"
-        assert (worker.resumed, as_stored(database, asleep).generation) == ([asleep.id], 2)
+        assert (worker.resumed, as_stored(database, paused).generation) == ([paused.id], 2)
 
     def test_frame_wakes_a_sandbox_paused_since_the_connect(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
@@ -193,11 +193,11 @@ class TestWaking:
         assert worker.resumed == [running.id]
 
     def test_socket_to_a_sandbox_that_can_not_wake_is_closed_with_a_reason(
-        self, serve: Serve, database: Database, asleep: Sandbox, user: ApiUser, worker: Worker
+        self, serve: Serve, database: Database, paused: Sandbox, user: ApiUser, worker: Worker
     ) -> None:
         with serve(wake_seconds=0.1) as api:
             worker.resume = lambda _: None
-            with socket(api, asleep, **key_of(asleep)) as connection:
+            with socket(api, paused, **key_of(paused)) as connection:
                 assert close_of(connection)[0] == 1013
             with database.transaction() as session:
                 session.get_one(SandboxSpec, SPEC_ID).wake_on_traffic = False

@@ -32,7 +32,7 @@ WEBSOCKETS = 4
 MAX_TAKEN = 100 * MEGABYTE
 PING = bytes((0x89, 125)) + b"x" * 125
 
-Talk = Callable[[ServerConnection], None]
+Exchange = Callable[[ServerConnection], None]
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +41,13 @@ def _limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def agent_server(database: Database, owner: ApiUser, talk: Talk) -> Iterator[Sandbox]:
-    """A sandbox whose agent server talks like this after the auth frame."""
+def agent_server(database: Database, owner: ApiUser, exchange: Exchange) -> Iterator[Sandbox]:
+    """A sandbox whose agent server runs an exchange after the auth frame."""
 
     def handle(connection: ServerConnection) -> None:
         with suppress(ConnectionClosed):
             connection.recv(timeout=20)
-            talk(connection)
+            exchange(connection)
 
     with serve_websockets(handle, "127.0.0.1", 0, max_size=None, max_queue=1, compression=None) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -62,7 +62,7 @@ def send(address: Address, request: bytes = REQUEST) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD, BODY, REQUEST])
-def test_slow_clients_keep_no_others_out(sent: bytes) -> None:
+def test_slow_clients_do_not_block_others(sent: bytes) -> None:
     with limited(limit_concurrency=MAX_CONNECTIONS) as address, ExitStack() as stack:
         slow = []
         for number in range(CLIENTS):

@@ -68,7 +68,7 @@ def unread(address: Address, requests: list[bytes]) -> Iterator[socket.socket]:
     [[LARGE], [LARGE * 8], [LARGE, REQUEST], [LAST], [LAST.replace(b"large", b"part")]],
     ids=["one", "many", "later", "last", "part"],
 )
-def test_clients_that_do_not_read_keep_no_others_out(address: Address, requests: list[bytes]) -> None:
+def test_clients_that_do_not_read_do_not_block_others(address: Address, requests: list[bytes]) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(unread(address, requests)) for _ in range(MAX_CONNECTIONS - 1)]
         assert eventually(lambda: send(address) == OK, deadline_seconds=20)
@@ -85,7 +85,7 @@ def test_client_that_has_not_read_for_a_moment_keeps_its_connection(
         assert send(address) == b"HTTP/1.1 503 Service Unavailable"
 
 
-def test_client_that_reads_gets_its_response_while_idle_ones_make_room(address: Address) -> None:
+def test_reading_client_gets_its_response_while_idle_ones_are_closed(address: Address) -> None:
     with ExitStack() as stack:
         reader = stack.enter_context(socket.create_connection(address, timeout=30))
         reader.sendall(LAST)

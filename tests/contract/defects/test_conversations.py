@@ -223,10 +223,10 @@ def test_defect_45_conversation_joins_the_sandbox_of_the_owners_strategy(
     start: Callable[..., Any], client: TestClient, database: Database, user: ApiUser, strategy: str, joined: str | None
 ) -> None:
     made: dict[str, Sandbox] = {}
-    for days, (name, talks) in enumerate((("oldest", 2), ("idle", 2), ("quiet", 1), ("newest", 2))):
+    for days, (name, count) in enumerate((("oldest", 2), ("idle", 2), ("quiet", 1), ("newest", 2))):
         used = now() - timedelta(hours=2 if name == "idle" else 1)
         made[name] = make_sandbox(database, user, created_at=FIRST + timedelta(days=days), last_active_at=used)
-        for _ in range(talks - 1):
+        for _ in range(count - 1):
             make_conversation(database, user, made[name])
         make_start_task(database, user, made[name])  # an unfinished start counts as a conversation
     client.post("/api/v1/settings", json={"sandbox_grouping_strategy": strategy}, headers=user.headers)

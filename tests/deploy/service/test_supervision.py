@@ -75,7 +75,7 @@ def _holds(environment: Path, mark: str) -> bool:
     try:
         return mark.encode() in environment.read_bytes()
     except OSError:
-        return False  # the process has ended meanwhile
+        return False  # the process has ended
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
         process.kill()
         process.wait()
         for pid in found.pids():
-            with suppress(ProcessLookupError):  # the process may have ended by itself meanwhile
+            with suppress(ProcessLookupError):  # the process may have ended by itself
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -55,7 +55,7 @@ def _lines(result: Result) -> list[str]:
         *_table("request and response", result.counts),
         "",
         "A `lost` request got no response: it may have taken effect or not.",
-        "A `fail` is a 4xx: the sandbox had been deleted meanwhile, or could not take a conversation.",
+        "A `fail` is a 4xx: the sandbox had been deleted concurrently, or could not take a conversation.",
         "",
         "The last stages of conversations' starts. Each ERROR has a reason: for example, the sandbox was paused:",
         "",

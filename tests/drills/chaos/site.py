@@ -36,7 +36,7 @@ BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # The only image whose agent server accepts conversations.
 CONVERSATIONAL_IMAGE = "agent-workspace/tiny:conversational"
-CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
+CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_TITLE": "A title", "TINY_REPORTS": "1"}
 # The image of the warm pool.
 WARM_IMAGE = "agent-workspace/tiny:warm"
 WARM = {"warm_target": 2, "warm_most": 3}

@@ -24,7 +24,7 @@ def record(runner: Runner, operation: Operation) -> list[Hit]:
 
 def die_at(runner: Runner, operation: Operation, point: Point) -> bool:
     """Kill a process at a point and check the promise; return whether the process reached the point."""
-    return _until_met(lambda: _die_at(runner, operation, point))
+    return _until_reached(lambda: _die_at(runner, operation, point))
 
 
 def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Hit]:
@@ -42,34 +42,34 @@ def die_twice(
     Args:
         look: called after the second death, before the restart.
     """
-    return _until_met(lambda: _die_twice(runner, operation, first, second, look))
+    return _until_reached(lambda: _die_twice(runner, operation, first, second, look))
 
 
-def _until_met(attempt: Callable[[], bool]) -> bool:
+def _until_reached(attempt: Callable[[], bool]) -> bool:
     return any(attempt() for _ in range(TRIES))
 
 
 def _until_at_rest(attempt: Callable[[], list[Hit] | None]) -> list[Hit]:
     """The hits of the first attempt that settled while the routines were held."""
     for _ in range(TRIES):
-        if (met := attempt()) is not None:
-            return met
+        if (hits := attempt()) is not None:
+            return hits
     raise AssertionError("the operation does not settle while other routines are held")
 
 
 def _record(runner: Runner, operation: Operation) -> list[Hit] | None:
     attempt = _Attempt(runner, operation)
-    met = runner.record(attempt.act, operation.owns)
+    hits = runner.record(attempt.act, operation.owns)
     attempt.finish()
-    return met
+    return hits
 
 
 def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Hit] | None:
     attempt = _Attempt(runner, operation)
     act = partial(_die_and_recover, runner, operation, first, attempt.act)
-    met = runner.record(act, operation.recovery, idle_seconds=IDLE_SECONDS)
+    hits = runner.record(act, operation.recovery, idle_seconds=IDLE_SECONDS)
     attempt.finish()
-    return met
+    return hits
 
 
 def _die_at(runner: Runner, operation: Operation, point: Point) -> bool:

@@ -3,10 +3,10 @@
 The name of a point is `<operation>/<n>/<kind>.<verb>.<before|after>`, where n numbers the operation's writes of that
 kind. The process reads these files, which `tests.drills.faults.points` writes:
 
-    met     a line is appended for every point that is reached: its name, a tab,
-            `<pid>.<the operation's number in this process>.<thread>`, a tab, and for a commit what it writes
-    armed   the process kills itself (`kill -9`) at the named point, and removes the file just before
-    held    the named operations, one per line, do not begin while they are in the file
+    reached  a line is appended for every point that is reached: its name, a tab,
+             `<pid>.<the operation's number in this process>.<thread>`, a tab, and for a commit what it writes
+    armed    the process kills itself (`kill -9`) at the named point, and removes the file just before
+    held     the named operations, one per line, do not begin while they are in the file
 """
 
 import os
@@ -71,12 +71,12 @@ class Observer:
 def file_observer(directory: Path) -> Observer:
     """Create an observer that the files in the directory control."""
     armed, held, statements = directory / "armed", directory / "held", WrittenStatements()
-    met = os.open(directory / "met", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = os.open(directory / "reached", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def act(point: str) -> None:
-        met_by = f"{os.getpid()}.{_operation().number}.{threading.get_ident()}"
+        reached_by = f"{os.getpid()}.{_operation().number}.{threading.get_ident()}"
         content = statements.content(point) if COMMIT in point else ""
-        os.write(met, f"{point}\t{met_by}\t{content}\n".encode())
+        os.write(descriptor, f"{point}\t{reached_by}\t{content}\n".encode())
         with suppress(FileNotFoundError):
             if armed.read_text() == point:
                 armed.unlink()  # fails if it was disarmed concurrently

@@ -14,17 +14,17 @@ class Points:
         directory.mkdir(parents=True, exist_ok=True)
         self._process = process
         self.directory = directory
-        self._met, self._armed, self._held = (directory / name for name in ("met", "armed", "held"))
+        self._reached, self._armed, self._held = (directory / name for name in ("reached", "armed", "held"))
 
-    def met(self) -> list[Hit]:
+    def hits(self) -> list[Hit]:
         """Each hit since `forget`, in order."""
         with suppress(FileNotFoundError):
-            return [self._read(line) for line in self._met.read_text().splitlines()]
+            return [self._read(line) for line in self._reached.read_text().splitlines()]
         return []
 
     def forget(self) -> None:
         """Clear the list of hits."""
-        self._met.write_text("")
+        self._reached.write_text("")
 
     def arm(self, point: str) -> None:
         """Make the process kill itself at the point."""

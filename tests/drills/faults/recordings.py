@@ -26,13 +26,13 @@ class Recordings:
     def __init__(self, lanes: Lanes, *, thorough: bool) -> None:
         self._lanes = lanes
         self._choose = all_points if thorough else crash_states
-        self._met: dict[str, Sequence[Hit]] = {}
+        self._hits: dict[str, Sequence[Hit]] = {}
         # The duration of each recording.
         self.seconds: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
         """Whether the operation is recorded."""
-        return name in self._met
+        return name in self._hits
 
     def hits(self, names: Sequence[str]) -> list[Sequence[Hit]]:
         """The hits of each of these operations; new ones are recorded in parallel.
@@ -41,16 +41,16 @@ class Recordings:
             ExceptionGroup: some operations could not be recorded.
         """
         # Start the last operations of the table first: they take longest, because their engine fails.
-        new = [name for name in reversed(dict.fromkeys(names)) if name not in self._met]
+        new = [name for name in reversed(dict.fromkeys(names)) if name not in self._hits]
         failures = []
         for number, outcome in self._lanes.attempt(_record, [ALL[name] for name in new]):
             if isinstance(outcome, Exception):
                 failures.append(outcome)
             else:
-                self._met[new[number]], self.seconds[new[number]] = outcome
+                self._hits[new[number]], self.seconds[new[number]] = outcome
         if failures:
             raise ExceptionGroup(f"{len(failures)} of {len(new)} could not be recorded", failures)
-        return [self._met[name] for name in names]
+        return [self._hits[name] for name in names]
 
     def points(self, name: str, only: Callable[[str], bool] = any_point) -> list[Point]:
         """The points of this operation at which a process is killed.
@@ -58,8 +58,8 @@ class Recordings:
         Args:
             only: a filter of the points.
         """
-        [met] = self.hits([name])
-        return self.choose(met, lambda point: ALL[name].counts(point) and only(point))
+        [hits] = self.hits([name])
+        return self.choose(hits, lambda point: ALL[name].counts(point) and only(point))
 
     def choose(self, hits: Sequence[Hit], counts: Callable[[str], bool] = any_point) -> list[Point]:
         """Choose the points at which a process is killed."""
@@ -68,5 +68,5 @@ class Recordings:
 
 def _record(runner: Runner, operation: Operation) -> tuple[Sequence[Hit], float]:
     began = time.monotonic()
-    met = record(runner, operation)
-    return met, time.monotonic() - began
+    hits = record(runner, operation)
+    return hits, time.monotonic() - began

@@ -144,25 +144,25 @@ class Runner:
         """
         self.forget(PROCESSES)
         act()
-        met: list[Hit] = []
+        hits: list[Hit] = []
         since = time.monotonic()
         deadline = since + AGREEMENT_SECONDS
-        while time.monotonic() < since + (QUIET_SECONDS if met else idle_seconds) or not self.is_at_rest():
+        while time.monotonic() < since + (QUIET_SECONDS if hits else idle_seconds) or not self.is_at_rest():
             if time.monotonic() > deadline:
                 return None
-            if met != (met := self.met(operations)):
+            if hits != (hits := self.hits(operations)):
                 since = time.monotonic()
             time.sleep(POLL_SECONDS)
-        return self.met(operations)  # includes hits just before everything settled
+        return self.hits(operations)  # includes hits just before everything settled
 
     def forget(self, processes: Iterable[str]) -> None:
         """Clear the hits of these processes."""
         for process in processes:
             self.points[process].forget()
 
-    def met(self, operations: frozenset[str]) -> list[Hit]:
+    def hits(self, operations: frozenset[str]) -> list[Hit]:
         """The hits of these operations' points since `record` began."""
-        found = (each for points in self.points.values() for each in points.met())
+        found = (each for points in self.points.values() for each in points.hits())
         return [each for each in found if each.point.rsplit("/", 2)[0] in operations]
 
     def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
@@ -226,12 +226,12 @@ class Runner:
     def await_status(self, sandbox_id: str, status: Status) -> None:
         """Wait until the sandbox has settled in the status, as `await_given` does."""
 
-        def there() -> bool:
+        def has_status() -> bool:
             with self.service.database.reading() as session:
                 row = session.get_one(Sandbox, sandbox_id)
             return row.status == status and row.generation == row.observed_generation and row.lease_until is None
 
-        self.await_given(there)
+        self.await_given(has_status)
 
     def await_given(self, condition: Callable[[], bool]) -> None:
         """Wait for a precondition of an operation.

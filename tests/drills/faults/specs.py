@@ -17,7 +17,7 @@ FRAGILE_IMAGE = "agent-workspace/tiny:fragile"
 NAMED_IMAGE = "agent-workspace/tiny:named"
 # Images of the registry.
 PULLED, MISSING = "tiny:3", "tiny:missing"
-CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"}
+CONVERSATIONAL = {"TINY_CONVERSES": "1", "TINY_TITLE": "A title"}
 SPECS: Mapping[str, dict[str, str]] = {
     TINY_IMAGE: {},
     # After the first request, a probe: the worker has then made all writes that precede it, however slow it is.

@@ -28,24 +28,24 @@ class FakeRunner(Runner):
         self.started_at = 0.0
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
 
-    def meet(self, process: str, point: str) -> None:
-        with (self._directory / process / "met").open("a") as met:
-            met.write(f"{point}\t1.1\t\n")
+    def reach(self, process: str, point: str) -> None:
+        with (self._directory / process / "reached").open("a") as file:
+            file.write(f"{point}\t1.1\t\n")
 
     def adopt(self, settings: object) -> None:
         pass
 
     def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
         act()
-        self.meet("api", OF_API)
-        self.meet("worker", OF_WORKER)
+        self.reach("api", OF_API)
+        self.reach("worker", OF_WORKER)
         return True
 
     def start_process(self, name: str) -> None:
         self.held_at_start = set(self.points["worker"].held())
         self.started_at = time.time()
         if name == "worker":
-            self.meet("worker", OF_SWEEP)
+            self.reach("worker", OF_SWEEP)
 
     def is_at_rest(self) -> bool:
         return self.is_done

@@ -14,7 +14,7 @@ from tests.drills.faults import observer
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-MET = [
+REACHED = [
     "process/1/database.commit.before",
     *(
         f"{operation}/{n}/engine.{point}"
@@ -26,8 +26,8 @@ MET = [
 ]
 
 
-def read_met(directory: Path) -> list[str]:
-    return [line.split("\t")[0] for line in (directory / "met").read_text().splitlines()]
+def read_reached(directory: Path) -> list[str]:
+    return [line.split("\t")[0] for line in (directory / "reached").read_text().splitlines()]
 
 
 def run(directory: Path) -> subprocess.CompletedProcess[str]:
@@ -41,28 +41,28 @@ def run(directory: Path) -> subprocess.CompletedProcess[str]:
 def test_points_are_recorded_by_name(tmp_path: Path) -> None:
     for _ in range(2):
         assert run(tmp_path).stdout == "done\n"
-    assert read_met(tmp_path) == MET * 2
+    assert read_reached(tmp_path) == REACHED * 2
 
 
 def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> None:
     run(tmp_path)
-    lines = [line.split("\t") for line in (tmp_path / "met").read_text().splitlines()]
-    met_by = {name: by.split(".") for name, by, _ in lines}
-    assert len({pid for pid, _, _ in met_by.values()}) == 1
-    assert len({number for _, number, _ in met_by.values()}) == 3
-    here, there = met_by["first/1/engine.start.before"], met_by["first/2/engine.start.before"]
+    lines = [line.split("\t") for line in (tmp_path / "reached").read_text().splitlines()]
+    reached_by = {name: by.split(".") for name, by, _ in lines}
+    assert len({pid for pid, _, _ in reached_by.values()}) == 1
+    assert len({number for _, number, _ in reached_by.values()}) == 3
+    here, there = reached_by["first/1/engine.start.before"], reached_by["first/2/engine.start.before"]
     assert here[1] == there[1]
     assert here[2] != there[2]
 
 
-@pytest.mark.parametrize("point", [MET[0], "second/2/engine.start.after", MET[-1]])
+@pytest.mark.parametrize("point", [REACHED[0], "second/2/engine.start.after", REACHED[-1]])
 def test_process_dies_once_at_the_point_that_a_file_names(tmp_path: Path, point: str) -> None:
     armed = tmp_path / "armed"
     armed.write_text(point)
     killed = run(tmp_path)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
     assert not armed.exists()
-    assert read_met(tmp_path) == MET[: MET.index(point) + 1]
+    assert read_reached(tmp_path) == REACHED[: REACHED.index(point) + 1]
     assert run(tmp_path).stdout == "done\n"
 
 

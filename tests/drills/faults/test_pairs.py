@@ -34,8 +34,8 @@ def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings
     recoveries = lanes.spread(lambda runner, it: record_recovery(runner, OPERATIONS[it[0]], it[1]), firsts)
     pairs = [
         Pair(name, first, second)
-        for (name, first), met in zip(firsts, recoveries, strict=True)
-        for second in sample(chance, recordings.choose(met), SECONDS)
+        for (name, first), found in zip(firsts, recoveries, strict=True)
+        for second in sample(chance, recordings.choose(found), SECONDS)
     ]
     assert len(pairs) > len(firsts)
     died = lanes.spread(_die, pairs)

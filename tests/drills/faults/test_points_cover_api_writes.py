@@ -59,26 +59,26 @@ Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]
 
 
 @pytest.fixture
-def met(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    met: list[str] = []
-    monkeypatch.setattr(failpoints, "observer", Observer(met.append))
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    points: list[str] = []
+    monkeypatch.setattr(failpoints, "observer", Observer(points.append))
     failpoints.begin("test")
-    return met
+    return points
 
 
-def met_around(met: list[str], send: Send) -> tuple[list[str], list[str]]:
+def points_around(reached: list[str], send: Send) -> tuple[list[str], list[str]]:
     """The points reached before the request is sent, and after."""
     before: list[str] = []
 
     def respond(_request: httpx.Request) -> httpx.Response:
-        before.extend(met)
+        before.extend(reached)
         return httpx.Response(200, json={})
 
     async def run() -> None:
         await send(httpx.MockTransport(respond))
 
     asyncio.run(run())
-    return before, met[len(before) :]
+    return before, reached[len(before) :]
 
 
 def points(kind: str) -> tuple[list[str], list[str]]:
@@ -86,7 +86,7 @@ def points(kind: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -> None:
+def test_each_write_to_an_agent_server_has_points(method: str, reached: list[str]) -> None:
     async def send(transport: httpx.AsyncBaseTransport) -> None:
         servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=transport)
@@ -94,11 +94,11 @@ def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -
         await servers.close()
 
     expected: tuple[list[str], list[str]] = ([], []) if method == "GET" else points("agent_server.events")
-    assert met_around(met, send) == expected
+    assert points_around(reached, send) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) -> None:
+def test_each_write_on_the_sandbox_path_has_points(method: str, reached: list[str]) -> None:
     proxied = ProxyRequest("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
     seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent", "port": 8000}])
     here: Any = SimpleNamespace(vault=VAULT, door=DOOR, limits=SimpleNamespace(proxied=None))
@@ -110,10 +110,10 @@ def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) 
         await exchanges._send(proxied, seen, RequestBody(proxied, part))
 
     expected: tuple[list[str], list[str]] = ([], []) if method in SAFE_METHODS else points("agent_server.forward")
-    assert met_around(met, send) == expected
+    assert points_around(reached, send) == expected
 
 
-def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_frame_has_points(reached: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, list[str]]] = []
     frames = iter([{"type": "websocket.receive", "text": "hello"}])
 
@@ -121,7 +121,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
         protocol = SimpleNamespace(close_rcvd=SimpleNamespace(code=1000, reason=""))
 
         async def send(self, frame: str) -> None:
-            sent.append((frame, list(met)))
+            sent.append((frame, list(reached)))
 
     async def receive() -> dict[str, str]:
         try:
@@ -139,7 +139,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
     client = Client(receive, nowhere, Buffers(), Share(BufferLimit(1000), "a"))
     asyncio.run(sockets._pass_up(nowhere, client, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")
-    assert (sent, met) == ([("hello", before)], before + after)
+    assert (sent, reached) == ([("hello", before)], before + after)
 
 
 def test_every_file_that_can_send_requests_is_known() -> None:

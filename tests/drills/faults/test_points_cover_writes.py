@@ -46,7 +46,7 @@ ARGUMENTS: dict[str, Any] = {
 OF_TYPE: dict[Any, Any] = {str: CONVERSATION, bytes: b"", float: 1.0, dict[str, Any]: {}}
 
 
-class Met:
+class ReachedPoints:
     """The points reached so far."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Met:
 
 
 @pytest.fixture
-def met(monkeypatch: pytest.MonkeyPatch) -> Met:
-    met = Met()
-    monkeypatch.setattr(failpoints, "observer", Observer(met.names.append))
+def reached(monkeypatch: pytest.MonkeyPatch) -> ReachedPoints:
+    points = ReachedPoints()
+    monkeypatch.setattr(failpoints, "observer", Observer(points.names.append))
     failpoints.begin("test")
-    return met
+    return points
 
 
 # --- the engine: by reading the only files that import docker ---------------------------------------------------------
@@ -152,13 +152,13 @@ def calls_of_programs(tree: ast.AST) -> list[ast.Call]:
 @pytest.mark.parametrize("name", ["write", "change", "disconnect", "remove"])
 @pytest.mark.parametrize("kind", [LocalFirewall, FilteredFirewall])
 def test_each_write_to_the_firewall_has_points(
-    kind: type[Any], name: str, met: Met, monkeypatch: pytest.MonkeyPatch
+    kind: type[Any], name: str, reached: ReachedPoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
 
     def note(*arguments: object, **_options: object) -> str | None:
         if "list" not in arguments:
-            seen.append(met.last())
+            seen.append(reached.last())
         return '{"nftables": []}' if "tables" in arguments else None
 
     monkeypatch.setattr(kind, "_run_program" if kind is LocalFirewall else "_request", note)
@@ -174,7 +174,7 @@ def test_each_write_to_the_firewall_has_points(
     with suppress(FirewallError):  # `write` finds no rules to read back
         getattr(found, name)(*arguments[name])
     assert seen == [f"test/1/firewall.{name}.before"]
-    assert met.last() == f"test/1/firewall.{name}.after"
+    assert reached.last() == f"test/1/firewall.{name}.after"
 
 
 # --- agent servers: by calling every method of their client ----------------------------------------------------------
@@ -183,23 +183,23 @@ METHODS = [name for name, method in inspect.getmembers(AgentServer, inspect.isfu
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_write_to_an_agent_server_has_points(name: str, met: Met) -> None:
-    seen = call(name, met)
+def test_each_write_to_an_agent_server_has_points(name: str, reached: ReachedPoints) -> None:
+    seen = call(name, reached)
     assert seen
     written = [(verb, point) for verb, point in seen if verb != "GET"]
     assert all(re.fullmatch(r"test/\d+/agent_server\.\w+\.before", point) for _, point in written), seen
-    assert len(met.names) == 2 * len(written)
-    assert all(name.endswith(".after") for name in met.names[1::2])
+    assert len(reached.names) == 2 * len(written)
+    assert all(name.endswith(".after") for name in reached.names[1::2])
 
 
-def call(name: str, met: Met) -> list[tuple[str, str]]:
+def call(name: str, reached: ReachedPoints) -> list[tuple[str, str]]:
     """Call a method of the client; return its requests, each with the last point before it."""
     fake = FakeAgentServer("key")
     fake.add(CONVERSATION, title="t")
     seen: list[tuple[str, str]] = []
 
     def respond(request: httpx.Request) -> httpx.Response:
-        seen.append((request.method, met.last()))
+        seen.append((request.method, reached.last()))
         return fake.respond(request)
 
     with httpx.Client(transport=httpx.MockTransport(respond)) as client:
@@ -214,25 +214,25 @@ def call(name: str, met: Met) -> list[tuple[str, str]]:
 # --- the database and the broker --------------------------------------------------------------------------------------
 
 
-def test_each_commit_has_points(database: Database, met: Met) -> None:
+def test_each_commit_has_points(database: Database, reached: ReachedPoints) -> None:
     seen: list[str] = []
-    event.listen(database.engine, "commit", lambda _connection: seen.append(met.last()))
+    event.listen(database.engine, "commit", lambda _connection: seen.append(reached.last()))
     with database.transaction() as session:
         session.exec(select(User))
     with database.reading() as session:
         session.exec(select(User))
-    assert (seen, met.last()) == (["test/1/database.commit.before"], "test/1/database.commit.after")
+    assert (seen, reached.last()) == (["test/1/database.commit.before"], "test/1/database.commit.after")
 
 
-def test_each_message_has_points(met: Met) -> None:
+def test_each_message_has_points(reached: ReachedPoints) -> None:
     seen: list[str] = []
 
     class App:
         def send_task(self, *_arguments: object, **_options: object) -> None:
-            seen.append(met.last())
+            seen.append(reached.last())
 
     Publisher(App()).publish(StartSandbox("s", "n"))  # type: ignore[arg-type]
-    assert (seen, met.last()) == (["test/1/broker.publish.before"], "test/1/broker.publish.after")
+    assert (seen, reached.last()) == (["test/1/broker.publish.before"], "test/1/broker.publish.after")
 
 
 # `agent-workspace migrate` creates the tables and their first rows before any other process runs.
@@ -274,13 +274,13 @@ UNPASSED = {
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
-def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> None:
+def test_each_write_is_in_some_operation(recordings: Recordings, reached: ReachedPoints) -> None:
     for name in METHODS:
-        call(name, met)
+        call(name, reached)
     files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     named = {name for file in files for name in NAMED.findall(file.read_text())}
-    known = named | {kind(name) for name in met.names} | all_write_kinds(REPOSITORY / "api")
-    passed = {each.point for met in recordings.hits(list(OPERATIONS)) for each in met}
+    known = named | {kind(name) for name in reached.names} | all_write_kinds(REPOSITORY / "api")
+    passed = {each.point for reached in recordings.hits(list(OPERATIONS)) for each in reached}
     engine = {name for name in known if name.startswith("engine.")}
     assert len(engine) == sum(len(writes_of_engine(inspect.getsource(one))[0]) for one in DOCKER_MODULES)
     assert known - {kind(point) for point in passed} == set(UNPASSED)

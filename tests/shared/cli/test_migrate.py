@@ -68,7 +68,7 @@ def test_key_behind_a_link_is_not_given_away(
     assert mode(tmp_path / "other") == 0o604
 
 
-def test_second_migrate_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
+def test_second_migrate_is_a_no_op(migrated: Cli, var: Path, database: Database) -> None:
     key = (var / "secret.key").read_text()
     with database.transaction() as session:
         installation = node_registry.installation_id(session)

@@ -26,7 +26,7 @@ def keep(database: Database, sandbox_id: str, container: str, text: str, at: dat
         kept_logs.keep(session, log)
 
 
-def kept(database: Database, sandbox_id: str) -> list[tuple[str, str]]:
+def stored_logs(database: Database, sandbox_id: str) -> list[tuple[str, str]]:
     with database.reading() as session:
         return [(log.container_id, log.text) for log in kept_logs.list_kept(session, sandbox_id)]
 
@@ -41,7 +41,7 @@ def test_log_of_a_crash_replaces_the_former_reading(database: Database, sandbox_
     assert last_reading(database, sandbox_id) is None
     moment = now()
     keep(database, sandbox_id, "c1", "it crashed", moment)
-    assert (kept(database, sandbox_id), last_reading(database, sandbox_id)) == ([("c1", "it crashed")], moment)
+    assert (stored_logs(database, sandbox_id), last_reading(database, sandbox_id)) == ([("c1", "it crashed")], moment)
 
 
 @pytest.mark.parametrize("container", ["c1", NO_CONTAINER])
@@ -57,7 +57,7 @@ def test_new_containers_replace_those_with_former_readings(database: Database, s
         keep(database, sandbox_id, f"before {number}", "former", after(HOUR + number))
     for number in range(2):
         keep(database, sandbox_id, f"after {number}", "later", now())
-    assert [container for container, _ in kept(database, sandbox_id)] == [
+    assert [container for container, _ in stored_logs(database, sandbox_id)] == [
         f"before {MAX_CONTAINERS - 1}",
         "after 0",
         "after 1",
@@ -68,4 +68,4 @@ def test_reading_by_a_slightly_faster_clock_is_not_replaced(database: Database, 
     moment = after(1)
     keep(database, sandbox_id, "c1", "newer", moment)
     keep(database, sandbox_id, "c1", "older", now())
-    assert (kept(database, sandbox_id), last_reading(database, sandbox_id)) == ([("c1", "newer")], moment)
+    assert (stored_logs(database, sandbox_id), last_reading(database, sandbox_id)) == ([("c1", "newer")], moment)

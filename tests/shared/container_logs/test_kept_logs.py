@@ -44,7 +44,7 @@ def keep(
         kept_logs.keep(session, log)
 
 
-def kept(database: Database, sandbox_id: str) -> list[tuple[str, str, str | None]]:
+def stored_logs(database: Database, sandbox_id: str) -> list[tuple[str, str, str | None]]:
     with database.reading() as session:
         return [(log.container_id, log.text, log.cause) for log in kept_logs.list_kept(session, sandbox_id)]
 
@@ -53,31 +53,31 @@ def test_repeated_write_is_idempotent(database: Database, sandbox_id: str) -> No
     """A worker may die after it has stored the log and before it has removed the container."""
     for at in (0, 1):
         keep(database, sandbox_id, "the log", at=at, cause=LogCause.REMOVED)
-    assert kept(database, sandbox_id) == [("c1", "the log", "removed")]
+    assert stored_logs(database, sandbox_id) == [("c1", "the log", "removed")]
 
 
 def test_logs_of_other_sandboxes_are_not_returned(database: Database, user: ApiUser, sandbox_id: str) -> None:
     other_id = make_sandbox(database, user).id
     keep(database, sandbox_id, "mine", at=1)
     keep(database, other_id, "another's", at=2)
-    assert kept(database, sandbox_id) == [("c1", "mine", None)]
-    assert kept(database, other_id) == [("c1", "another's", None)]
+    assert stored_logs(database, sandbox_id) == [("c1", "mine", None)]
+    assert stored_logs(database, other_id) == [("c1", "another's", None)]
     with database.reading() as session:
         assert kept_logs.find_last_reading(session, sandbox_id) == BEGAN + timedelta(seconds=1)
 
 
-def test_older_reading_replaces_no_newer_one(database: Database, sandbox_id: str) -> None:
+def test_older_reading_does_not_replace_a_newer_one(database: Database, sandbox_id: str) -> None:
     keep(database, sandbox_id, "at its end", at=5, cause=LogCause.REMOVED)
     keep(database, sandbox_id, "while it ran", at=4)
-    assert kept(database, sandbox_id) == [("c1", "at its end", "removed")]
+    assert stored_logs(database, sandbox_id) == [("c1", "at its end", "removed")]
 
 
 def test_cause_of_a_failure_stays_until_the_container_runs_again(database: Database, sandbox_id: str) -> None:
     keep(database, sandbox_id, "failed", cause=LogCause.FAILED)
     keep(database, sandbox_id, "read again", at=1, cause=LogCause.EXITED)
-    assert kept(database, sandbox_id) == [("c1", "read again", "failed")]
+    assert stored_logs(database, sandbox_id) == [("c1", "read again", "failed")]
     keep(database, sandbox_id, "runs", at=2)
-    assert kept(database, sandbox_id) == [("c1", "runs", None)]
+    assert stored_logs(database, sandbox_id) == [("c1", "runs", None)]
 
 
 def test_last_containers_are_kept(database: Database, sandbox_id: str) -> None:
@@ -85,7 +85,7 @@ def test_last_containers_are_kept(database: Database, sandbox_id: str) -> None:
         keep(database, sandbox_id, f"log {number}", at=number, container=f"c{number}")
         keep(database, sandbox_id, "", at=number, container=NO_CONTAINER)
     expected = range(3, MAX_CONTAINERS + 3)
-    assert kept(database, sandbox_id) == [(f"c{number}", f"log {number}", None) for number in expected]
+    assert stored_logs(database, sandbox_id) == [(f"c{number}", f"log {number}", None) for number in expected]
 
 
 def test_last_containers_of_an_owner_are_kept(
@@ -95,7 +95,7 @@ def test_last_containers_of_an_owner_are_kept(
     sandboxes = [make_sandbox(database, user).id for _ in range(4)]
     for number, sandbox_id in enumerate(sandboxes):
         keep(database, sandbox_id, "log", at=number)
-    assert [len(kept(database, sandbox_id)) for sandbox_id in sandboxes] == [0, 0, 1, 1]
+    assert [len(stored_logs(database, sandbox_id)) for sandbox_id in sandboxes] == [0, 0, 1, 1]
 
 
 def test_expired_logs_are_deleted(database: Database, sandbox_id: str) -> None:

@@ -38,7 +38,7 @@ def fail(database: Database, task: StartTask) -> None:
         start_tasks.advance(session, task, Stage.ERROR, reason=Reason.CANCELLED, detail="why")
 
 
-def kept(database: Database, owner: ApiUser) -> dict[str, Any]:
+def stored_requests(database: Database, owner: ApiUser) -> dict[str, Any]:
     """The requests of an owner's tasks by their ids, newest first."""
     own = select(StartTask.id, StartTask.request).where(StartTask.owner_id == owner.id)
     with database.reading() as session:
@@ -60,8 +60,8 @@ def test_failed_starts_are_deleted_after_their_retention(database: Database, use
         assert start_tasks.has_expired(session)
         start_tasks.delete_expired(session)
         assert not start_tasks.has_expired(session)
-    assert set(kept(database, user)) == {task.id for task in stays}
-    assert gone.id not in kept(database, user)
+    assert set(stored_requests(database, user)) == {task.id for task in stays}
+    assert gone.id not in stored_requests(database, user)
 
 
 def test_one_round_deletes_a_limited_number_of_starts(database: Database, user: ApiUser) -> None:
@@ -69,7 +69,7 @@ def test_one_round_deletes_a_limited_number_of_starts(database: Database, user: 
         make_start_task(database, user, stage=Stage.ERROR, updated_at=now() - start_tasks.RETENTION)
     with database.transaction() as session:
         start_tasks.delete_expired(session, limit=2)
-    assert len(kept(database, user)) == 1
+    assert len(stored_requests(database, user)) == 1
 
 
 @pytest.mark.parametrize("by_worker", [False, True])
@@ -87,8 +87,8 @@ def test_owner_keeps_a_limited_number_of_failed_starts(
         fail(database, newest)
     else:
         newest = start(database, user)
-    assert set(kept(database, user)) == {newest.id, *failed[2:], running.id, ready.id}
-    assert set(kept(database, other_user)) == {task.id for task in others}
+    assert set(stored_requests(database, user)) == {newest.id, *failed[2:], running.id, ready.id}
+    assert set(stored_requests(database, other_user)) == {task.id for task in others}
 
 
 def test_requests_of_failed_starts_have_a_limited_size(
@@ -97,7 +97,7 @@ def test_requests_of_failed_starts_have_a_limited_size(
     monkeypatch.setattr(start_tasks, "MAX_FAILED_BYTES", 2500)
     ready = make_start_task(database, user, stage=Stage.READY, request={"title": "x" * 3000})
     failed = [start(database, user, conversation_id=new_id(), title="x" * 1000) for _ in range(4)]
-    requests = kept(database, user)
+    requests = stored_requests(database, user)
     lengths = [len(requests[task.id].get("title", "")) for task in (ready, *failed)]
     assert lengths == [3000, 0, 0, 1000, 1000]
     # The fields that clients poll are still stored, and a repeated request returns the task.
@@ -110,7 +110,7 @@ def test_failed_starts_count_as_creates(database: Database, user: ApiUser, other
         start(database, user, FEW)
     with pytest.raises(QuotaExceeded, match="CREATES_PER_MINUTE"):
         start(database, user, FEW)
-    assert len(kept(database, user)) == 2
+    assert len(stored_requests(database, user)) == 2
     start(database, other_user, FEW)
     with time_machine.travel(after(61)):
         start(database, user, FEW)

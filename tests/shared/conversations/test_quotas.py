@@ -158,20 +158,20 @@ def test_refusal_of_events_is_shown_until_they_are_stored(
 def test_sandbox_reports_no_more_conversations_than_the_quota(
     database: Database, user: ApiUser, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(limits: StoredQuotas) -> None:
+    def report_conversation(limits: StoredQuotas) -> None:
         with database.transaction() as session:
             reported = read_conversation(conversation_report(new_id()))
             webhook_ingest.record_conversation(session, sandbox, reported, limits)
 
-    tell(StoredQuotas(conversations=2))
-    tell(StoredQuotas(conversations=2))
+    report_conversation(StoredQuotas(conversations=2))
+    report_conversation(StoredQuotas(conversations=2))
     with pytest.raises(QuotaExceeded, match="AW_QUOTA_CONVERSATIONS"):
-        tell(StoredQuotas(conversations=2))
+        report_conversation(StoredQuotas(conversations=2))
     assert usage_of(database, user).conversations == 2
     monkeypatch.setattr(conversation_quotas, "MAX_OF_SANDBOX", 3)
-    tell(StoredQuotas())
+    report_conversation(StoredQuotas())
     with pytest.raises(QuotaExceeded, match="that a sandbox may report"):
-        tell(StoredQuotas())
+        report_conversation(StoredQuotas())
     assert usage_of(database, user).conversations == 3
 
 

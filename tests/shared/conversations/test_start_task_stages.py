@@ -47,7 +47,7 @@ def test_unfinished_task_repeats_its_stage_advances_or_fails(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("stage", FINAL_STAGES)
-def test_final_stage_is_followed_by_none(stage: Stage) -> None:
+def test_final_stage_has_no_successor(stage: Stage) -> None:
     assert STAGE_TRANSITIONS[stage] == frozenset()
 
 

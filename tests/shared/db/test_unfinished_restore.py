@@ -26,7 +26,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> "Queue[tuple[int, int]]":
     return sent
 
 
-class DownAtFirst:
+class UnavailableAtFirst:
     """A database that responds from the third read on."""
 
     def __init__(self, database: Database) -> None:
@@ -47,7 +47,7 @@ def test_process_ends_when_the_database_is_back_unfinished(
     url = database.engine.url.render_as_string(hide_password=False)
     unfinished_restore.mark(url, "digest")
     try:
-        down: Any = DownAtFirst(database)
+        down: Any = UnavailableAtFirst(database)
         unfinished_restore.require_finished(down)
         assert signals.get(timeout=10) == (os.getpid(), signal.SIGTERM)
     finally:
@@ -56,7 +56,7 @@ def test_process_ends_when_the_database_is_back_unfinished(
 
 
 def test_process_stays_when_the_database_is_back(database: Database, signals: "Queue[tuple[int, int]]") -> None:
-    down: Any = DownAtFirst(database)
+    down: Any = UnavailableAtFirst(database)
     unfinished_restore.require_finished(down)
     eventually(lambda: "unfinished-restore" not in [thread.name for thread in threading.enumerate()])
     assert (down.reads, signals.empty()) == (3, True)

@@ -34,7 +34,7 @@ def test_waiters_of_the_sandbox_are_marked_due_and_no_other_rows(database: Datab
         found = waiters.enqueue_waiters(session, sandbox.id, at)
     assert found == Waiters([tasks[0].id], [conversations[0].id])
     assert [as_stored(database, task).due_at for task in tasks] == [at, retried, retried]
-    assert [as_stored(database, talk).due_at for talk in conversations] == [at, retried, retried]
+    assert [as_stored(database, conversation).due_at for conversation in conversations] == [at, retried, retried]
 
 
 def test_waiters_are_found_by_the_worker_of_their_node(database: Database, user: ApiUser) -> None:
@@ -52,6 +52,6 @@ def test_waiters_of_a_deleted_sandbox_are_found_by_any_worker(database: Database
     """The node of the sandbox may have been forgotten since."""
     make_node(database, "node-b")
     deleted = make_sandbox(database, user, status=Status.DELETED)
-    talk = make_conversation(database, user, deleted, due_at=now() - PAST).id
+    conversation = make_conversation(database, user, deleted, due_at=now() - PAST).id
     assert not any(find_due(database, "node-b", without_container=False))
-    assert find_due(database, "node-b", without_container=True) == Waiters([], [talk])
+    assert find_due(database, "node-b", without_container=True) == Waiters([], [conversation])

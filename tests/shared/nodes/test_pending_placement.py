@@ -58,7 +58,7 @@ def test_node_with_the_most_room_is_chosen(database: Database, user: ApiUser, sp
     assert Counter(placed) == {"large": 4, "small": 2}
 
 
-def test_full_node_takes_no_more(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
+def test_full_node_gets_no_sandboxes(database: Database, user: ApiUser, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=1)
     assert create(database, user, spec).node_id == "a"
     assert create(database, user, spec).node_id is None
@@ -165,7 +165,7 @@ def test_heartbeat_records_a_node_and_its_problem(database: Database) -> None:
         assert (node.status, node.capacity, node.detail) == (status, 3, problem)
 
 
-def test_heartbeat_leaves_a_cordon_alone(database: Database) -> None:
+def test_heartbeat_keeps_a_cordon(database: Database) -> None:
     make_node(database, "a", status=NodeStatus.CORDONED)
     with database.transaction() as session:
         node_registry.record_heartbeat(session, "a", capacity=3, problem=None)

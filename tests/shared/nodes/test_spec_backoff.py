@@ -150,7 +150,7 @@ def test_uncordon_closes_the_breaker_immediately(database: Database, user: ApiUs
     assert place(database) == BAD
 
 
-def test_clock_that_was_set_back_opens_no_breaker_for_longer(database: Database, user: ApiUser) -> None:
+def test_clock_set_back_does_not_prolong_an_open_breaker(database: Database, user: ApiUser) -> None:
     for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     assert place(database) == GOOD

@@ -15,7 +15,7 @@ def double(number: int) -> int:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     monkeypatch.setattr(failpoints, "observer", lambda *event: told.append(event))
     return told
@@ -32,14 +32,14 @@ def test_no_code_of_the_product_sets_an_observer() -> None:
     assert [file for file in files if re.search(r"failpoints\.observer|import observer", file.read_text())] == []
 
 
-def test_observer_is_names_of_operations_and_points(told: list[tuple[str, str]]) -> None:
+def test_observer_is_names_of_operations_and_points(reported: list[tuple[str, str]]) -> None:
     failpoints.begin("sandboxes.start")
     assert double(2) == 4
     with failpoints.around("engine.stop"):
-        told.append(("stop", ""))
+        reported.append(("stop", ""))
     failpoints.before("database.commit")
     failpoints.after("database.commit")
-    assert told == [
+    assert reported == [
         ("begin", "sandboxes.start"),
         ("before", "engine.start"),
         ("after", "engine.start"),
@@ -51,7 +51,7 @@ def test_observer_is_names_of_operations_and_points(told: list[tuple[str, str]])
     ]
 
 
-def test_failed_write_reaches_no_point_after_it(told: list[tuple[str, str]]) -> None:
+def test_failed_write_reaches_no_point_after_it(reported: list[tuple[str, str]]) -> None:
     with pytest.raises(ZeroDivisionError), failpoints.around("engine.stop"):
         raise ZeroDivisionError
-    assert told == [("before", "engine.stop")]
+    assert reported == [("before", "engine.stop")]

@@ -65,7 +65,7 @@ def program() -> Iterator[ForkedProgram]:
 
 
 @pytest.fixture
-def begin(var: Path, program: ForkedProgram) -> Iterator[Callable[[], Process]]:
+def start_process(var: Path, program: ForkedProgram) -> Iterator[Callable[[], Process]]:
     """Start a process."""
     with ExitStack() as stack:
 
@@ -89,8 +89,8 @@ def folder(var: Path) -> Path:
     return var / "run" / "metrics"
 
 
-def test_processes_of_a_host_count_together(begin: Callable[[], Process], var: Path) -> None:
-    web, twin, worker = begin(), begin(), begin()
+def test_processes_of_a_host_count_together(start_process: Callable[[], Process], var: Path) -> None:
+    web, twin, worker = start_process(), start_process(), start_process()
     web.send("start pool")
     twin.send("start pool")
     twin.send("start boot")
@@ -105,11 +105,11 @@ def test_processes_of_a_host_count_together(begin: Callable[[], Process], var: P
     assert files(var) == files_of(web, twin, worker)
 
 
-def test_new_process_takes_over_the_files_of_a_dead_one(begin: Callable[[], Process], var: Path) -> None:
-    living = begin()
+def test_new_process_takes_over_the_files_of_a_dead_one(start_process: Callable[[], Process], var: Path) -> None:
+    living = start_process()
     living.send("start pool")
     for number in range(2, 5):
-        process = begin()
+        process = start_process()
         assert files(var) == files_of(living, process)
         process.send("start pool")
         process.send("refill 6")
@@ -118,36 +118,36 @@ def test_new_process_takes_over_the_files_of_a_dead_one(begin: Callable[[], Proc
         assert (told[STARTS, "pool", "spec:1"], told[f"{REFILL}_count", "spec:1"]) == (number, number - 1)
 
 
-def test_new_process_takes_over_files_without_a_pid(begin: Callable[[], Process], var: Path) -> None:
-    former = begin()
+def test_new_process_takes_over_files_without_a_pid(start_process: Callable[[], Process], var: Path) -> None:
+    former = start_process()
     former.send("start pool")
     former.kill()
     for kind in metric_files.KINDS:
         (folder(var) / f"{kind}_{former.pid}.1.db").rename(folder(var) / f"{kind}_web.1.db")
-    process = begin()
+    process = start_process()
     assert process.show()[STARTS, "pool", "spec:1"] == 1
     assert files(var) == files_of(process)
 
 
-def test_processes_that_start_together_take_one_file_each(begin: Callable[[], Process], var: Path) -> None:
-    dead = [begin() for _ in range(3)]
+def test_processes_that_start_together_take_one_file_each(start_process: Callable[[], Process], var: Path) -> None:
+    dead = [start_process() for _ in range(3)]
     for process in dead:
         process.send("start pool")
         process.kill()
     with ThreadPoolExecutor() as pool:
-        started = [future.result() for future in [pool.submit(begin) for _ in dead]]
+        started = [future.result() for future in [pool.submit(start_process) for _ in dead]]
     assert files(var) == files_of(*started)
     assert started[0].show()[STARTS, "pool", "spec:1"] == 3
 
 
-def test_specs_beyond_the_limit_are_counted_as_other(begin: Callable[[], Process], var: Path) -> None:
-    first = begin()
+def test_specs_beyond_the_limit_are_counted_as_other(start_process: Callable[[], Process], var: Path) -> None:
+    first = start_process()
     for number in range(metrics.MAX_SPECS + 2):
         spec_id = f"{number}:".ljust(256, "x")
         first.send(f"start pool {spec_id}")
         first.send(f"refill 6 {spec_id}")
     assert {path.stat().st_size for path in folder(var).glob("*.db")} == {metric_files.FILE_BYTES}
-    second = begin()
+    second = start_process()
     second.send("start pool late:1")
     second.send("start pool 7:".ljust(len("start pool ") + 256, "x"))
     told = second.show()
@@ -156,8 +156,8 @@ def test_specs_beyond_the_limit_are_counted_as_other(begin: Callable[[], Process
     assert len({key[2] for key in told if key[0] == STARTS}) == metrics.MAX_SPECS + 1
 
 
-def test_worker_serves_the_counts_of_its_host(begin: Callable[[], Process]) -> None:
-    worker, other = begin(), begin()
+def test_worker_serves_the_counts_of_its_host(start_process: Callable[[], Process]) -> None:
+    worker, other = start_process(), start_process()
     with Port() as port:
         worker.send(f"serve {port}")
         assert "metrics_not_served" in other.send(f"serve {port}")
@@ -166,23 +166,23 @@ def test_worker_serves_the_counts_of_its_host(begin: Callable[[], Process]) -> N
     assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_unreadable_file_is_recreated(begin: Callable[[], Process], var: Path) -> None:
-    first = begin()
+def test_unreadable_file_is_recreated(start_process: Callable[[], Process], var: Path) -> None:
+    first = start_process()
     first.send("start pool")
     first.kill()
     readable = (folder(var) / f"counter_{first.pid}.1.db").read_bytes()
     for broken in (b"", b"\xff" * 64, readable[:20].ljust(4096, b"\0")):
         (path,) = folder(var).glob("counter_*.db")
         path.write_bytes(broken)
-        second = begin()
+        second = start_process()
         second.send("start boot")
         assert second.show()[STARTS, "boot", "spec:1"] == 1
         second.kill()
 
 
 @pytest.mark.parametrize("lost", ["", *metric_files.KINDS])
-def test_removed_files_are_recreated(begin: Callable[[], Process], var: Path, lost: str) -> None:
-    web, twin, worker = begin(), begin(), begin()
+def test_removed_files_are_recreated(start_process: Callable[[], Process], var: Path, lost: str) -> None:
+    web, twin, worker = start_process(), start_process(), start_process()
     for process in (web, twin):
         process.send("start pool")
     shutil.rmtree(folder(var)) if not lost else (folder(var) / f"{lost}_{web.pid}.1.db").unlink()
@@ -192,7 +192,7 @@ def test_removed_files_are_recreated(begin: Callable[[], Process], var: Path, lo
     web.send("start pool")
     twin.send("start pool")
     worker.send("refill 6")
-    late = begin()
+    late = start_process()
     late.send("start boot")
     for process in (web, twin, worker, late):
         told = process.show()
@@ -200,8 +200,8 @@ def test_removed_files_are_recreated(begin: Callable[[], Process], var: Path, lo
         assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_unreadable_file_is_skipped(begin: Callable[[], Process], var: Path) -> None:
-    web, twin = begin(), begin()
+def test_unreadable_file_is_skipped(start_process: Callable[[], Process], var: Path) -> None:
+    web, twin = start_process(), start_process()
     web.send("start pool")
     twin.send("start pool")
     path = folder(var) / f"counter_{twin.pid}.1.db"
@@ -210,8 +210,10 @@ def test_unreadable_file_is_skipped(begin: Callable[[], Process], var: Path) -> 
     assert web.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callable[[], Process], var: Path) -> None:
-    process = begin()
+def test_process_that_can_no_longer_create_files_shows_its_counts(
+    start_process: Callable[[], Process], var: Path
+) -> None:
+    process = start_process()
     process.send("start pool")
     shutil.rmtree(var / "run")
     (var / "run").write_text("in the way")
@@ -222,17 +224,17 @@ def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callabl
     assert process.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_files_are_allocated_at_their_creation(begin: Callable[[], Process], var: Path) -> None:
-    begin()
+def test_files_are_allocated_at_their_creation(start_process: Callable[[], Process], var: Path) -> None:
+    start_process()
     sizes = [path.stat().st_blocks * 512 for path in folder(var).glob("*.db")]
     assert sizes
     assert min(sizes) >= metric_files.FILE_BYTES
 
 
-def test_process_that_cannot_create_files_counts_in_memory(begin: Callable[[], Process], var: Path) -> None:
+def test_process_that_cannot_create_files_counts_in_memory(start_process: Callable[[], Process], var: Path) -> None:
     (var / "run").mkdir(parents=True)
     (var / "run" / "metrics").write_text("in the way")
-    process = begin()
+    process = start_process()
     assert "counting_in_memory" in process.said
     process.send("start pool")
     assert process.show()[STARTS, "pool", "spec:1"] == 1

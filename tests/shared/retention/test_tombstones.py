@@ -168,8 +168,8 @@ def test_deleted_conversation_of_an_existing_sandbox_is_kept(database: Database,
 
 def test_successful_start_is_kept_with_its_conversation(database: Database, user: ApiUser) -> None:
     sandbox = make_tombstone(database, user)
-    talk = make_conversation(database, user, sandbox)
-    task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=talk.id)
+    conversation = make_conversation(database, user, sandbox)
+    task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
     delete_expired(database)
     assert ids_of(database, StartTask) == {task.id}
 

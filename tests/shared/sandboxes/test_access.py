@@ -27,17 +27,19 @@ def limits(request: pytest.FixtureRequest) -> Quotas:
 
 
 @pytest.fixture
-def asleep(database: Database, user: ApiUser) -> Sandbox:
+def paused_sandbox(database: Database, user: ApiUser) -> Sandbox:
     """A paused sandbox."""
     return make_sandbox(database, user, status=Status.PAUSED)
 
 
 @pytest.fixture
-def wake(asleep: Sandbox, user: ApiUser, limits: Quotas) -> Callable[[Session], bool]:
+def wake(paused_sandbox: Sandbox, user: ApiUser, limits: Quotas) -> Callable[[Session], bool]:
     """Return a function that resumes the sandbox if it is paused, and returns whether it was."""
 
     def wake(session: Session) -> bool:
-        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_paused=True).changed
+        return sandbox_access.resume(
+            session, paused_sandbox.id, user.id, limits, due_at=now(), only_paused=True
+        ).changed
 
     return wake
 
@@ -52,27 +54,29 @@ def setting(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
 
 
 def test_concurrent_traffic_starts_one_generation(
-    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
+    database: Database, paused_sandbox: Sandbox, wake: Callable[[Session], bool]
 ) -> None:
     assert overlap(database, wake, wake) == (True, False)
-    row = as_stored(database, asleep)
+    row = as_stored(database, paused_sandbox)
     assert (row.desired, row.generation) == (Desired.RUNNING, 2)
 
 
 def test_traffic_during_a_resume_starts_no_generation(
-    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
+    database: Database, paused_sandbox: Sandbox, wake: Callable[[Session], bool]
 ) -> None:
-    assert overlap(database, setting(asleep, Desired.RUNNING), wake) == (None, False)
-    assert as_stored(database, asleep).generation == 2
+    assert overlap(database, setting(paused_sandbox, Desired.RUNNING), wake) == (None, False)
+    assert as_stored(database, paused_sandbox).generation == 2
 
 
-def test_traffic_after_a_pause_resumes(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
-    assert overlap(database, setting(asleep, Desired.PAUSED), wake) == (None, True)
-    row = as_stored(database, asleep)
+def test_traffic_after_a_pause_resumes(
+    database: Database, paused_sandbox: Sandbox, wake: Callable[[Session], bool]
+) -> None:
+    assert overlap(database, setting(paused_sandbox, Desired.PAUSED), wake) == (None, True)
+    row = as_stored(database, paused_sandbox)
     assert (row.desired, row.generation) == (Desired.RUNNING, 3)
 
 
-def test_pause_after_traffic_wins(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
-    assert overlap(database, wake, setting(asleep, Desired.PAUSED)) == (True, None)
-    row = as_stored(database, asleep)
+def test_pause_after_traffic_wins(database: Database, paused_sandbox: Sandbox, wake: Callable[[Session], bool]) -> None:
+    assert overlap(database, wake, setting(paused_sandbox, Desired.PAUSED)) == (True, None)
+    row = as_stored(database, paused_sandbox)
     assert (row.desired, row.generation) == (Desired.PAUSED, 3)

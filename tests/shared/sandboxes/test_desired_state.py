@@ -109,7 +109,7 @@ def test_acknowledgement_leaves_a_later_desired_state_due(
     assert (as_stored(database, sandbox).due_at is not None) is written_later
 
 
-def test_acknowledgement_is_for_the_leased_row_alone(database: Database, user: ApiUser) -> None:
+def test_acknowledgement_affects_the_leased_row_only(database: Database, user: ApiUser) -> None:
     mine, other = (make_sandbox(database, user, fence=7, due_at=now()) for _ in range(2))
     with database.transaction() as session:
         desired_state.acknowledge(session, mine.id, mine.fence - 1, mine.generation)

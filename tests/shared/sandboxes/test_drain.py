@@ -58,7 +58,7 @@ def test_drain_stops_what_may_run_on_a_lost_node(database: Database, user: ApiUs
         assert drain.drain_progress(session, NODE_ID) == drain.DrainProgress(awaited=[sandbox.id])
 
 
-def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: ApiUser) -> None:
+def test_drain_ignores_tombstones_and_other_nodes(database: Database, user: ApiUser) -> None:
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="another")
     with database.reading() as session:

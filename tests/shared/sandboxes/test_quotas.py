@@ -99,7 +99,7 @@ def admit(database: Database, act: Attempt) -> list[str]:
         return act(session)
 
 
-class TestRush:
+class TestManyRequests:
     @pytest.mark.parametrize(
         "limits",
         [Quotas(running=7), Quotas(sandboxes=7), Quotas(creates_per_minute=7)],
@@ -140,7 +140,7 @@ class TestRush:
         assert len(find_desired(database, user, Desired.RUNNING)) == 5
 
 
-class TestOverlap:
+class TestConcurrentRequests:
     def test_one_of_two_creates_takes_the_last_place(
         self, database: Database, user: ApiUser, spec: SandboxSpec
     ) -> None:

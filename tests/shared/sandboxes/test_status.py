@@ -185,7 +185,7 @@ def test_observed_state_replaces_all_fields_of_the_previous_one(database: Databa
     assert stored.pause_kind == PauseKind.FROZEN
 
 
-def test_observed_generation_is_the_reconciled_one(database: Database, user: ApiUser) -> None:
+def test_observed_generation_is_the_reconciled_generation(database: Database, user: ApiUser) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
     write_state(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)

@@ -116,9 +116,9 @@ def test_shared_slots_are_half_of_all_and_a_caller_gets_half_of_them(slots: Writ
     assert is_admitted(slots, "carol", PLACEMENTS)
 
 
-class TestCrowd:
+class TestManyCallers:
     @pytest.fixture(autouse=True)
-    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let two transactions wait for a caller's slots, and three for shared ones."""
         monkeypatch.setattr(write_slots, "MAX_WAITING", 2)
         monkeypatch.setattr(write_slots, "MAX_WAITING_FOR_SHARED", 3)
@@ -152,7 +152,7 @@ class TestCrowd:
 
         def write(number: int) -> None:
             with written_for(slots, "alice", A_WHILE):
-                time.sleep(0.005)  # the others find no slot meanwhile
+                time.sleep(0.005)  # the others find no slot during this time
                 ended.append(number)
 
         with ThreadPoolExecutor(30) as pool:

@@ -53,7 +53,7 @@ def test_prefix_and_digest_are_not_accepted_as_keys(database: Database, user: Ap
             authenticate(database, text)
 
 
-def test_revoked_key_is_rejected_and_the_others_stay(database: Database, user: ApiUser) -> None:
+def test_revoked_key_is_rejected_and_other_keys_stay_valid(database: Database, user: ApiUser) -> None:
     other = add_key(database, user)
     assert revoke(database, user.key[: api_keys.PREFIX_LENGTH]) == 1
     with pytest.raises(Unauthenticated):

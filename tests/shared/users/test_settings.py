@@ -164,7 +164,7 @@ def _waits_for_a_lock(database: Database) -> bool:
 
 @pytest.mark.parametrize("part", ["?key", "&key", "?a=", "="])
 def test_hostile_url_is_masked_quickly(part: str) -> None:
-    """Other threads wait meanwhile, because a search holds the interpreter's lock."""
+    """Other threads wait during a search, because a search holds the interpreter's lock."""
     url, began = part * 2000, process_time()
     mask_url(url)
     assert process_time() - began < 1

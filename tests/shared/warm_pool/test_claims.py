@@ -181,7 +181,7 @@ def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
 @pytest.mark.parametrize(
     "columns", [{"status": NodeStatus.LOST}, {"status": NodeStatus.CORDONED}, {"heartbeat_at": after(-60)}]
 )
-def test_sandboxes_of_a_node_that_takes_none_are_not_claimed(
+def test_sandboxes_of_a_node_that_is_not_ready_are_not_claimed(
     database: Database, owner: ApiUser, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add()

@@ -18,14 +18,14 @@ from tests.waiting import eventually
 
 
 @dataclass(frozen=True)
-class Around:
+class Surroundings:
     """Services that a server under test can reach."""
 
     model: ScriptedModel
     receiver: WebhookReceiver
 
 
-Probe = Callable[[Place, Around], Any]
+Probe = Callable[[Place, Surroundings], Any]
 NO_ROUTE = 0
 
 
@@ -50,17 +50,17 @@ class Difference:
     others: Mapping[str, Any]
 
 
-def _finished(place: Place, around: Around) -> Any:
-    return _after_a_run(place, around, lambda known: known["execution_status"] == "finished")["execution_status"]
+def _finished(place: Place, surroundings: Surroundings) -> Any:
+    return _after_a_run(place, surroundings, lambda known: known["execution_status"] == "finished")["execution_status"]
 
 
-def _titled(place: Place, around: Around) -> Any:
-    return _after_a_run(place, around, lambda known: known["title"])["title"]
+def _titled(place: Place, surroundings: Surroundings) -> Any:
+    return _after_a_run(place, surroundings, lambda known: known["title"])["title"]
 
 
-def _spent(place: Place, around: Around) -> int:
+def _spent(place: Place, surroundings: Surroundings) -> int:
     # The real server lists a usage before it counts the tokens of its first response.
-    return _usages_with_tokens(_after_a_run(place, around, _usages_with_tokens))
+    return _usages_with_tokens(_after_a_run(place, surroundings, _usages_with_tokens))
 
 
 def _usages_with_tokens(known: dict[str, Any]) -> int:
@@ -68,8 +68,8 @@ def _usages_with_tokens(known: dict[str, Any]) -> int:
     return sum(usage["accumulated_token_usage"]["prompt_tokens"] > 0 for usage in usages)
 
 
-def _kinds(place: Place, around: Around) -> set[str]:
-    body = body_for(around.model, llm_model="openai/quick", initial_message=HELLO)
+def _kinds(place: Place, surroundings: Surroundings) -> set[str]:
+    body = body_for(surroundings.model, llm_model="openai/quick", initial_message=HELLO)
     place.server.create_conversation(body)
 
     def kinds() -> set[str]:
@@ -80,21 +80,21 @@ def _kinds(place: Place, around: Around) -> set[str]:
     return kinds() & {"MessageEvent", "SystemPromptEvent", "ActionEvent", "ObservationEvent"}
 
 
-def _output(place: Place, _around: Around) -> str:
+def _output(place: Place, _around: Surroundings) -> str:
     return place.server.run_command("echo here").stdout
 
 
-def _reported(place: Place, around: Around) -> int:
-    body = body_for(around.model, initial_message=HELLO)
+def _reported(place: Place, surroundings: Surroundings) -> int:
+    body = body_for(surroundings.model, initial_message=HELLO)
     place.server.create_conversation(body)
     if place.kind == "real":
-        eventually(lambda: around.receiver.described(body["conversation_id"]))
-    return len(around.receiver.described(body["conversation_id"]))
+        eventually(lambda: surroundings.receiver.described(body["conversation_id"]))
+    return len(surroundings.receiver.described(body["conversation_id"]))
 
 
-def _pages(place: Place, around: Around) -> int:
+def _pages(place: Place, surroundings: Surroundings) -> int:
     """Return the number of pages, up to two, for two conversations and a page size of one."""
-    bodies = [body_for(around.model, initial_message=HELLO) for _ in range(2)]
+    bodies = [body_for(surroundings.model, initial_message=HELLO) for _ in range(2)]
     for body in bodies:
         place.server.create_conversation(body)
     eventually(lambda: all(_known(place, body)["execution_status"] == "running" for body in bodies))
@@ -102,17 +102,17 @@ def _pages(place: Place, around: Around) -> int:
     return 2 if page["next_page_id"] else 1
 
 
-def _wait(place: Place, around: Around) -> int:
-    body = body_for(around.model)
+def _wait(place: Place, surroundings: Surroundings) -> int:
+    body = body_for(surroundings.model)
     place.server.create_conversation(body)
     return _status(place, "POST", f"/conversations/{body['conversation_id']}/secrets", json={"secrets": {}})
 
 
-def _skills(place: Place, _around: Around) -> int:
+def _skills(place: Place, _around: Surroundings) -> int:
     return _status(place, "POST", "/skills", json={"project_dir": "/tmp", "load_public": False})
 
 
-def _profiles(place: Place, _around: Around) -> int:
+def _profiles(place: Place, _around: Surroundings) -> int:
     name = new_id()
     place.server.keep_profile(name, {"model": "openai/one"})
     return _status(place, "GET", f"/profiles/{name}")
@@ -197,28 +197,30 @@ CASES = [(entry, kind) for entry in DIFFERENCES for kind in entry.others]
 
 
 @pytest.fixture
-def around(contract_model: ScriptedModel, receiver: WebhookReceiver) -> Around:
-    return Around(contract_model, receiver)
+def surroundings(contract_model: ScriptedModel, receiver: WebhookReceiver) -> Surroundings:
+    return Surroundings(contract_model, receiver)
 
 
 @pytest.mark.parametrize(("entry", "kind"), CASES, ids=[f"{kind}-{entry.what}" for entry, kind in CASES])
 def test_fake_server_differs_as_listed(
-    request: pytest.FixtureRequest, around: Around, entry: Difference, kind: str
+    request: pytest.FixtureRequest, surroundings: Surroundings, entry: Difference, kind: str
 ) -> None:
     assert entry.others[kind] != entry.real, "it no longer differs: remove the entry"
     with opened(request, kind) as place:
-        assert entry.probe(place, around) == entry.others[kind]
+        assert entry.probe(place, surroundings) == entry.others[kind]
 
 
 @pytest.mark.parametrize("entry", DIFFERENCES, ids=[f"real-{entry.what}" for entry in DIFFERENCES])
-def test_real_server_behaves_as_listed(request: pytest.FixtureRequest, around: Around, entry: Difference) -> None:
+def test_real_server_behaves_as_listed(
+    request: pytest.FixtureRequest, surroundings: Surroundings, entry: Difference
+) -> None:
     with opened(request, "real") as place:
-        assert entry.probe(place, around) == entry.real
+        assert entry.probe(place, surroundings) == entry.real
 
 
-def _after_a_run(place: Place, around: Around, is_so: Callable[[Any], Any]) -> dict[str, Any]:
+def _after_a_run(place: Place, surroundings: Surroundings, is_so: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the conversation when `is_so` holds; a stand-in does everything immediately, or never."""
-    body = body_for(around.model, llm_model="openai/quick", initial_message=HELLO)
+    body = body_for(surroundings.model, llm_model="openai/quick", initial_message=HELLO)
     place.server.create_conversation(body)
     if place.kind == "real":
         eventually(lambda: is_so(_known(place, body)))

@@ -75,7 +75,7 @@ def test_server_that_the_door_does_not_reach_is_unreachable(http: httpx.Client, 
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short timeouts of probes and of checks of doors."""
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.1)
     monkeypatch.setattr(transport, "DOOR_SECONDS", 0.1)
@@ -90,7 +90,7 @@ def before(door: HostileServer, server: Mode) -> Mode:
     return respond
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_timeouts")
 @pytest.mark.parametrize("send", PROBES)
 def test_door_that_hangs_leaves_the_server_s_state_unknown(http: httpx.Client, send: Request) -> None:
     with (
@@ -100,7 +100,7 @@ def test_door_that_hangs_leaves_the_server_s_state_unknown(http: httpx.Client, s
         send(AgentServer(f"{door.url}/{PLACE}", "key", http))
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("short_timeouts")
 def test_server_that_hangs_behind_its_door_is_unreachable(http: httpx.Client) -> None:
     with hostile(REFUSAL) as door:
         door.mode = before(door, never_answering)

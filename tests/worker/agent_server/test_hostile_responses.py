@@ -13,10 +13,10 @@ from tests.services.hostile_server import hostile
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import find_door_problem, open_client
 
-TALK = "1" * 32
+CONVERSATION_ID = "1" * 32
 REQUESTS: dict[str, Callable[[AgentServer], Any]] = {
     "list": lambda server: server.find_running(),
-    "send": lambda server: server.send_message(TALK, {}),
+    "send": lambda server: server.send_message(CONVERSATION_ID, {}),
     "initialize": lambda server: server.initialize("key", {}),
 }
 MOVED = [name for name in RESPONSES if name.startswith("moved")]
@@ -29,7 +29,7 @@ def test_malformed_response_raises_an_error_of_the_client(response: str) -> None
         with pytest.raises(AgentServerError):
             requested.find_running()
         with pytest.raises(AgentServerError):
-            requested.get_conversation(TALK)
+            requested.get_conversation(CONVERSATION_ID)
 
 
 @pytest.mark.parametrize("response", RESPONSES)

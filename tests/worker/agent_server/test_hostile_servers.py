@@ -40,7 +40,7 @@ from worker.sandboxes import agent_server_lifecycle, container_spec
 from worker.sandboxes.container_spec import container_name, sandbox_url
 from worker.sandboxes.reconciler import reconcile
 
-TALK = "1" * 32
+CONVERSATION_ID = "1" * 32
 REACHED = {
     Desired.PAUSED: (Status.PAUSED, ContainerState.PAUSED),
     Desired.STOPPED: (Status.PAUSED, ContainerState.EXITED),
@@ -61,7 +61,7 @@ def context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> WorkerCo
 
 
 @pytest.fixture
-def asking(context: WorkerContext) -> Iterator[WorkerContext]:
+def http_context(context: WorkerContext) -> Iterator[WorkerContext]:
     """The same context, with a client for servers of this machine."""
     with open_client(DOOR) as http:
         yield replace(context, http=http)
@@ -78,22 +78,22 @@ def take_over(context: WorkerContext, user: ApiUser, sandbox_id: str, server: Ho
     context.engine.containers[container_name(sandbox_id)].address = server.url
     url = {"name": "AGENT_SERVER", "url": server.url, "port": 8000}
     change(context, Sandbox, sandbox_id, exposed_urls=[url])
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID)
 
 
 # For each change, each hostile mode is tested with one of the three desired states, in rotation; at night, with all.
 @pytest.mark.parametrize(("desired", "mode"), effort.covering(list(REACHED), list(MODES)))
 def test_sandbox_reaches_its_desired_state(
-    asking: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
+    http_context: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
 ) -> None:
     with hostile(MODES[mode]) as server:
-        take_over(asking, user, sandbox_id, server)
-        set_desired(asking, sandbox_id, desired)
+        take_over(http_context, user, sandbox_id, server)
+        set_desired(http_context, sandbox_id, desired)
         began = time.monotonic()
-        reconcile(asking, sandbox_id)
+        reconcile(http_context, sandbox_id)
         assert time.monotonic() - began < MAX_SECONDS
         assert server.requested
-    found = row(asking, Sandbox, sandbox_id)
+    found = row(http_context, Sandbox, sandbox_id)
     status, state = REACHED[desired]
     container = engine.containers.get(container_name(sandbox_id))
     assert (found.status, found.reason, found.attempt) == (status, None, 0)
@@ -102,14 +102,14 @@ def test_sandbox_reaches_its_desired_state(
 
 @pytest.mark.parametrize("desired", REACHED)
 def test_unreadable_key_does_not_prevent_the_desired_state(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     with hostile(answering({})) as server:
-        take_over(asking, user, sandbox_id, server)
-        change(asking, Sandbox, sandbox_id, session_key="damaged")
-        set_desired(asking, sandbox_id, desired)
-        reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == REACHED[desired][0]
+        take_over(http_context, user, sandbox_id, server)
+        change(http_context, Sandbox, sandbox_id, session_key="damaged")
+        set_desired(http_context, sandbox_id, desired)
+        reconcile(http_context, sandbox_id)
+    assert row(http_context, Sandbox, sandbox_id).status == REACHED[desired][0]
 
 
 @pytest.mark.parametrize("mode", [flooding, inflating])
@@ -122,7 +122,7 @@ def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
             with pytest.raises(WrongServer, match=r"encoded|larger"):
                 requested.find_running()
             with pytest.raises(WrongServer, match=r"encoded|larger"):
-                list(requested.list_messages(TALK))
+                list(requested.list_messages(CONVERSATION_ID))
             assert tracemalloc.get_traced_memory()[1] < MAX_GROWTH
         finally:
             tracemalloc.stop()
@@ -162,7 +162,7 @@ def test_number_of_pages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_MESSAGES", 100)  # a thousand requests, one for each message, take seconds
     with hostile(MODES["endless pages"]) as server, open_client(DOOR) as client:
         assert len(AgentServer(server.url, "key", client).find_running()) == limits.MAX_RUNNING_PAGES
-        assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == 100
+        assert len(list(AgentServer(server.url, "key", client).list_messages(CONVERSATION_ID))) == 100
 
 
 def test_cookies_of_one_server_are_not_sent_to_another() -> None:
@@ -187,52 +187,52 @@ def accepting_key(server: HostileServer) -> Mode:
 
 @pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
 def test_status_check_ends_soon(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     """A newer desired state waits for the end of the check, which has a lease on the row."""
     monkeypatch.setattr("worker.sandboxes.actions.CHECK_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 60.0)
     with hostile(mode) as server:
-        take_over(asking, user, sandbox_id, server)
-        recheck(asking, sandbox_id)
+        take_over(http_context, user, sandbox_id, server)
+        recheck(http_context, sandbox_id)
         began = time.monotonic()
-        asking.status_checks.run()  # type: ignore[attr-defined]
+        http_context.status_checks.run()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 20
-    assert row(asking, Sandbox, sandbox_id).lease_until is None
+    assert row(http_context, Sandbox, sandbox_id).lease_until is None
 
 
 def test_last_probe_of_a_silent_server_is_sent_despite_a_slow_engine(
-    asking: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+    http_context: WorkerContext, user: ApiUser, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[float] = []
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(late))
     monkeypatch.setattr(transport, "time", clock)
     engine.before["observe"] = lambda _name: late.append(60.0)
     with hostile(answering({})) as server:
-        take_over(asking, user, sandbox_id, server)
+        take_over(http_context, user, sandbox_id, server)
         server.mode = accepting_key(server)
-        report_unresponsive(asking, sandbox_id, asking.settings.health_timeout)
+        report_unresponsive(http_context, sandbox_id, http_context.settings.health_timeout)
         assert server.requested
-    found = row(asking, Sandbox, sandbox_id)
+    found = row(http_context, Sandbox, sandbox_id)
     assert (found.status, found.reason, len(late)) == (Status.RUNNING, None, 1)
 
 
 @pytest.mark.parametrize("desired", REACHED)
 def test_newer_desired_state_does_not_wait_for_a_wrong_server(
-    asking: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
+    http_context: WorkerContext, user: ApiUser, sandbox_id: str, desired: Desired
 ) -> None:
     """Each of the server's responses can be late: the newer desired state is reconciled after the first one."""
     with hostile(answering({}, 401)) as server:
-        take_over(asking, user, sandbox_id, server)
-        set_desired(asking, sandbox_id, Desired.RUNNING)
+        take_over(http_context, user, sandbox_id, server)
+        set_desired(http_context, sandbox_id, Desired.RUNNING)
         refuse = server.mode
 
         def overtake(ended: threading.Event) -> Iterator[bytes]:
             server.mode = refuse
-            set_desired(asking, sandbox_id, desired)
+            set_desired(http_context, sandbox_id, desired)
             return refuse(ended)
 
         server.mode = overtake
-        reconcile(asking, sandbox_id)
-    found = row(asking, Sandbox, sandbox_id)
+        reconcile(http_context, sandbox_id)
+    found = row(http_context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (REACHED[desired][0], None)

@@ -17,7 +17,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.worker import scenarios
-from tests.worker.scenarios import another, assert_at_rest, change, deliver, punctuated, row
+from tests.worker.scenarios import another, assert_at_rest, change, deliver, hooked_context, row
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep
@@ -27,7 +27,7 @@ MAX_POINTS = 60
 
 
 @pytest.fixture
-def neighbour(context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+def sibling(context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
     """A second conversation, for which the sandbox is kept."""
     found = make_conversation(context.database, user, sandbox, title_settled=True)
     server.add(found.id)
@@ -68,20 +68,20 @@ def assert_no_events(context: WorkerContext) -> None:
         assert session.exec(select(Event)).all() == []
 
 
-@pytest.mark.usefixtures("neighbour")
+@pytest.mark.usefixtures("sibling")
 class TestRunningSandbox:
     def test_defect_41_conversation_is_deleted_completely(
         self,
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         server: FakeAgentServer,
     ) -> None:
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
         assert_deleted(context, conversation, server)
-        assert list(server.conversations) == [neighbour.id]
+        assert list(server.conversations) == [sibling.id]
         calls = list(server.calls)
         refresh_conversation(context, conversation.id)
         assert server.calls == calls
@@ -147,7 +147,7 @@ class TestRunningSandbox:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Otherwise their number would grow with the age of the sandbox."""
@@ -159,7 +159,7 @@ class TestRunningSandbox:
         refresh_conversation(context, conversation.id)
         with context.database.reading() as session:
             left = set(session.exec(select(Conversation.id)).all())
-        assert left == {made[0].id, made[1].id, made[5].id, made[6].id, conversation.id, neighbour.id}
+        assert left == {made[0].id, made[1].id, made[5].id, made[6].id, conversation.id, sibling.id}
 
     def test_worker_that_dies_is_replaced(
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
@@ -170,7 +170,7 @@ class TestRunningSandbox:
             server.add(conversation.id)
             make_event(context.database, conversation)
             delete(context, user, conversation)
-            working, database = punctuated(context, at, die)
+            working, database = hooked_context(context, at, die)
             server.before = server.after = pointed(database.point)
             try:
                 refresh_conversation(working, conversation.id)
@@ -186,7 +186,7 @@ class TestRunningSandbox:
         assert 10 <= died < MAX_POINTS
 
 
-@pytest.mark.usefixtures("neighbour")
+@pytest.mark.usefixtures("sibling")
 class TestPausedSandbox:
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
     def test_conversation_is_deleted_once_the_sandbox_runs_again(

@@ -15,12 +15,12 @@ def test_late_child_is_deleted_and_its_job_published(
     context: WorkerContext, publisher: RecordingPublisher, user: ApiUser, sandbox_id: str
 ) -> None:
     sandbox = row(context, Sandbox, sandbox_id)
-    parent, neighbour = (make_conversation(context.database, user, sandbox) for _ in range(2))
+    parent, sibling = (make_conversation(context.database, user, sandbox) for _ in range(2))
     with context.database.transaction() as session:
         deletion.delete_conversation(session, parent.id, user.id, due_at=now())
     child = make_conversation(context.database, user, sandbox, parent_id=parent.id)
     publisher.jobs.clear()
     refresh_conversation(context, parent.id)
-    listed = [row(context, Conversation, found.id).listed for found in (parent, child, neighbour)]
+    listed = [row(context, Conversation, found.id).listed for found in (parent, child, sibling)]
     assert listed == [False, False, True]
     assert publisher.jobs == [DeleteConversation(child.id, NODE_ID)]

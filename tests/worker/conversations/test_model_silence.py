@@ -11,7 +11,7 @@ from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import event_report
 from tests.factories import ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
-from tests.worker.conversations.message_delivery.messages import say
+from tests.worker.conversations.message_delivery.messages import add_messages
 from tests.worker.scenarios import assert_at_rest, change, row
 from worker.context import WorkerContext
 from worker.conversations.model_silence import SILENT_SECONDS
@@ -75,7 +75,7 @@ def test_silence_is_seen_while_a_message_can_not_be_delivered(
     context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
 ) -> None:
     store_events(context, conversation, ASKED, SILENT_SECONDS + 2)
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     server.refuse = {"send_message": httpx.Response(503)}
     found = refreshed(context, conversation)
     assert (found.execution_reason, found.awaits_sandbox) == ("model_silent", True)

@@ -19,7 +19,7 @@ from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
-from tests.worker.conversations.message_delivery.messages import pending, say
+from tests.worker.conversations.message_delivery.messages import add_messages, pending
 from tests.worker.conversations.start_failures.failures import logged
 from tests.worker.scenarios import (
     ASKED,
@@ -105,7 +105,7 @@ def test_delivery_redacts_secrets(
     status: int,
 ) -> None:
     server.refuse = {method: quoting(status)}
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     assert_hidden(context, caplog)
     [message] = pending(context)
@@ -207,7 +207,7 @@ def test_text_is_not_shown_while_the_secrets_are_unreadable(
 
     monkeypatch.setattr(known_secrets, "find_in_sandbox", fail)
     server.refuse = {"send_message": quoting(422)}
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     [message] = pending(context)
     assert HIDDEN_TEXT in (message.refusal or "")
@@ -218,6 +218,6 @@ def test_secrets_are_read_for_an_error_only(
     context: WorkerContext, user: ApiUser, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(known_secrets, "find_in_sandbox")
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     assert pending(context) == []

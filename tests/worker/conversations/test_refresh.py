@@ -20,7 +20,7 @@ from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
-from tests.worker.conversations.message_delivery.messages import assert_done, pending, said, say
+from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, pending, received_texts
 from tests.worker.scenarios import assert_at_rest, change, row, running, server_of, set_desired
 from worker.context import MAX_IN_SANDBOX, WorkerContext
 from worker.conversations.refresh import MAX_TITLE_WAIT, refresh_conversation
@@ -40,7 +40,7 @@ def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Con
 
 
 @pytest.fixture
-def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
+def fake(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
     """The agent server's copy of the conversation."""
     return server.add(conversation.id)
 
@@ -65,31 +65,31 @@ def changes_after(context: WorkerContext, user: ApiUser, number: int) -> list[tu
 
 class TestTitle:
     def test_title_is_written_when_the_server_has_it(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation
     ) -> None:
         found = refreshed(context, conversation)
         assert (found.title, found.title_settled, found.attempt) == ("For now", False, 0)
         assert found.due_at
         assert found.due_at > found.updated_at
-        talk.title = "A better one"
+        fake.title = "A better one"
         found = refreshed(context, conversation)
         assert (found.title, found.title_settled, found.attempt) == ("A better one", True, 0)
         assert found.updated_at > conversation.updated_at
         assert_at_rest(found)
 
     def test_owner_s_change_feed_has_the_title(
-        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
     ) -> None:
         before = last_change(context, user)
         refresh_conversation(context, conversation.id)
         assert changes_after(context, user, before) == []
-        talk.title = "A better one"
+        fake.title = "A better one"
         refresh_conversation(context, conversation.id)
         refresh_conversation(context, conversation.id)
         assert changes_after(context, user, before) == [(Kind.CONVERSATION, conversation.id)]
 
     def test_title_that_never_comes_is_polled_until_the_timeout(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
     ) -> None:
         assert refreshed(context, conversation).due_at is not None
         change(context, Conversation, conversation.id, updated_at=now() - MAX_TITLE_WAIT)
@@ -97,28 +97,28 @@ class TestTitle:
         assert server.calls == ["get_conversation"] * 2
 
     def test_title_that_comes_late_counts_no_failed_attempt(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
     ) -> None:
         for _ in range(context.settings.max_attempts):
             assert refreshed(context, conversation).due_at is not None
         server.refuse = {"get_conversation": httpx.Response(401)}
         assert refreshed(context, conversation).due_at is not None
         server.refuse = {}
-        talk.title = "A better one"
+        fake.title = "A better one"
         assert refreshed(context, conversation).title == "A better one"
 
     def test_title_by_a_user_causes_no_request(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
     ) -> None:
-        talk.title = "The server's"
+        fake.title = "The server's"
         change(context, Conversation, conversation.id, title="A user's", title_settled=True)
         assert refreshed(context, conversation).title == "A user's"
         assert server.calls == []
 
     def test_title_by_a_user_during_the_request_is_kept(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
     ) -> None:
-        talk.title = "The server's"
+        fake.title = "The server's"
         server.after = lambda _method: change(
             context, Conversation, conversation.id, title="A user's", title_settled=True
         )
@@ -127,10 +127,10 @@ class TestTitle:
         assert_at_rest(found)
 
     def test_title_is_cut_to_the_max_length(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation
     ) -> None:
-        talk.title = "long " * MAX_TITLE_LENGTH
-        assert refreshed(context, conversation).title == talk.title[:MAX_TITLE_LENGTH]
+        fake.title = "long " * MAX_TITLE_LENGTH
+        assert refreshed(context, conversation).title == fake.title[:MAX_TITLE_LENGTH]
 
     @pytest.mark.usefixtures("server")
     def test_title_of_a_conversation_that_its_server_does_not_know(
@@ -139,7 +139,7 @@ class TestTitle:
         assert_at_rest(refreshed(context, conversation))
 
     def test_title_waits_for_a_server_that_does_not_respond(
-        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+        self, context: WorkerContext, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
     ) -> None:
         def refuse(_method: str) -> None:
             raise httpx.ConnectError("refused")
@@ -165,41 +165,41 @@ class TestBudget:
         self,
         context: WorkerContext,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
         columns: dict[str, Any],
         interrupted: bool,
     ) -> None:
-        talk.execution_status = "running"
+        fake.execution_status = "running"
         change(context, Conversation, conversation.id, title_settled=True, **columns)
         assert_at_rest(refreshed(context, conversation))
         assert server.calls == (["interrupt"] if interrupted else [])
-        assert (talk.execution_status == "paused") is interrupted
+        assert (fake.execution_status == "paused") is interrupted
 
     def test_budget_is_enforced_while_a_message_can_not_be_delivered(
         self,
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
     ) -> None:
-        talk.execution_status = "running"
+        fake.execution_status = "running"
         change(context, Conversation, conversation.id, **OVER_BUDGET)
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         server.refuse = {"send_message": httpx.Response(503)}
         assert refreshed(context, conversation).due_at is not None
-        assert talk.execution_status == "paused"
+        assert fake.execution_status == "paused"
         assert len(pending(context)) == 1
 
     def test_message_does_not_run_an_agent_that_has_spent_its_budget(
-        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
     ) -> None:
-        talk.execution_status = "running"
+        fake.execution_status = "running"
         change(context, Conversation, conversation.id, **OVER_BUDGET)
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         refresh_conversation(context, conversation.id)
-        assert (said(talk), talk.execution_status) == (["one"], "paused")
+        assert (received_texts(fake), fake.execution_status) == (["one"], "paused")
         assert_done(context, conversation.id)
 
     @pytest.mark.parametrize("status", [400, 409])
@@ -208,15 +208,15 @@ class TestBudget:
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
         status: int,
     ) -> None:
         change(context, Conversation, conversation.id, **OVER_BUDGET)
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         server.refuse = {"interrupt": httpx.Response(status, json={"detail": "no"})}
         refresh_conversation(context, conversation.id)
-        assert said(talk) == ["one"]
+        assert received_texts(fake) == ["one"]
         assert_done(context, conversation.id)
 
     @pytest.mark.parametrize(("status", "retried"), [(401, True), (400, False), (409, False)])
@@ -225,7 +225,7 @@ class TestBudget:
         self,
         context: WorkerContext,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
         caplog: pytest.LogCaptureFixture,
         call: str,
@@ -293,7 +293,7 @@ def test_silent_server_takes_few_job_threads(
     assert len(server.calls) == MAX_IN_SANDBOX + 1
 
 
-@pytest.mark.usefixtures("talk")
+@pytest.mark.usefixtures("fake")
 def test_run_that_succeeds_resets_the_failed_attempts(context: WorkerContext, conversation: Conversation) -> None:
     change(context, Conversation, conversation.id, attempt=4, title_settled=True)
     assert refreshed(context, conversation).attempt == 0

@@ -75,8 +75,8 @@ class TestReady:
     ) -> None:
         store_settings(context, user, disabled_skills=["docker"])
         start_conversation(context, request_start(context, user, sandbox_id))
-        [talk] = server.conversations.values()
-        assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
+        [conversation] = server.conversations.values()
+        assert conversation.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
 
     def test_scripts_that_do_not_exist_are_not_run(
         self, context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
@@ -199,9 +199,9 @@ class TestReady:
     ) -> None:
         task_id = request_start(context, user, sandbox_id, title="My title")
         start_conversation(context, task_id)
-        talk = server.get(task_of(context, task_id).conversation_id)
+        conversation = server.get(task_of(context, task_id).conversation_id)
         found = conversation_of(context, task_id)
-        assert (talk.title, talk.body["autotitle"]) == ("My title", False)
+        assert (conversation.title, conversation.body["autotitle"]) == ("My title", False)
         assert found
         assert (found.title, found.title_settled) == ("My title", True)
 

@@ -21,7 +21,7 @@ from tests.worker.scenarios import (
     configure,
     conversation_of,
     deliver,
-    punctuated,
+    hooked_context,
     request_start,
     row,
     set_desired,
@@ -123,7 +123,7 @@ def test_start_that_is_cancelled_stops_at_the_next_point(
     cancelled = 0
     for at in range(MAX_POINTS):
         task_id = request_start(context, user, sandbox_id, title="A title")
-        working, database = punctuated(context, at, partial(cancel_unless_ready, context, user, task_id))
+        working, database = hooked_context(context, at, partial(cancel_unless_ready, context, user, task_id))
         server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
         start_conversation(working, task_id)
         server.before = server.after = lambda _method: None

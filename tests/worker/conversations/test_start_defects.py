@@ -77,9 +77,11 @@ def test_defect_36_start_loads_no_skills_itself(
 def test_defect_44_title_in_a_sandbox_without_an_address_waits(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    talk = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), due_at=now(), title="For now")
+    conversation = make_conversation(
+        context.database, user, row(context, Sandbox, sandbox_id), due_at=now(), title="For now"
+    )
     change(context, Sandbox, sandbox_id, exposed_urls=None)
-    refresh_conversation(context, talk.id)
-    found = row(context, Conversation, talk.id)
+    refresh_conversation(context, conversation.id)
+    found = row(context, Conversation, conversation.id)
     assert_at_rest(found)
     assert (found.title, found.attempt, server.calls) == ("For now", 0, [])

@@ -20,7 +20,7 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
     MESSAGE,
-    PunctuatedDatabase,
+    HookedDatabase,
     another,
     assert_at_rest,
     assert_failed,
@@ -29,7 +29,7 @@ from tests.worker.scenarios import (
     conversation_of,
     delete,
     deliver,
-    punctuated,
+    hooked_context,
     request_start,
     row,
     server_of,
@@ -46,7 +46,7 @@ MAX_POINTS = 100
 @pytest.fixture(autouse=True)
 def _settings(context: WorkerContext, user: ApiUser) -> None:
     configure(context, user)
-    # These tests take long, and nothing writes heartbeats meanwhile.
+    # These tests take long, and nothing writes heartbeats during them.
     change(context, Node, context.settings.node, heartbeat_at=after(600))
 
 
@@ -61,9 +61,9 @@ def nothing(_method: str) -> None:
 def starts(context: WorkerContext, server: FakeAgentServer, act: Callable[[], None]) -> Iterator[Callable[[str], None]]:
     """Functions that each run a task and call `act` at the next point, until a start has passed without reaching it."""
     for at in range(MAX_POINTS):
-        working, database = punctuated(context, at, act)
+        working, database = hooked_context(context, at, act)
 
-        def walk(task_id: str, working: WorkerContext = working, database: PunctuatedDatabase = database) -> None:
+        def walk(task_id: str, working: WorkerContext = working, database: HookedDatabase = database) -> None:
             server.before = server.after = lambda _method: database.point()
             try:
                 start_conversation(working, task_id)
@@ -83,8 +83,8 @@ def assert_ready(context: WorkerContext, server: FakeAgentServer, task_id: str) 
     assert_at_rest(task)
     assert found
     assert found.listed
-    talk = server.conversations.pop(task.conversation_id)
-    assert (len(talk.messages), talk.title) == (1, "A title")
+    conversation = server.conversations.pop(task.conversation_id)
+    assert (len(conversation.messages), conversation.title) == (1, "A title")
     assert server.conversations == {}
 
 
@@ -173,7 +173,7 @@ def begin_without_message(context: WorkerContext, user: ApiUser, sandbox_id: str
     return task_id
 
 
-def test_conversation_that_begins_without_a_message_gets_none(
+def test_conversation_started_without_a_message_gets_no_message(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = request_start(context, user, sandbox_id, initial_message=None)
@@ -191,7 +191,7 @@ def test_sandbox_that_becomes_ready_while_its_task_is_read_is_used(context: Work
     for at in range(MAX_POINTS):
         task_id = request_start(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
-        working, database = punctuated(context, at, partial(reconcile, context, sandbox_id))
+        working, database = hooked_context(context, at, partial(reconcile, context, sandbox_id))
         start_conversation(working, task_id)
         if database.passed <= at:
             break
@@ -211,7 +211,7 @@ def test_sandbox_deleted_at_any_point_of_a_start_ends_the_start(
         sandbox_id = str(task_of(context, task_id).sandbox_id)
         reconcile(context, sandbox_id)
         server = server_of(engine, sandbox_id)
-        working, database = punctuated(context, at, partial(delete, context, sandbox_id))
+        working, database = hooked_context(context, at, partial(delete, context, sandbox_id))
         # A point only before each request: after it, the response would be lost with the sandbox.
         server.before = refuse_without(database, engine)
         start_conversation(working, task_id)
@@ -230,7 +230,7 @@ def test_sandbox_deleted_at_any_point_of_a_start_ends_the_start(
     assert ends == sorted(ends), "a delete after the last point has no effect at later points"
 
 
-def refuse_without(database: PunctuatedDatabase, engine: FakeEngine) -> Callable[[str], None]:
+def refuse_without(database: HookedDatabase, engine: FakeEngine) -> Callable[[str], None]:
     def pass_point(_method: str) -> None:
         before = len(engine.containers)
         database.point()

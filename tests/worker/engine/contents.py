@@ -25,7 +25,7 @@ def put(
     return request.name
 
 
-def stray(user: ApiUser, digit: str = "f") -> Sandbox:
+def sandbox_without_row(user: ApiUser, digit: str = "f") -> Sandbox:
     """Return a sandbox that has no row."""
     columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
     return Sandbox(**columns)

@@ -36,7 +36,7 @@ def name(docker: DiskEngine, request_: ContainerRequest) -> str:
     return name
 
 
-def say(name: str, script: str, *, to: int = 1) -> None:
+def print_in_container(name: str, script: str, *, to: int = 1) -> None:
     """Have the container's main process print what a shell in the container prints."""
     command = ["docker", "exec", name, "sh", "-c", f"( {script} ) >/proc/1/fd/{to}"]
     subprocess.run(command, check=True, timeout=120)
@@ -58,7 +58,9 @@ def texts(docker: DiskEngine, name: str) -> list[str]:
 
 
 def test_large_log_is_bounded(docker: DiskEngine, name: str) -> None:
-    say(name, "yes 01234567890123456789012345678901234567890123456789 | head -c 100000000; echo; echo end")
+    print_in_container(
+        name, "yes 01234567890123456789012345678901234567890123456789 | head -c 100000000; echo; echo end"
+    )
     eventually(lambda: texts(docker, name)[-1:] == ["end"])
     assert stored(docker, name).is_cut
     assert len(texts(docker, name)) > 500
@@ -66,7 +68,7 @@ def test_large_log_is_bounded(docker: DiskEngine, name: str) -> None:
 
 
 def test_endless_line_is_bounded(docker: DiskEngine, name: str) -> None:
-    say(name, "head -c 30000000 /dev/zero | tr '\\0' x")
+    print_in_container(name, "head -c 30000000 /dev/zero | tr '\\0' x")
     eventually(lambda: len(stored(docker, name).text) > MAX_BYTES / 2)
     assert set(texts(docker, name)[-1]) == {"x"}
     docker.remove(name)
@@ -84,7 +86,7 @@ def test_endless_output_is_read_in_time(docker: DiskEngine, name: str) -> None:
 @pytest.mark.parametrize("border", [1, 5, 19])
 def test_secret_across_two_parts_of_a_line_is_hidden(docker: DiskEngine, name: str, border: int) -> None:
     padding = PART - border
-    say(name, f"head -c {padding} /dev/zero | tr '\\0' x; echo {SECRET}; echo end")
+    print_in_container(name, f"head -c {padding} /dev/zero | tr '\\0' x; echo {SECRET}; echo end")
     eventually(lambda: texts(docker, name)[-1:] == ["end"])
     assert texts(docker, name)[-2] == "x" * padding + HIDDEN
     docker.remove(name)
@@ -92,9 +94,9 @@ def test_secret_across_two_parts_of_a_line_is_hidden(docker: DiskEngine, name: s
 
 def test_binary_output_of_both_streams_is_read(docker: DiskEngine, name: str) -> None:
     binary = "a\ufffdb\ufffdred"
-    say(name, "printf 'a\\000b\\377\\033[31mred\\r\\n'")
+    print_in_container(name, "printf 'a\\000b\\377\\033[31mred\\r\\n'")
     # The engine reads the two streams concurrently.
     eventually(lambda: texts(docker, name)[-1:] == [binary])
-    say(name, "echo error", to=2)
+    print_in_container(name, "echo error", to=2)
     eventually(lambda: texts(docker, name)[-2:] == [binary, "error"])
     docker.remove(name)

@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 
 from shared.errors import WorkspaceError
 from tests import effort
+from tests.worker.locks.contended_rows import ContendedRows, make_contended_rows
 from tests.worker.locks.operations import OPERATIONS
-from tests.worker.locks.world import World, make_world
 from worker.context import WorkerContext
 
 # SQLite has one lock only.
@@ -49,7 +49,7 @@ THREAD = local()
 
 
 @pytest.fixture
-def world(context: WorkerContext) -> Iterator[World]:
+def rows(context: WorkerContext) -> Iterator[ContendedRows]:
     """The rows, on a database that reports deadlocks immediately."""
     with context.database.engine.begin() as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
@@ -57,7 +57,7 @@ def world(context: WorkerContext) -> Iterator[World]:
     context.database.engine.dispose()
     event.listen(context.database.engine, "after_cursor_execute", pause)
     try:
-        yield make_world(context)
+        yield make_contended_rows(context)
     finally:
         event.remove(context.database.engine, "after_cursor_execute", pause)
 
@@ -67,27 +67,27 @@ def pause(*_: object) -> None:
         time.sleep(random.choice(PAUSES))
 
 
-def test_each_operation_finds_its_rows(world: World) -> None:
-    refused = {name: error for name in OPERATIONS if (error := try_alone(world, name)) is not None}
+def test_each_operation_finds_its_rows(rows: ContendedRows) -> None:
+    refused = {name: error for name in OPERATIONS if (error := try_alone(rows, name)) is not None}
     assert refused == {}
 
 
-def try_alone(world: World, name: str) -> str | None:
+def try_alone(rows: ContendedRows, name: str) -> str | None:
     """Run one operation, and return the error if it was refused."""
-    world.put_back()
+    rows.restore()
     try:
-        OPERATIONS[name](world)
+        OPERATIONS[name](rows)
     except WorkspaceError as error:
         return str(error)
     return None
 
 
 @pytest.mark.timeout(1800)
-def test_no_pair_of_operations_deadlocks(world: World) -> None:
+def test_no_pair_of_operations_deadlocks(rows: ContendedRows) -> None:
     met: Counter[tuple[str, str]] = Counter()
     found: list[str] = []
     for pair in choose_pairs(random.Random(effort.first_seed())):
-        found += meet(world, pair)
+        found += run_concurrently(rows, pair)
         met[pair] += 1
     assert found == []
     if effort.is_thorough():
@@ -110,21 +110,21 @@ def choose_pairs(dice: random.Random) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.timeout(1800)
-def test_pairs_that_once_deadlocked_no_longer_do(world: World) -> None:
+def test_pairs_that_once_deadlocked_no_longer_do(rows: ContendedRows) -> None:
     # In one test, because creating the rows takes longer than running a pair of operations.
-    assert [found for pair in INVERTED for _ in range(REPEATS) for found in meet(world, pair)] == []
+    assert [found for pair in INVERTED for _ in range(REPEATS) for found in run_concurrently(rows, pair)] == []
 
 
-def meet(world: World, pair: tuple[str, str]) -> list[str]:
+def run_concurrently(rows: ContendedRows, pair: tuple[str, str]) -> list[str]:
     """Run both operations concurrently, and return their deadlocks and lock timeouts."""
-    world.put_back()
+    rows.restore()
     together = Barrier(2)
 
     def act(name: str) -> str | None:
         THREAD.pauses = True
         together.wait(30)
         try:
-            OPERATIONS[name](world)
+            OPERATIONS[name](rows)
         except WorkspaceError:
             return None  # the other operation came first
         except OperationalError as error:

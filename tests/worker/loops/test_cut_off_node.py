@@ -69,7 +69,7 @@ def test_no_sandbox_fails_while_all_are_unreachable(
     assert {row(context, Sandbox, each).reason for each in found} == {Reason.HEALTH_TIMEOUT}
 
 
-def test_silent_server_is_detected_although_all_others_are_silent_too(
+def test_silent_server_is_detected_among_other_silent_servers(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, monitor: LivenessMonitor, network: Firewalled
 ) -> None:
     found, hostile = running(context, user), [running(context, user), running(context, user)]

@@ -84,10 +84,10 @@ def test_leases_are_freed_when_their_holder_is_killed(
 def test_leases_of_every_kind_are_freed(context: WorkerContext, user: ApiUser, directory: Path) -> None:
     sandbox = make_sandbox(context.database, user)
     task = make_start_task(context.database, user, sandbox, **HELD)
-    talk = make_conversation(context.database, user, sandbox, **HELD)
+    conversation = make_conversation(context.database, user, sandbox, **HELD)
     lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
-    for found in (row(context, StartTask, task.id), row(context, Conversation, talk.id)):
+    for found in (row(context, StartTask, task.id), row(context, Conversation, conversation.id)):
         assert (found.lease_until, found.fence) == (None, 8)
 
 

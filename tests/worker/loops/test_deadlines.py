@@ -49,8 +49,8 @@ def swept(context: WorkerContext) -> list[Job]:
 
 def history(context: WorkerContext, sandbox_id: str) -> list[tuple[str, str | None, str | None]]:
     with context.database.reading() as session:
-        moves = sandbox_queries.transitions(session, sandbox_id)
-    return [(move.to_status, move.pause_kind, move.reason) for move in moves]
+        transitions = sandbox_queries.transitions(session, sandbox_id)
+    return [(transition.to_status, transition.pause_kind, transition.reason) for transition in transitions]
 
 
 def in_force(context: WorkerContext, sandbox_id: str, **own: int | None) -> None:
@@ -143,14 +143,14 @@ class TestActivity:
     def test_sandbox_with_a_running_agent_is_not_paused(self, context: WorkerContext, user: ApiUser) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            talk = make_conversation(
+            conversation = make_conversation(
                 context.database, user, row(context, Sandbox, sandbox_id), execution_status="running"
             )
             for _ in range(3):
                 clock.shift(PAUSE)
                 assert swept(context) == []
                 assert row(context, Sandbox, sandbox_id).last_active_at == now()
-            change(context, type(talk), talk.id, execution_status="finished")
+            change(context, type(conversation), conversation.id, execution_status="finished")
             clock.shift(PAUSE)
             assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
 

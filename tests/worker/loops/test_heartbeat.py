@@ -59,11 +59,11 @@ def test_heartbeat_of_a_silent_node_makes_it_ready(context: WorkerContext) -> No
         assert placement.place(session, IMAGE) == NODE_ID
 
 
-class TestEngineOfAnotherNode:
+class TestWrongEngine:
     """The worker of `node-a` runs with the engine of `node-b`."""
 
     @pytest.fixture
-    def moved(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
+    def moved_sandbox(self, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
         """A sandbox that moved from `node-a` and runs on that engine."""
         make_node(context.database, "node-b", engine_id=engine.id)
         sandbox_id = running(context, user)
@@ -73,15 +73,15 @@ class TestEngineOfAnotherNode:
         return sandbox_id
 
     def test_heartbeat_of_a_wrong_engine_removes_no_container_and_writes_no_row(
-        self, context: WorkerContext, moved: str, engine: FakeEngine
+        self, context: WorkerContext, moved_sandbox: str, engine: FakeEngine
     ) -> None:
         change(context, Node, NODE_ID, status=NodeStatus.LOST)
         with pytest.raises(Conflict, match="AW_NODE=node-b"):
             send_heartbeat(context)
-        assert container_name(moved) in engine.containers
+        assert container_name(moved_sandbox) in engine.containers
         assert row(context, Node, NODE_ID).status == NodeStatus.LOST
 
-    @pytest.mark.usefixtures("moved")
+    @pytest.mark.usefixtures("moved_sandbox")
     def test_worker_of_a_replaced_engine_exits(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))

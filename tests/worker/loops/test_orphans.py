@@ -38,42 +38,42 @@ def parent(context: WorkerContext, user: ApiUser) -> Conversation:
 
 
 @pytest.fixture
-def elsewhere(context: WorkerContext, user: ApiUser) -> str:
+def other_sandbox(context: WorkerContext, user: ApiUser) -> str:
     """Another sandbox, which the deletion of the parent does not lock."""
     return running(context, user)
 
 
 @pytest.fixture
-def server(engine: FakeEngine, elsewhere: str) -> FakeAgentServer:
-    return server_of(engine, elsewhere)
+def server(engine: FakeEngine, other_sandbox: str) -> FakeAgentServer:
+    return server_of(engine, other_sandbox)
 
 
 def test_start_that_the_deletion_missed_is_cancelled(
-    context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, parent: Conversation, other_sandbox: str, server: FakeAgentServer
 ) -> None:
-    task_id = request_start(context, user, elsewhere, parent_conversation_id=parent.id)
+    task_id = request_start(context, user, other_sandbox, parent_conversation_id=parent.id)
     change(context, Conversation, parent.id, listed=False, deleted_at=now())
     start_conversation(context, task_id)
     assert_failed(context, task_id, Reason.CANCELLED)
     deliver(context)
     assert task_of(context, task_id).conversation_id not in server.conversations
-    assert row(context, Sandbox, elsewhere).desired == Desired.RUNNING
+    assert row(context, Sandbox, other_sandbox).desired == Desired.RUNNING
 
 
 def test_orphan_that_became_ready_during_the_deletion_is_deleted(
-    context: WorkerContext, user: ApiUser, parent: Conversation, elsewhere: str
+    context: WorkerContext, user: ApiUser, parent: Conversation, other_sandbox: str
 ) -> None:
-    change(context, Sandbox, elsewhere, goes_with_conversations=True)
+    change(context, Sandbox, other_sandbox, goes_with_conversations=True)
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(
             session, parent.id, user.id, due_at=after(context.shared.republish_seconds)
         )
-    late = make_conversation(context.database, user, row(context, Sandbox, elsewhere), parent_id=parent.id)
+    late = make_conversation(context.database, user, row(context, Sandbox, other_sandbox), parent_id=parent.id)
     refresh_conversation(context, parent.id)
     assert not row(context, Conversation, late.id).listed
     assert DeleteConversation(late.id, NODE_ID) in context.publisher.jobs  # type: ignore[attr-defined]
     deliver(context)
-    assert row(context, Sandbox, elsewhere).status == Status.DELETED
+    assert row(context, Sandbox, other_sandbox).status == Status.DELETED
 
 
 def test_completion_of_a_start_waits_for_the_deletion(

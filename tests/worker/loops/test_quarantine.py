@@ -11,7 +11,7 @@ from shared.sandboxes import quarantine
 from shared.states import Reason, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.engine.contents import put, stray
+from tests.worker.engine.contents import put, sandbox_without_row
 from tests.worker.scenarios import another, deliver, row
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
@@ -24,10 +24,10 @@ DIGITS = "0123456789abcdef"
 
 
 def put_strays(engine: FakeEngine, user: ApiUser, number: int) -> list[str]:
-    return [put(engine, stray(user, digit)) for digit in DIGITS[:number]]
+    return [put(engine, sandbox_without_row(user, digit)) for digit in DIGITS[:number]]
 
 
-def kept(context: WorkerContext) -> dict[str, UnknownContainer]:
+def quarantined(context: WorkerContext) -> dict[str, UnknownContainer]:
     with context.database.reading() as session:
         return {found.name: found for found in quarantine.find(session)}
 
@@ -46,25 +46,25 @@ def approve(context: WorkerContext, *names: str) -> None:
 def test_unknown_container_is_paused_and_kept_for_an_hour(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
-    name = put(engine, stray(user))
+    name = put(engine, sandbox_without_row(user))
     resync(context)
     assert engine.containers[name].state == ContainerState.PAUSED
-    first_seen = kept(context)[name].first_seen_at
+    first_seen = quarantined(context)[name].first_seen_at
     pass_time(context, HOUR - timedelta(minutes=1))
     resync(another(context))  # a worker that was started in between reads the same rows
     assert name in engine.containers
-    assert first_seen - kept(context)[name].first_seen_at == HOUR - timedelta(minutes=1)
+    assert first_seen - quarantined(context)[name].first_seen_at == HOUR - timedelta(minutes=1)
     pass_time(context, timedelta(minutes=2))
     resync(context)
     assert (engine.containers, engine.volumes) == ({}, {})
     resync(context)
-    assert kept(context) == {}
+    assert quarantined(context) == {}
 
 
 def test_unknown_container_that_is_started_later_is_paused(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
-    name = put(engine, stray(user), ContainerState.CREATED)
+    name = put(engine, sandbox_without_row(user), ContainerState.CREATED)
     resync(context)
     assert engine.containers[name].state == ContainerState.CREATED
     engine.containers[name].state = ContainerState.RUNNING
@@ -73,10 +73,10 @@ def test_unknown_container_that_is_started_later_is_paused(
 
 
 def test_volume_without_a_row_is_quarantined(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    name = put(engine, stray(user), ContainerState.ABSENT)
+    name = put(engine, sandbox_without_row(user), ContainerState.ABSENT)
     for _ in range(2):
         resync(context)
-    assert list(engine.volumes) == list(kept(context)) == [name]
+    assert list(engine.volumes) == list(quarantined(context)) == [name]
     pass_time(context, HOUR)
     resync(context)
     assert engine.volumes == {}
@@ -89,7 +89,7 @@ def test_containers_of_deleted_sandboxes_are_removed_immediately(
         put(engine, make_sandbox(context.database, user, id=digit * 32, status=Status.DELETED))
     resync(context)
     assert (engine.containers, engine.volumes) == ({}, {})
-    assert kept(context) == {}
+    assert quarantined(context) == {}
 
 
 def test_restored_older_store_loses_no_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
@@ -99,7 +99,7 @@ def test_restored_older_store_loses_no_files(context: WorkerContext, user: ApiUs
     for _ in range(3):
         resync(context)
     assert sorted(engine.containers) == sorted(engine.volumes) == names
-    assert {found.one_of_many for found in kept(context).values()} == {True}
+    assert {found.one_of_many for found in quarantined(context).values()} == {True}
 
 
 def test_containers_without_approval_are_kept(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
@@ -136,14 +136,14 @@ def test_approval_is_executed_immediately_in_batches(context: WorkerContext, use
 
 
 def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    unknown = stray(user)
+    unknown = sandbox_without_row(user)
     name = put(engine, unknown)
     resync(context)
-    assert list(kept(context)) == [name]
+    assert list(quarantined(context)) == [name]
     pass_time(context, HOUR)
     make_sandbox(context.database, user, id=unknown.id, spec_id=IMAGE)
     resync(context)
-    assert kept(context) == {}
+    assert quarantined(context) == {}
     assert list(engine.volumes) == [name]
     deliver(context)
     found = row(context, Sandbox, unknown.id)
@@ -169,7 +169,7 @@ def test_container_that_can_not_be_paused_or_removed_does_not_delay_others(
 
 def test_duration_of_the_quarantine_is_a_setting(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     short = replace(context, settings=context.settings.model_copy(update={"quarantine_seconds": 0.0}))
-    put(engine, stray(user))
+    put(engine, sandbox_without_row(user))
     resync(context)
     assert len(engine.volumes) == 1
     resync(short)
@@ -179,6 +179,9 @@ def test_duration_of_the_quarantine_is_a_setting(context: WorkerContext, user: A
 def test_each_node_has_its_own_quarantine(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     with context.database.transaction() as session:
         quarantine.keep(session, "node-b", ["aw-theirs"])
-    name = put(engine, stray(user))
+    name = put(engine, sandbox_without_row(user))
     resync(context)
-    assert {found.name: found.node_id for found in kept(context).values()} == {name: NODE_ID, "aw-theirs": "node-b"}
+    assert {found.name: found.node_id for found in quarantined(context).values()} == {
+        name: NODE_ID,
+        "aw-theirs": "node-b",
+    }

@@ -13,7 +13,7 @@ from shared.states import Desired, Reason, Status
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
+from tests.worker.scenarios import assert_at_rest, change, deliver, hooked_context, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck
@@ -109,7 +109,7 @@ def test_failed_check_is_retried(context: WorkerContext, user: ApiUser, engine: 
 
     sandbox_id = running(context, user)
     put(engine, sandbox_id, ContainerState.EXITED)
-    working, database = punctuated(context, at, fail)
+    working, database = hooked_context(context, at, fail)
     checked(working, sandbox_id)
     assert database.passed > at
     found = row(context, Sandbox, sandbox_id)

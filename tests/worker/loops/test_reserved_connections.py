@@ -7,7 +7,7 @@ from shared.db.database import Database, StoreTimeout
 from shared.models import Node
 from shared.settings import Settings
 from tests.factories import NODE_ID
-from tests.worker.scenarios import change, punctuated, row
+from tests.worker.scenarios import change, hooked_context, row
 from worker.__main__ import make_context, make_periodic_tasks
 from worker.celery_app import app
 from worker.context import WorkerContext
@@ -23,7 +23,7 @@ def test_heartbeat_needs_no_connection_of_the_jobs(
         raise StoreTimeout("too many concurrent transactions")
 
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-    crowded, database = punctuated(context, 0, wait_in_vain)
+    crowded, database = hooked_context(context, 0, wait_in_vain)
     [heartbeat] = (task for task in make_periodic_tasks(crowded, monitor, door) if task._thread.name == "heartbeat")
     heartbeat._function()
     assert database.passed == 0

@@ -19,8 +19,8 @@ from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, ApiUser, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
-from tests.worker.engine.contents import put, stray
-from tests.worker.scenarios import assert_at_rest, deliver, punctuated, row, running
+from tests.worker.engine.contents import put, sandbox_without_row
+from tests.worker.scenarios import assert_at_rest, deliver, hooked_context, row, running
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import check, recheck
@@ -196,7 +196,7 @@ class TestReaping:
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         # Another installation may share the engine.
-        name = container_name(stray(user).id)
+        name = container_name(sandbox_without_row(user).id)
         engine.volumes[name] = {}
         resync(context)
         assert list(engine.volumes) == [name]
@@ -205,7 +205,7 @@ class TestReaping:
     def test_containers_of_another_installation_are_kept(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
-        theirs = put(engine, stray(user), installation="another")
+        theirs = put(engine, sandbox_without_row(user), installation="another")
         resync(context)
         assert theirs in engine.containers
         assert theirs in engine.volumes
@@ -242,7 +242,7 @@ class TestReaping:
             engine.before = {("list_containers", "list_volumes")[at]: appear}
             resync(context)
         else:
-            working, database = punctuated(context, at - 2, partial(appear))
+            working, database = hooked_context(context, at - 2, partial(appear))
             put(engine, quiet_row(context, user, Status.DELETED))  # so that there is something to reap
             resync(working)
             assert database.passed > at - 2

@@ -39,17 +39,17 @@ def run_here(context: WorkerContext, user: ApiUser, number: int) -> list[str]:
 
 
 @pytest.fixture
-def moved(context: WorkerContext, other: WorkerContext, user: ApiUser) -> str:
+def moved_sandbox(context: WorkerContext, other_worker: WorkerContext, user: ApiUser) -> str:
     """A sandbox that runs on `node-b`, while `node-a` is lost and still has its former container."""
     sandbox_id = running(context, user)
-    move(other, sandbox_id)
-    assert row(other, Sandbox, sandbox_id).node_id == "node-b"
+    move(other_worker, sandbox_id)
+    assert row(other_worker, Sandbox, sandbox_id).node_id == "node-b"
     return sandbox_id
 
 
 @pytest.mark.parametrize("trouble", ["fail", "refuse"])
 @pytest.mark.parametrize("verb", ["remove", "list_containers", "list_volumes", "list_unlabelled_volumes"])
-@pytest.mark.usefixtures("moved")
+@pytest.mark.usefixtures("moved_sandbox")
 def test_node_is_ready_although_its_engine_does_not_remove_a_container(
     context: WorkerContext, engine: FakeEngine, trouble: str, verb: str
 ) -> None:
@@ -61,7 +61,7 @@ def test_node_is_ready_although_its_engine_does_not_remove_a_container(
     assert (engine.containers, engine.volumes) == ({}, {})
 
 
-@pytest.mark.usefixtures("moved")
+@pytest.mark.usefixtures("moved_sandbox")
 def test_lost_node_is_not_ready_before_a_resync_has_removed_the_container(
     context: WorkerContext, engine: FakeEngine
 ) -> None:
@@ -80,7 +80,7 @@ def test_lost_node_is_not_ready_before_a_resync_has_removed_the_container(
     assert (status_of(context), engine.containers) == (NodeStatus.READY, {})
 
 
-@pytest.mark.usefixtures("moved")
+@pytest.mark.usefixtures("moved_sandbox")
 def test_heartbeat_repeats_no_removal_that_a_resync_has_just_failed(context: WorkerContext, engine: FakeEngine) -> None:
     heartbeat = threading.Thread(target=send_heartbeat, args=(context,))
 
@@ -97,7 +97,7 @@ def test_heartbeat_repeats_no_removal_that_a_resync_has_just_failed(context: Wor
     assert status_of(context) == NodeStatus.READY
 
 
-@pytest.mark.usefixtures("moved")
+@pytest.mark.usefixtures("moved_sandbox")
 def test_container_that_is_left_is_reported_until_it_is_removed(context: WorkerContext, engine: FakeEngine) -> None:
     context.impairment_checks.append(partial(find_unreaped, context))
     [name] = engine.containers
@@ -112,7 +112,7 @@ def test_container_that_is_left_is_reported_until_it_is_removed(context: WorkerC
     assert row(context, Node, NODE_ID).impaired_reason is None
 
 
-@pytest.mark.usefixtures("moved")
+@pytest.mark.usefixtures("moved_sandbox")
 def test_heartbeat_of_a_ready_node_does_not_list_containers(context: WorkerContext, engine: FakeEngine) -> None:
     send_heartbeat(context)
     engine.calls.clear()
@@ -122,22 +122,26 @@ def test_heartbeat_of_a_ready_node_does_not_list_containers(context: WorkerConte
 
 
 def test_container_that_appears_later_is_removed(
-    context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine, other_engine: FakeEngine
+    context: WorkerContext,
+    other_worker: WorkerContext,
+    moved_sandbox: str,
+    engine: FakeEngine,
+    other_engine: FakeEngine,
 ) -> None:
-    late = engine.containers[container_name(moved)]
+    late = engine.containers[container_name(moved_sandbox)]
     send_heartbeat(context)
     engine.containers[late.request.name] = late
     resync(context)
     assert engine.containers == {}
-    resync(other)
-    assert list(other_engine.containers) == [container_name(moved)]
+    resync(other_worker)
+    assert list(other_engine.containers) == [container_name(moved_sandbox)]
 
 
 def test_removal_without_a_response_does_not_delay_others(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
-    move(other, *ids)
+    move(other_worker, *ids)
     stuck = container_name(ids[0])
     stick(engine, stuck)
     send_heartbeat(context)
@@ -146,10 +150,10 @@ def test_removal_without_a_response_does_not_delay_others(
 
 
 def test_removals_of_stuck_containers_take_turns(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 3)
-    move(other, *ids)
+    move(other_worker, *ids)
     first, second, third = map(container_name, ids)
     stick(engine, first, second, third)
     resync(context)
@@ -162,7 +166,7 @@ def test_removals_of_stuck_containers_take_turns(
 
 @pytest.mark.parametrize("verb", ["list_containers", "list_unlabelled_volumes"])
 def test_container_of_a_sandbox_that_moves_back_during_the_listing_is_kept(
-    context: WorkerContext, moved: str, engine: FakeEngine, verb: str
+    context: WorkerContext, moved_sandbox: str, engine: FakeEngine, verb: str
 ) -> None:
     send_heartbeat(context)
     jobs(context).clear()
@@ -170,22 +174,25 @@ def test_container_of_a_sandbox_that_moves_back_during_the_listing_is_kept(
 
     def move_back(_name: str) -> None:
         engine.before.clear()
-        move(back, moved)
-        assert row(back, Sandbox, moved).status == Status.RUNNING
+        move(back, moved_sandbox)
+        assert row(back, Sandbox, moved_sandbox).status == Status.RUNNING
 
     engine.before[verb] = move_back
     change(context, Node, NODE_ID, detail="its worker stood still")
     send_heartbeat(context)
     resync(context)
-    assert (row(back, Sandbox, moved).node_id, list(engine.containers)) == (NODE_ID, [container_name(moved)])
-    assert list(engine.volumes) == [container_name(moved)]
+    assert (row(back, Sandbox, moved_sandbox).node_id, list(engine.containers)) == (
+        NODE_ID,
+        [container_name(moved_sandbox)],
+    )
+    assert list(engine.volumes) == [container_name(moved_sandbox)]
 
 
 def test_sandbox_that_moves_back_during_another_removal_is_kept(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     ids = run_here(context, user, 2)
-    move(other, *ids)
+    move(other_worker, *ids)
     engine.before["remove"] = lambda _name: change(context, Sandbox, ids[1], node_id=NODE_ID)
     send_heartbeat(context)
     assert list(engine.containers) == list(engine.volumes) == [container_name(ids[1])]

@@ -7,7 +7,7 @@ import pytest
 from shared.states import Status
 from tests.factories import ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
-from tests.worker.engine.contents import put, stray
+from tests.worker.engine.contents import put, sandbox_without_row
 from tests.worker.loops.test_quarantine import pass_time, put_strays
 from tests.worker.scenarios import warm
 from worker.context import WorkerContext
@@ -47,7 +47,7 @@ def test_removal_of_a_late_container_delays_nothing(
     context: WorkerContext, user: ApiUser, engine: FakeEngine, error: type[EngineError]
 ) -> None:
     stuck, *_ = put_deleted(context, engine, user, "01")
-    unknown = put(engine, stray(user, "f"))
+    unknown = put(engine, sandbox_without_row(user, "f"))
     stick(engine, stuck, error=error)
     resync(context)
     assert set(engine.containers) == {stuck, unknown}
@@ -63,9 +63,7 @@ def test_round_ends_after_two_calls_without_a_response(
     assert calls(engine, "remove") == names[:2]
 
 
-def test_engine_that_goes_away_during_a_round_ends_it(
-    context: WorkerContext, user: ApiUser, engine: FakeEngine
-) -> None:
+def test_engine_outage_ends_the_round(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     put_deleted(context, engine, user, "cdef")
     put_strays(engine, user, 4)
     engine.before["remove"] = lambda _name: setattr(engine, "down", True)
@@ -113,7 +111,7 @@ def test_failed_image_lookup_delays_nothing(
     warm_id = warm(context)
     reconcile(context, warm_id)
     [late] = put_deleted(context, engine, user, "0")
-    unknown = put(engine, stray(user, "f"))
+    unknown = put(engine, sandbox_without_row(user, "f"))
     engine.before["find_image"] = fail
     resync(context)
     assert late not in engine.containers

@@ -43,11 +43,11 @@ def test_sweep_without_due_rows_publishes_nothing(context: WorkerContext) -> Non
 def test_each_kind_of_row_is_enqueued(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> None:
     change(context, Sandbox, sandbox.id, due_at=now())
     task = make_start_task(context.database, user, sandbox)
-    talk = make_conversation(context.database, user, sandbox, due_at=now())
+    conversation = make_conversation(context.database, user, sandbox, due_at=now())
     assert swept(context) == [
         CheckSandbox(sandbox.id, NODE_ID),
         StartConversation(task.id, NODE_ID),
-        RefreshConversation(talk.id, NODE_ID),
+        RefreshConversation(conversation.id, NODE_ID),
     ]
 
 
@@ -188,11 +188,11 @@ class TestPlacementOfDeletes:
         return make_sandbox(context.database, user, status=Status.STARTING, **columns).id
 
     def test_delete_is_executed_by_another_node(
-        self, context: WorkerContext, other: WorkerContext, sandbox_id: str
+        self, context: WorkerContext, other_worker: WorkerContext, sandbox_id: str
     ) -> None:
         assert swept(context) == []
-        sweep(other)
-        deliver(other)
+        sweep(other_worker)
+        deliver(other_worker)
         found = row(context, Sandbox, sandbox_id)
         assert (found.status, found.node_id) == (Status.DELETED, "node-b")
 
@@ -213,10 +213,10 @@ class TestPlacementOfDeletes:
         assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
 
     def test_starts_are_placed_on_other_nodes_while_the_delete_waits(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, sandbox_id: str
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, sandbox_id: str
     ) -> None:
         started = make_sandbox(context.database, user, status=Status.STARTING, node_id=None)
-        assert swept(context) == [StartSandbox(started.id, other.settings.node)]
+        assert swept(context) == [StartSandbox(started.id, other_worker.settings.node)]
         assert row(context, Sandbox, sandbox_id).node_id is None
 
 

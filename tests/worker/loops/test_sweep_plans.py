@@ -40,13 +40,13 @@ stores = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def aged(context: WorkerContext, user: ApiUser) -> WorkerContext:
+def aged_context(context: WorkerContext, user: ApiUser) -> WorkerContext:
     """A store with thousands of deleted sandboxes and their conversations."""
     gone = make_sandbox(context.database, user, status=Status.DELETED)
     task = make_start_task(context.database, user, gone, stage=Stage.READY)
-    talk = make_conversation(context.database, user, gone)
+    conversation = make_conversation(context.database, user, gone)
     with context.database.transaction() as session:
-        for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (talk, "title")):
+        for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (conversation, "title")):
             columns = row.model_dump()
             session.execute(insert(type(row)), [columns | {"id": new_id(), own: new_id()} for _ in range(OLD)])
         change = ChangeEntry(number=0, owner_id=new_id(), kind="sandbox", row_id=gone.id).model_dump()
@@ -71,12 +71,12 @@ def _stored_response(user: ApiUser) -> dict[str, Any]:
 
 
 @pytest.fixture
-def planned(aged: WorkerContext, is_analyzed: bool) -> WorkerContext:
+def analyzed_context(aged_context: WorkerContext, is_analyzed: bool) -> WorkerContext:
     """The same store, with or without statistics for the planner."""
     if is_analyzed:
-        with aged.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with aged_context.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("ANALYZE")
-    return aged
+    return aged_context
 
 
 def scans_table(plan: str) -> bool:
@@ -86,9 +86,9 @@ def scans_table(plan: str) -> bool:
 
 
 @stores
-def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
-    with plans_of_sessions(planned.database) as plans:
-        sweep(planned)
+def test_sweep_with_nothing_due_scans_no_table(analyzed_context: WorkerContext) -> None:
+    with plans_of_sessions(analyzed_context.database) as plans:
+        sweep(analyzed_context)
     assert len(plans) >= len(TABLES)
     assert [plan for plan in plans if scans_table(plan)] == []
     for index in ("ix_start_task_failed_at", "ix_sandbox_tombstone"):
@@ -96,53 +96,57 @@ def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
 
 
 @stores
-def test_sweep_that_deletes_tombstones_scans_no_table(planned: WorkerContext, user: ApiUser) -> None:
+def test_sweep_that_deletes_tombstones_scans_no_table(analyzed_context: WorkerContext, user: ApiUser) -> None:
     long_ago = now() - tombstones.RETENTION
-    gone = make_sandbox(planned.database, user, status=Status.DELETED, updated_at=long_ago)
-    make_conversation(planned.database, user, gone, listed=False, deleted_at=long_ago)
-    with plans_of_sessions(planned.database) as plans:
-        sweep(planned)
-    with planned.database.reading() as session:
+    gone = make_sandbox(analyzed_context.database, user, status=Status.DELETED, updated_at=long_ago)
+    make_conversation(analyzed_context.database, user, gone, listed=False, deleted_at=long_ago)
+    with plans_of_sessions(analyzed_context.database) as plans:
+        sweep(analyzed_context)
+    with analyzed_context.database.reading() as session:
         assert session.get(Sandbox, gone.id) is None
     assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
 def test_limit_of_deleted_conversations_scans_no_table(
-    planned: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    analyzed_context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tombstones, "MAX_KEPT", 1)
-    sandbox = make_sandbox(planned.database, user)
+    sandbox = make_sandbox(analyzed_context.database, user)
     for _ in range(2):
-        make_conversation(planned.database, user, sandbox, listed=False, deleted_at=now() - tombstones.RETENTION)
-    with plans_of_sessions(planned.database) as plans, planned.database.transaction() as session:
+        make_conversation(
+            analyzed_context.database, user, sandbox, listed=False, deleted_at=now() - tombstones.RETENTION
+        )
+    with plans_of_sessions(analyzed_context.database) as plans, analyzed_context.database.transaction() as session:
         tombstones.limit_conversations(session, sandbox.id)
     assert len(plans) == 2
     assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
-def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: ApiUser) -> None:
-    sandbox = make_sandbox(planned.database, user, due_at=now())
-    make_start_task(planned.database, user, sandbox)
-    make_conversation(planned.database, user, sandbox, due_at=now())
-    with plans_of_sessions(planned.database) as plans:
-        sweep(planned)
+def test_sweep_that_enqueues_scans_no_table(analyzed_context: WorkerContext, user: ApiUser) -> None:
+    sandbox = make_sandbox(analyzed_context.database, user, due_at=now())
+    make_start_task(analyzed_context.database, user, sandbox)
+    make_conversation(analyzed_context.database, user, sandbox, due_at=now())
+    with plans_of_sessions(analyzed_context.database) as plans:
+        sweep(analyzed_context)
     assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
-def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
-    make_node(planned.database, "node-b")
-    make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
-    with plans_of_sessions(other.database) as plans:
-        fail_over(other, LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
+def test_failover_of_a_lost_node_scans_no_table(
+    analyzed_context: WorkerContext, other_worker: WorkerContext, user: ApiUser
+) -> None:
+    make_node(analyzed_context.database, "node-b")
+    make_conversation(analyzed_context.database, user, make_sandbox(analyzed_context.database, user), due_at=now())
+    with plans_of_sessions(other_worker.database) as plans:
+        fail_over(other_worker, LostNode(NODE_ID, row(other_worker, Node, NODE_ID).heartbeat_at))
     assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
-def test_health_monitor_scans_no_table(planned: WorkerContext) -> None:
-    with plans_of_sessions(planned.database) as plans, planned.database.reading() as session:
+def test_health_monitor_scans_no_table(analyzed_context: WorkerContext) -> None:
+    with plans_of_sessions(analyzed_context.database) as plans, analyzed_context.database.reading() as session:
         sandbox_queries.list_running(session, NODE_ID, "a")
     assert plans
     assert [plan for plan in plans if scans_table(plan)] == []

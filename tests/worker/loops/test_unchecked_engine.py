@@ -30,19 +30,19 @@ def wrong_engine() -> FakeEngine:
 
 
 @pytest.fixture
-def misled(context: WorkerContext, wrong_engine: FakeEngine) -> Iterator[WorkerContext]:
+def misconfigured(context: WorkerContext, wrong_engine: FakeEngine) -> Iterator[WorkerContext]:
     """A second worker of `node-a`, which has just started with the wrong engine's address."""
     with wrong_engine.agent_servers() as http:
         yield replace(another(context), engine=wrong_engine, http=http, engine_checked=Event())
 
 
-def test_node_of_a_healthy_worker_stays_ready(context: WorkerContext, misled: WorkerContext) -> None:
+def test_node_of_a_healthy_worker_stays_ready(context: WorkerContext, misconfigured: WorkerContext) -> None:
     send_heartbeat(context)
-    send_heartbeat(misled)
+    send_heartbeat(misconfigured)
     found = row(context, Node, NODE_ID)
     assert (found.status, found.detail) == (NodeStatus.READY, None)
     change(context, Node, NODE_ID, heartbeat_at=after(-60))
-    send_heartbeat(misled)
+    send_heartbeat(misconfigured)
     assert status_of(context) == NodeStatus.LOST
 
 
@@ -53,29 +53,29 @@ def test_worker_that_loses_its_engine_reports_it_immediately(context: WorkerCont
     assert status_of(context) == NodeStatus.LOST
 
 
-def test_first_worker_of_a_node_reports_that_its_engine_is_down(misled: WorkerContext) -> None:
-    with misled.database.transaction() as session:
+def test_first_worker_of_a_node_reports_that_its_engine_is_down(misconfigured: WorkerContext) -> None:
+    with misconfigured.database.transaction() as session:
         session.delete(session.get_one(Node, NODE_ID))
-    send_heartbeat(misled)
-    assert status_of(misled) == NodeStatus.LOST
+    send_heartbeat(misconfigured)
+    assert status_of(misconfigured) == NodeStatus.LOST
 
 
 def test_nothing_acts_on_the_wrong_engine(
-    context: WorkerContext, misled: WorkerContext, user: ApiUser, wrong_engine: FakeEngine
+    context: WorkerContext, misconfigured: WorkerContext, user: ApiUser, wrong_engine: FakeEngine
 ) -> None:
     kept, started = running(context, user), running(context, user)
     set_desired(context, started, Desired.PAUSED)
     send_heartbeat(context)
-    send_heartbeat(misled)
+    send_heartbeat(misconfigured)
     wrong_engine.down = False
-    resync(misled)
-    recheck(misled, kept)
-    sweep(misled)
-    deliver(misled)
+    resync(misconfigured)
+    recheck(misconfigured, kept)
+    sweep(misconfigured)
+    deliver(misconfigured)
     assert wrong_engine.verbs() == []
     assert row(context, Sandbox, kept).status == row(context, Sandbox, started).status == Status.RUNNING
     with pytest.raises(Conflict):
-        send_heartbeat(misled)
+        send_heartbeat(misconfigured)
 
 
 def test_worker_continues_once_its_engine_responds(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
@@ -94,17 +94,17 @@ def test_worker_continues_once_its_engine_responds(context: WorkerContext, user:
     assert_at_rest(found)
 
 
-def test_checks_of_a_heartbeat_lock_nothing(misled: WorkerContext) -> None:
+def test_checks_of_a_heartbeat_lock_nothing(misconfigured: WorkerContext) -> None:
     """A check may wait for the engine that does not respond. On SQLite, all writers wait for one lock."""
-    with misled.database.transaction() as session:
+    with misconfigured.database.transaction() as session:
         session.delete(session.get_one(Node, NODE_ID))
     written: list[ApiUser] = []
 
     def write() -> None:
-        written.append(make_user(misled.database, f"user-{len(written)}"))
+        written.append(make_user(misconfigured.database, f"user-{len(written)}"))
 
-    for checks in (misled.node_checks, misled.impairment_checks):
+    for checks in (misconfigured.node_checks, misconfigured.impairment_checks):
         checks.append(write)
-    send_heartbeat(misled)
+    send_heartbeat(misconfigured)
     assert len(written) == 2
-    assert status_of(misled) == NodeStatus.LOST
+    assert status_of(misconfigured) == NodeStatus.LOST

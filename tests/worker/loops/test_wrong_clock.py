@@ -120,9 +120,9 @@ def test_history_is_in_order_after_a_clock_change(
     finally:
         traveller.stop()
     with context.database.reading() as session:
-        moves = sandbox_queries.transitions(session, sandbox_id)
-    times = [move.at for move in moves]
-    assert [move.to_status for move in moves] == [Status.STARTING, Status.RUNNING]
+        transitions = sandbox_queries.transitions(session, sandbox_id)
+    times = [transition.at for transition in transitions]
+    assert [transition.to_status for transition in transitions] == [Status.STARTING, Status.RUNNING]
     assert times == sorted(times)
     assert times[-1] - times[0] < CLOSE
 

@@ -189,10 +189,10 @@ def test_foreign_network_closes_the_node(scene: Scene, monkeypatch: pytest.Monke
     assert "other addresses" in str(scene.isolation.check())
 
 
-class TestBridgeThatIsDown:
+class TestBridgeDown:
     """Another program of the machine sets the sandboxes' bridge down, or removes its address or its route.
 
-    Another machine may respond at the sandboxes' addresses meanwhile, for example a transparent proxy.
+    Another machine may respond at the sandboxes' addresses instead, for example a transparent proxy.
     """
 
     WORDS = "this machine does not reach the sandboxes' addresses"

@@ -79,7 +79,7 @@ def test_address_that_is_listed_twice_is_of_the_container_that_has_it(
     assert scene.isolation._located.keys() == {holder}
 
 
-def test_address_of_a_container_that_has_moved_is_of_the_next_one(
+def test_address_of_a_moved_container_belongs_to_the_next_one(
     scene: Scene, sandbox_id: str, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved, holder = sandbox_id, running(scene.context, user)

@@ -225,7 +225,7 @@ def test_open_connections_are_closed_before_access_is_reduced(
     if is_closed:
         with pytest.raises(FirewallError):
             proxy.allow("10.9.0.2", found)
-        assert file.read_text() == "", "no address is reached meanwhile"
+        assert file.read_text() == "", "no address is reached during the change"
     firewall.problem = None
     proxy.allow("10.9.0.2", found)
     assert firewall.disconnected == ["10.9.0.2 . 10.9.0.1 . 3003"] * is_closed

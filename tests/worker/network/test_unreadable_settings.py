@@ -43,20 +43,20 @@ def change_row(scene: Scene, user: ApiUser, change: Spoil) -> None:
 
 
 @pytest.fixture
-def other(scene: Scene) -> ApiUser:
+def other_user(scene: Scene) -> ApiUser:
     """A second user. The settings of both users name a model server that is allowed."""
     return make_user(scene.context.database, "other")
 
 
 @pytest.fixture
-def sandboxes(scene: Scene, user: ApiUser, other: ApiUser) -> tuple[str, str]:
+def sandboxes(scene: Scene, user: ApiUser, other_user: ApiUser) -> tuple[str, str]:
     """A running sandbox of each user."""
     with scene.context.database.transaction() as session:
         model_servers.allow(session, SERVER)
-    for owner in (user, other):
+    for owner in (user, other_user):
         store_settings(scene.context, owner, **MODELS)
     scene.isolation.refresh()
-    return running(scene.context, user), running(scene.context, other)
+    return running(scene.context, user), running(scene.context, other_user)
 
 
 def restart(scene: Scene) -> Scene:

@@ -19,7 +19,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture
-def used(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
+def used_sandbox(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A claimed sandbox in which a conversation has begun, and whose container has exited."""
     sandbox_id = warm(context)
     reconcile(context, sandbox_id)
@@ -31,21 +31,23 @@ def used(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     return sandbox_id
 
 
-def test_failed_sandbox_keeps_its_files_for_its_owner(context: WorkerContext, engine: FakeEngine, used: str) -> None:
+def test_failed_sandbox_keeps_its_files_for_its_owner(
+    context: WorkerContext, engine: FakeEngine, used_sandbox: str
+) -> None:
     resync(context)
     deliver(context)
-    found = row(context, Sandbox, used)
+    found = row(context, Sandbox, used_sandbox)
     assert (found.status, found.reason, found.desired) == (Status.ERROR, Reason.EXIT_CODE, Desired.RUNNING)
-    assert list(engine.volumes) == [container_name(used)]
-    set_desired(context, used, Desired.RUNNING)
-    reconcile(context, used)
-    assert row(context, Sandbox, used).status == Status.RUNNING
+    assert list(engine.volumes) == [container_name(used_sandbox)]
+    set_desired(context, used_sandbox, Desired.RUNNING)
+    reconcile(context, used_sandbox)
+    assert row(context, Sandbox, used_sandbox).status == Status.RUNNING
 
 
-def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngine, used: str) -> None:
-    set_desired(context, used, Desired.DELETED)
-    reconcile(context, used)
-    found = row(context, Sandbox, used)
+def test_deleted_sandbox_leaves_nothing(context: WorkerContext, engine: FakeEngine, used_sandbox: str) -> None:
+    set_desired(context, used_sandbox, Desired.DELETED)
+    reconcile(context, used_sandbox)
+    found = row(context, Sandbox, used_sandbox)
     assert (found.status, found.reason, engine.volumes) == (Status.DELETED, None, {})
 
 
@@ -81,22 +83,22 @@ def make_folders(engine: FakeEngine, name: str) -> None:
 @pytest.mark.parametrize(("at_boot", "reason"), [(1, Reason.EXIT_CODE), ("never", Reason.HEALTH_TIMEOUT)])
 def test_moved_sandbox_belongs_to_its_owner_before_its_boot_succeeds(
     context: WorkerContext,
-    other: WorkerContext,
-    used: str,
+    other_worker: WorkerContext,
+    used_sandbox: str,
     other_engine: FakeEngine,
     at_boot: int | str,
     reason: Reason,
 ) -> None:
-    lose(other)
-    set_desired(other, used, Desired.RUNNING)
-    lose(other)
+    lose(other_worker)
+    set_desired(other_worker, used_sandbox, Desired.RUNNING)
+    lose(other_worker)
     other_engine.at_boot = at_boot
     other_engine.before["start"] = partial(make_folders, other_engine)
-    deliver(other)
-    found = row(context, Sandbox, used)
+    deliver(other_worker)
+    found = row(context, Sandbox, used_sandbox)
     assert (found.node_id, found.status, found.reason) == ("node-b", Status.ERROR, reason)
     assert found.desired == Desired.RUNNING
     other_engine.at_boot = None
-    set_desired(other, used, Desired.RUNNING)
-    reconcile(other, used)
-    assert row(context, Sandbox, used).status == Status.RUNNING
+    set_desired(other_worker, used_sandbox, Desired.RUNNING)
+    reconcile(other_worker, used_sandbox)
+    assert row(context, Sandbox, used_sandbox).status == Status.RUNNING

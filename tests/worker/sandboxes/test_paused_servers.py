@@ -74,7 +74,7 @@ def _settings(context: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def silent(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> Iterator[SilentServer]:
+def silent_server(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> Iterator[SilentServer]:
     app = SilentServer(server)
     with serving(app) as url:
         change(context, Sandbox, sandbox_id, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
@@ -114,63 +114,63 @@ ENDS: dict[Act, Reason] = {
 @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
 @pytest.mark.parametrize("act", ENDS)
 def test_start_ends_with_its_sandbox_or_its_cancellation(
-    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer, act: Act, method: str
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer, act: Act, method: str
 ) -> None:
-    silent.method = method
+    silent_server.method = method
     task_id = request_start(context, user, sandbox_id)
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
-        assert silent.is_silent.wait(30)
+        assert silent_server.is_silent.wait(30)
         act(context, user, sandbox_id, task_id)
-        assert silent.was_abandoned.wait(30)
-        silent.method = ""
+        assert silent_server.was_abandoned.wait(30)
+        silent_server.method = ""
         walked.result(30)
     task = task_of(context, task_id)
     assert (task.stage, task.reason, task.secrets) == (Stage.ERROR, ENDS[act], None)
 
 
 def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
-    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer, server: FakeAgentServer
 ) -> None:
     """The lease expired while this worker waited, and another worker has finished the start."""
-    silent.method = "create_conversation"
+    silent_server.method = "create_conversation"
     task_id = request_start(context, user, sandbox_id)
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
-        assert silent.is_silent.wait(30)
-        silent.method = ""
+        assert silent_server.is_silent.wait(30)
+        silent_server.method = ""
         change(context, StartTask, task_id, lease_until=after(-1))
         start_conversation(replace(another(context), http=http), task_id)
-        assert silent.was_abandoned.wait(30)
+        assert silent_server.was_abandoned.wait(30)
         walked.result(30)
     assert task_of(context, task_id).stage == Stage.READY
     assert len(server.conversations) == 1
 
 
 def test_server_that_is_unpaused_continues(
-    context: WorkerContext, user: ApiUser, sandbox_id: str, silent: SilentServer
+    context: WorkerContext, user: ApiUser, sandbox_id: str, silent_server: SilentServer
 ) -> None:
     """A create that timed out may be executed later: the second refresh deletes its conversation."""
-    silent.method = "create_conversation"
+    silent_server.method = "create_conversation"
     task_id = request_start(context, user, sandbox_id)
     settings = context.settings.model_copy(update={"first_message_timeout_seconds": 5.0})
     with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         working = replace(context, http=http, settings=settings)
         walked = pool.submit(start_conversation, working, task_id)
-        assert silent.is_silent.wait(30)
+        assert silent_server.is_silent.wait(30)
         by_an_outsider(context, user, sandbox_id, task_id)
         walked.result(30)
-        silent.method = ""
+        silent_server.method = ""
         conversation = conversation_of(context, task_id)
         assert conversation is not None
         assert conversation.deleted_at is not None
         change(context, Sandbox, sandbox_id, status=Status.RUNNING, reason=None)
-        _unpause(working, silent, conversation)
+        _unpause(working, silent_server, conversation)
     assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
 
 
-def _unpause(context: WorkerContext, silent: SilentServer, conversation: Conversation) -> None:
-    server = silent.server
+def _unpause(context: WorkerContext, silent_server: SilentServer, conversation: Conversation) -> None:
+    server = silent_server.server
     made = server.conversations.pop(conversation.id)
     change(context, Conversation, conversation.id, due_at=after(0))
     refresh_conversation(context, conversation.id)

@@ -14,14 +14,14 @@ from tests.worker.scenarios import deliver, row, server_of, set_desired
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
 
-TALK = "1" * 32
+CONVERSATION_ID = "1" * 32
 
 
 @pytest.fixture
 def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
     """The sandbox's agent server, with a running agent."""
     server = server_of(engine, sandbox_id)
-    server.add(TALK, execution_status="running")
+    server.add(CONVERSATION_ID, execution_status="running")
     return server
 
 
@@ -35,9 +35,9 @@ def pause(context: WorkerContext, sandbox_id: str, reason: Reason | None = None)
 def test_pause_by_its_owner_interrupts_the_agents(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID)
     pause(context, sandbox_id)
-    assert server.conversations[TALK].execution_status == "paused"
+    assert server.conversations[CONVERSATION_ID].execution_status == "paused"
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", None)
 
@@ -56,38 +56,41 @@ def test_interrupted_agent_continues_after_the_resume(
             deliver(context)
         found = [server.conversations[name * 32].execution_status for name in "123"]
         assert found == ["running", "paused", "finished"]
-    assert not row(context, Conversation, TALK).awaits_sandbox
+    assert not row(context, Conversation, CONVERSATION_ID).awaits_sandbox
 
 
 def test_agent_that_a_user_has_resumed_gets_no_request(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID, title_settled=True)
     pause(context, sandbox_id)
-    server.conversations[TALK].execution_status = "finished"
+    server.conversations[CONVERSATION_ID].execution_status = "finished"
     set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(context, sandbox_id)
     deliver(context)
-    assert (server.conversations[TALK].execution_status, server.calls[-1]) == ("finished", "get_conversation")
+    assert (server.conversations[CONVERSATION_ID].execution_status, server.calls[-1]) == (
+        "finished",
+        "get_conversation",
+    )
 
 
 def test_conversations_of_other_sandboxes_are_not_continued(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     other = make_conversation(context.database, user, make_sandbox(context.database, user))
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID, title_settled=True)
     server.add(other.id, execution_status="running")  # as a hostile server reports
     pause(context, sandbox_id)
-    assert row(context, Conversation, TALK).awaits_sandbox
+    assert row(context, Conversation, CONVERSATION_ID).awaits_sandbox
     assert not row(context, Conversation, other.id).awaits_sandbox
 
 
 def test_pause_by_a_quota_interrupts_no_agent(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID)
     pause(context, sandbox_id, Reason.MADE_ROOM)
-    assert server.conversations[TALK].execution_status == "running"
+    assert server.conversations[CONVERSATION_ID].execution_status == "running"
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", "made_room")
 
@@ -104,7 +107,7 @@ def test_pause_without_conversations_sends_no_request(
 def test_agent_server_that_fails_does_not_block_a_pause(
     context: WorkerContext, user: ApiUser, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION_ID)
     server.refuse["find_running"] = httpx.Response(500)
     pause(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.PAUSED

@@ -44,7 +44,7 @@ class Crash(BaseException):
     """A worker's death: no call is finished, and no error is handled."""
 
 
-class Life(RuleBasedStateMachine):
+class ReconcilerMachine(RuleBasedStateMachine):
     """Sandboxes, desired states, and workers that reconcile them or die at a call to engine or store."""
 
     sandboxes = Bundle("sandboxes")
@@ -132,7 +132,7 @@ class Life(RuleBasedStateMachine):
 def test_desired_state_is_reached_after_any_sequence_of_events(tmp_path: Path) -> None:
     template = tmp_path / "template.db"
     migrate(f"sqlite:///{template}")
-    run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]
+    run_state_machine_as_test(lambda: ReconcilerMachine(template), settings=BOUNDS)  # type: ignore[arg-type]
 
 
 def make_worker(path: Path, engine: FakeEngine) -> WorkerContext:
@@ -153,7 +153,7 @@ def mortal(context: WorkerContext, engine: FakeEngine, moment: int | None) -> Wo
     """The same worker; it dies at its call number `moment` to engine or store."""
     point = counting(moment, die)
     engine.before = dict.fromkeys(VERBS, point)
-    database = scenarios.PunctuatedDatabase(context.database, -1, die)
+    database = scenarios.HookedDatabase(context.database, -1, die)
     database.point = lambda: point("")  # type: ignore[method-assign]
     return replace(context, database=database)
 

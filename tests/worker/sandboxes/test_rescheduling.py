@@ -8,7 +8,7 @@ from shared.nodes import placement
 from shared.states import Desired, Reason, Status
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenarios import another, assert_at_rest, change, punctuated, row, running, set_desired, start
+from tests.worker.scenarios import another, assert_at_rest, change, hooked_context, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
@@ -21,10 +21,10 @@ OFTEN = 1000
 
 
 @pytest.fixture(autouse=True)
-def _first_choice(context: WorkerContext, other: WorkerContext) -> None:
+def _first_choice(context: WorkerContext, other_worker: WorkerContext) -> None:
     """New sandboxes go to `node-a` first."""
     change(context, Node, NODE_ID, capacity=200)
-    assert other.settings.node == "node-b"
+    assert other_worker.settings.node == "node-b"
 
 
 def refusing(engine: FakeEngine, verb: str, times: int = OFTEN) -> None:
@@ -47,7 +47,7 @@ def known(context: WorkerContext) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("verb", ["create", "put_file", "start", "pull"])
 def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine, verb: str
 ) -> None:
     refusing(engine, verb)
     sandbox_id = refused(context, user)
@@ -55,8 +55,8 @@ def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
     assert (found.status, found.node_id, found.attempt) == (Status.STARTING, "node-b", 0)
     assert "refused" in (found.detail or "")
     assert (engine.containers, engine.volumes) == ({}, {})
-    sweep(other)
-    reconcile(other, sandbox_id)
+    sweep(other_worker)
+    reconcile(other_worker, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason, found.detail) == (Status.RUNNING, None, None)
     assert_at_rest(found)
@@ -64,20 +64,20 @@ def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
 
 
 def test_sweep_of_the_other_node_finds_it(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     sandbox_id = refused(context, user)
-    sweep(other)
-    assert [job.subject for job in other.publisher.jobs] == [sandbox_id]  # type: ignore[attr-defined]
+    sweep(other_worker)
+    assert [job.subject for job in other_worker.publisher.jobs] == [sandbox_id]  # type: ignore[attr-defined]
 
 
 def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     for _ in range(placement.MAX_FAILURES):
-        reconcile(other, refused(context, user))
+        reconcile(other_worker, refused(context, user))
     assert row(context, Sandbox, start(context, user)).node_id == "node-b"
     engine.refuse.clear()
     with context.database.transaction() as session:
@@ -97,7 +97,7 @@ def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
 )
 def test_broken_spec_opens_no_circuit_breaker(
     context: WorkerContext,
-    other: WorkerContext,
+    other_worker: WorkerContext,
     user: ApiUser,
     engine: FakeEngine,
     other_engine: FakeEngine,
@@ -109,7 +109,7 @@ def test_broken_spec_opens_no_circuit_breaker(
     for _ in range(placement.MAX_FAILURES + 1):
         sandbox_id = refused(context, user)
         for _ in range(context.settings.max_attempts):
-            reconcile(other, sandbox_id)
+            reconcile(other_worker, sandbox_id)
         found = row(context, Sandbox, sandbox_id)
         assert (found.status, found.node_id) == (Status.ERROR, "node-b")
         assert found.reason == reason
@@ -120,16 +120,16 @@ def test_broken_spec_opens_no_circuit_breaker(
 
 
 def test_new_desired_state_may_return_to_the_first_node(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, other_engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine, other_engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
     refusing(other_engine, "create")
     sandbox_id = refused(context, user)
     for _ in range(context.settings.max_attempts):
-        reconcile(other, sandbox_id)
+        reconcile(other_worker, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.ERROR
     set_desired(context, sandbox_id, Desired.RUNNING)
-    reconcile(other, sandbox_id)
+    reconcile(other_worker, sandbox_id)
     reconcile(context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.node_id) == (Status.RUNNING, NODE_ID)
@@ -163,7 +163,7 @@ def test_sandbox_that_can_not_be_removed_is_not_moved(
 
 
 def test_sandbox_stays_where_no_other_node_has_room(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     change(context, Node, "node-b", capacity=0)
     refusing(engine, "create")
@@ -172,18 +172,18 @@ def test_sandbox_stays_where_no_other_node_has_room(
     assert (found.node_id, found.attempt) == (NODE_ID, 1)
     change(context, Node, "node-b", capacity=1)
     reconcile(context, sandbox_id)
-    reconcile(other, sandbox_id)
+    reconcile(other_worker, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
 def test_delete_overtakes_the_move(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
     sandbox_id = start(context, user)
     engine.before["remove"] = lambda _name: set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
-    reconcile(other, sandbox_id)
+    reconcile(other_worker, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
     assert known(context) == []
 
@@ -217,11 +217,11 @@ def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
 
 
 def test_container_that_a_slow_worker_creates_late_is_removed(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
     sandbox_id = refused(context, user)
-    reconcile(other, sandbox_id)
+    reconcile(other_worker, sandbox_id)
     late = start(context, user)
     reconcile(context, late)
     name = container_name(sandbox_id)
@@ -232,14 +232,14 @@ def test_container_that_a_slow_worker_creates_late_is_removed(
 
 
 def test_tombstones_of_deleted_sandboxes_are_deleted(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 2)
     gone, kept = refused(context, user), refused(context, user)
     for sandbox_id in (gone, kept):
-        reconcile(other, sandbox_id)
+        reconcile(other_worker, sandbox_id)
     set_desired(context, gone, Desired.DELETED)
-    reconcile(other, gone)
+    reconcile(other_worker, gone)
     send_heartbeat(context)
     with context.database.reading() as session:
         assert [left.sandbox_id for left in session.exec(select(StaleContainer)).all()] == [kept]
@@ -247,7 +247,7 @@ def test_tombstones_of_deleted_sandboxes_are_deleted(
 
 @pytest.mark.parametrize("at", range(40))
 def test_worker_that_dies_during_the_move_loses_nothing(
-    context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, at: int
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine, at: int
 ) -> None:
     class Death(BaseException):
         pass
@@ -257,7 +257,7 @@ def test_worker_that_dies_during_the_move_loses_nothing(
 
     refusing(engine, "create", 1)
     sandbox_id = start(context, user)
-    dying, points = punctuated(context, at, die)
+    dying, points = hooked_context(context, at, die)
     try:
         reconcile(dying, sandbox_id)
     except Death:
@@ -266,10 +266,12 @@ def test_worker_that_dies_during_the_move_loses_nothing(
         assert points.passed <= at
     for _ in range(2):
         reconcile(context, sandbox_id)
-        reconcile(other, sandbox_id)
+        reconcile(other_worker, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert found.status == Status.RUNNING
-    states = [each.containers[container_name(sandbox_id)].state for each in engines(context, other) if each.containers]
+    states = [
+        each.containers[container_name(sandbox_id)].state for each in engines(context, other_worker) if each.containers
+    ]
     assert states == [ContainerState.RUNNING]
 
 

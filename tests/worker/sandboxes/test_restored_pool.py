@@ -42,12 +42,12 @@ CONVERSATION = "c" * 32
 
 
 @pytest.fixture
-def other(context: WorkerContext) -> ApiUser:
+def other_user(context: WorkerContext) -> ApiUser:
     return make_user(context.database, "bertha")
 
 
 @pytest.fixture
-def restored(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
+def restored_sandbox(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A sandbox with a conversation, which was warm when the store was backed up."""
     warm_id = make_warm_sandbox(context)
     backup = row(context, Sandbox, warm_id).model_dump()
@@ -94,83 +94,87 @@ def assert_kept(context: WorkerContext, engine: FakeEngine, sandbox_id: str, sta
 
 
 def test_recheck_removes_a_used_sandbox_from_the_pool(
-    context: WorkerContext, engine: FakeEngine, restored: str
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
 ) -> None:
-    recheck(context, restored)
+    recheck(context, restored_sandbox)
     deliver(context)
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
-def test_used_sandbox_is_not_removed_for_its_age(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
-    change(context, Sandbox, restored, created_at=now() - OLD - timedelta(hours=1))
+def test_used_sandbox_is_not_removed_for_its_age(
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
+) -> None:
+    change(context, Sandbox, restored_sandbox, created_at=now() - OLD - timedelta(hours=1))
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
 def test_used_sandbox_is_not_removed_while_paused_or_stopped(
-    context: WorkerContext, engine: FakeEngine, restored: str, state: ContainerState
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, state: ContainerState
 ) -> None:
-    name = container_name(restored)
+    name = container_name(restored_sandbox)
     engine.pause(name) if state == FROZEN else engine.stop(name, 1)
     for _ in range(2):
         resync(context)
         deliver(context)
         reconcile_empty_pool(context)
-    assert_kept(context, engine, restored, state)
+    assert_kept(context, engine, restored_sandbox, state)
 
 
 def test_used_sandbox_that_does_not_respond_is_not_removed(
-    context: WorkerContext, engine: FakeEngine, restored: str
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
 ) -> None:
-    engine.silent.add(container_name(restored))
+    engine.silent.add(container_name(restored_sandbox))
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
 def test_used_sandbox_that_was_restarted_for_its_owner_is_not_removed(
-    context: WorkerContext, engine: FakeEngine, restored: str
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
 ) -> None:
     """Its server was booted with its owner's keys, and does not know deferred init."""
-    server = server_of(engine, restored)
-    server.boot_key, engine.containers[container_name(restored)].files = None, {}
-    engine.containers[container_name(restored)].files["config"] = b'{"session_api_keys": ["theirs"]}'
+    server = server_of(engine, restored_sandbox)
+    server.boot_key, engine.containers[container_name(restored_sandbox)].files = None, {}
+    engine.containers[container_name(restored_sandbox)].files["config"] = b'{"session_api_keys": ["theirs"]}'
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
-def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser) -> None:
-    configure(context, other)
-    store_settings(context, other, llm_api_key=LLM_KEY)
+def test_claim_fails_with_a_reason(
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, other_user: ApiUser
+) -> None:
+    configure(context, other_user)
+    store_settings(context, other_user, llm_api_key=LLM_KEY)
     with context.database.transaction() as session:
         session.get_one(SandboxSpec, IMAGE).warm_most = 1
-    task_id = request_start(context, other)
-    assert task_of(context, task_id).sandbox_id == restored
-    reconcile(context, restored)
+    task_id = request_start(context, other_user)
+    assert task_of(context, task_id).sandbox_id == restored_sandbox
+    reconcile(context, restored_sandbox)
     deliver(context)
     assert_failed(context, task_id, Reason.SANDBOX_FAILED, Reason.ALREADY_USED)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
 def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser, state: ContainerState
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, other_user: ApiUser, state: ContainerState
 ) -> None:
-    name = container_name(restored)
+    name = container_name(restored_sandbox)
     engine.pause(name) if state == FROZEN else engine.stop(name, 1)
-    assert claim(context, other) == restored
-    reconcile(context, restored)
-    assert_kept(context, engine, restored, state)
+    assert claim(context, other_user) == restored_sandbox
+    reconcile(context, restored_sandbox)
+    assert_kept(context, engine, restored_sandbox, state)
 
 
 def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, other_user: ApiUser
 ) -> None:
-    engine.remove_container(container_name(restored))
-    assert claim(context, other) == restored
-    reconcile(context, restored)
-    assert_kept(context, engine, restored, ContainerState.CREATED)
+    engine.remove_container(container_name(restored_sandbox))
+    assert claim(context, other_user) == restored_sandbox
+    reconcile(context, restored_sandbox)
+    assert_kept(context, engine, restored_sandbox, ContainerState.CREATED)
 
 
 def test_claim_whose_container_was_removed_boots_on_its_unused_volume(
@@ -184,16 +188,16 @@ def test_claim_whose_container_was_removed_boots_on_its_unused_volume(
 
 
 def test_claim_of_a_volume_alone_that_fails_removes_nothing(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, other_user: ApiUser
 ) -> None:
-    engine.remove_container(container_name(restored))
-    assert claim(context, other) == restored
+    engine.remove_container(container_name(restored_sandbox))
+    assert claim(context, other_user) == restored_sandbox
     engine.images.clear()
     engine.pullable.clear()
-    reconcile(context, restored)
-    assert row(context, Sandbox, restored).status == Status.ERROR
+    reconcile(context, restored_sandbox)
+    assert row(context, Sandbox, restored_sandbox).status == Status.ERROR
     resync(context)
-    assert list(engine.volumes) == [container_name(restored)]
+    assert list(engine.volumes) == [container_name(restored_sandbox)]
 
 
 def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
@@ -215,43 +219,43 @@ def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
 
 
 def test_claim_that_is_deleted_immediately_keeps_the_files(
-    context: WorkerContext, engine: FakeEngine, restored: str, other: ApiUser
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str, other_user: ApiUser
 ) -> None:
-    assert claim(context, other) == restored
-    set_desired(context, restored, Desired.DELETED)
-    reconcile(context, restored)
-    assert_kept(context, engine, restored)
+    assert claim(context, other_user) == restored_sandbox
+    set_desired(context, restored_sandbox, Desired.DELETED)
+    reconcile(context, restored_sandbox)
+    assert_kept(context, engine, restored_sandbox)
 
 
 def test_sandbox_that_booted_during_the_backup_is_not_booted_for_the_pool(
-    context: WorkerContext, engine: FakeEngine, restored: str
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
 ) -> None:
     columns = {"generation": 2, "observed_generation": 1, "due_at": now(), "ready_at": None}
-    change(context, Sandbox, restored, status=Status.STARTING, **columns)
-    engine.stop(container_name(restored), 1)
-    reconcile(context, restored)
-    assert_kept(context, engine, restored, EXITED)
+    change(context, Sandbox, restored_sandbox, status=Status.STARTING, **columns)
+    engine.stop(container_name(restored_sandbox), 1)
+    reconcile(context, restored_sandbox)
+    assert_kept(context, engine, restored_sandbox, EXITED)
 
 
 def test_engine_that_refuses_the_check_removes_nothing(
-    context: WorkerContext, engine: FakeEngine, restored: str
+    context: WorkerContext, engine: FakeEngine, restored_sandbox: str
 ) -> None:
-    engine.silent.add(container_name(restored))
+    engine.silent.add(container_name(restored_sandbox))
     engine.refuse["has_new_files"] = 1
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
 
 
 def test_restored_row_gets_its_files_back(
-    context: WorkerContext, engine: FakeEngine, user: ApiUser, restored: str
+    context: WorkerContext, engine: FakeEngine, user: ApiUser, restored_sandbox: str
 ) -> None:
     reconcile_empty_pool(context)
-    assert_kept(context, engine, restored)
+    assert_kept(context, engine, restored_sandbox)
     columns = {"desired": Desired.RUNNING, "status": Status.RUNNING, "reason": None, "owner_id": user.id}
-    change(context, Sandbox, restored, **columns)
+    change(context, Sandbox, restored_sandbox, **columns)
     resync(another(context))
     deliver(context)
-    found = row(context, Sandbox, restored)
+    found = row(context, Sandbox, restored_sandbox)
     assert (found.status, found.reason, in_quarantine(context)) == (Status.PAUSED, Reason.PAUSED_OUTSIDE, [])
 
 

@@ -59,49 +59,51 @@ def server(engine: FakeEngine, sandbox_id: str) -> PausedServers:
 
 
 @pytest.fixture
-def asking(context: WorkerContext, server: PausedServers) -> Iterator[WorkerContext]:
+def http_context(context: WorkerContext, server: PausedServers) -> Iterator[WorkerContext]:
     """The worker, with threads for probes."""
     with httpx.Client(transport=httpx.MockTransport(server.respond)) as http, ThreadPoolExecutor() as probes:
         yield replace(context, http=http, probes=probes)
 
 
 def test_resume_needs_one_probe_and_one_observation(
-    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
+    http_context: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.calls.clear()
-    reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+    reconcile(http_context, sandbox_id)
+    assert row(http_context, Sandbox, sandbox_id).status == Status.RUNNING
     assert server.states == [ContainerState.PAUSED]
     assert engine.calls == [("observe", server.name), ("unpause", server.name)]
 
 
 def test_server_that_stops_responding_fails_the_resume(
-    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
+    http_context: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.silent.add(server.name)
-    reconcile(asking, sandbox_id)
-    found = row(asking, Sandbox, sandbox_id)
+    reconcile(http_context, sandbox_id)
+    found = row(http_context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.ERROR, "health_timeout")
     assert engine.calls.count(("observe", server.name)) > 2
 
 
 def test_resume_survives_one_response_of_another_server(
-    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
+    http_context: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.impostors[server.name] = 1
-    reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+    reconcile(http_context, sandbox_id)
+    assert row(http_context, Sandbox, sandbox_id).status == Status.RUNNING
     assert server.states == [ContainerState.PAUSED, ContainerState.RUNNING]
 
 
-def test_resume_that_the_engine_refuses_is_retried(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+def test_resume_that_the_engine_refuses_is_retried(
+    http_context: WorkerContext, engine: FakeEngine, sandbox_id: str
+) -> None:
     # The pending probe is not awaited, and does not count for the retry.
     engine.refuse["unpause"] = 1
-    reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == Status.PAUSED
+    reconcile(http_context, sandbox_id)
+    assert row(http_context, Sandbox, sandbox_id).status == Status.PAUSED
     engine.before.clear()
-    reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+    reconcile(http_context, sandbox_id)
+    assert row(http_context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
 def test_resume_without_a_free_thread_probes_in_its_own(

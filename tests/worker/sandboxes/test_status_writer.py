@@ -50,7 +50,7 @@ def test_failure_s_log_lines_hold_no_secret_of_its_owner(
     assert str(row(context, Sandbox, sandbox_id).detail).endswith("401 incorrect API key: ******")
 
 
-def test_late_cleanup_leaves_the_next_worker_s_container_alone(
+def test_late_cleanup_keeps_the_container_of_the_next_worker(
     context: WorkerContext, engine: FakeEngine, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox_id = start(context, user)

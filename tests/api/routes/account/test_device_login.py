@@ -228,11 +228,11 @@ def test_page_shows_the_requesting_program_and_its_address(client: TestClient) -
     assert client.get(VERIFY, params={"user_code": "BBBB-BBBB"}).status_code == 404
 
 
-class TestStrangers:
+class TestPendingRequests:
     """Callers without a key may send any number of requests, which must not block the login of a user."""
 
     @pytest.fixture(autouse=True)
-    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device_authorizations, "MAX_PENDING", 5)
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 

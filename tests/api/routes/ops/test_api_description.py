@@ -26,9 +26,7 @@ def rendered_in(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[str
     return names
 
 
-def test_requests_at_the_same_time_and_later_ones_get_one_description(
-    client: TestClient, rendered_in: list[str]
-) -> None:
+def test_concurrent_and_later_requests_share_one_description(client: TestClient, rendered_in: list[str]) -> None:
     with ThreadPoolExecutor(CLIENTS) as clients:
         responses = [*clients.map(client.get, [PATH] * CLIENTS), client.get(PATH)]
     assert {(response.status_code, response.headers["Content-Type"]) for response in responses} == {

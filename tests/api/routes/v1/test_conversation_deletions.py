@@ -33,19 +33,19 @@ def listed(client: TestClient, user: ApiUser, path: str = "/search", **params: A
 
 
 @pytest.fixture
-def neighbour(database: Database, user: ApiUser, sandbox: Sandbox) -> Conversation:
+def sibling(database: Database, user: ApiUser, sandbox: Sandbox) -> Conversation:
     """Another conversation in the same sandbox."""
     return make_conversation(database, user, sandbox)
 
 
 class TestDeletion:
     def test_conversation_is_missing_immediately_in_all_operations(
-        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, sibling: Conversation, database: Database
     ) -> None:
         make_event(database, conversation)
         listed(client, user)  # fills the response cache, which must not serve this list later
         assert delete(client, user, conversation.id) == 200
-        assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
+        assert [item["id"] for item in listed(client, user)["items"]] == [sibling.id]
         assert listed(client, user, "/count") == 1
         assert listed(client, user, ids=[conversation.id], path="") == [None]
         for path in ("", "/download", "/file", "/skills", "/hooks", "/git/changes?path=/"):
@@ -63,7 +63,7 @@ class TestDeletion:
         client: TestClient,
         user: ApiUser,
         sandbox: Sandbox,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
@@ -93,7 +93,7 @@ class TestDeletion:
         assert listed(client, user, "/start-tasks", ids=[task.id]) == [None]
 
     def test_deletion_is_in_the_change_log(
-        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, database: Database
+        self, client: TestClient, user: ApiUser, conversation: Conversation, sibling: Conversation, database: Database
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         with database.reading() as session:
@@ -103,7 +103,7 @@ class TestDeletion:
         ]
 
     def test_id_of_a_deleted_conversation_is_not_reused(
-        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation
+        self, client: TestClient, user: ApiUser, conversation: Conversation, sibling: Conversation
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         body = {"conversation_id": conversation.id}
@@ -116,7 +116,7 @@ class TestPermission:
         client: TestClient,
         user: ApiUser,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
@@ -146,14 +146,14 @@ class TestSubConversations:
         other_user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
     ) -> None:
         child = make_conversation(database, user, sandbox, parent_id=conversation.id)
         grandchild = make_conversation(database, user, make_sandbox(database, user), parent_id=child.id)
         theirs = make_conversation(database, other_user, make_sandbox(database, other_user), parent_id=conversation.id)
         assert delete(client, user, conversation.id) == 200
-        assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
+        assert [item["id"] for item in listed(client, user)["items"]] == [sibling.id]
         assert all(as_stored(database, row).deleted_at for row in (conversation, child, grandchild))
         assert as_stored(database, theirs).deleted_at is None
 
@@ -170,13 +170,13 @@ class TestSubConversations:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
         child, other = (
             make_start_task(database, user, sandbox, request={"parent_conversation_id": parent.id})
-            for parent in (conversation, neighbour)
+            for parent in (conversation, sibling)
         )
         assert delete(client, user, conversation.id) == 200
         with database.reading() as session:
@@ -192,13 +192,13 @@ class TestSandbox:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         assert as_stored(database, sandbox).desired == Desired.RUNNING
-        assert delete(client, user, neighbour.id) == 200
+        assert delete(client, user, sibling.id) == 200
         gone = as_stored(database, sandbox)
         assert (gone.desired, gone.generation) == (Desired.DELETED, sandbox.generation + 1)
         assert publisher.jobs[-1] == DeleteSandbox(sandbox.id, NODE_ID)
@@ -241,7 +241,7 @@ class TestReports:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        neighbour: Conversation,
+        sibling: Conversation,
         database: Database,
         post: Post,
     ) -> None:
@@ -253,10 +253,10 @@ class TestReports:
         assert as_stored(database, conversation) == before
         with database.reading() as session:
             assert session.exec(select(Event)).all() == []
-        assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
+        assert [item["id"] for item in listed(client, user)["items"]] == [sibling.id]
 
     def test_late_reports_do_not_restore_the_conversation(
-        self, client: TestClient, user: ApiUser, conversation: Conversation, neighbour: Conversation, post: Post
+        self, client: TestClient, user: ApiUser, conversation: Conversation, sibling: Conversation, post: Post
     ) -> None:
         assert post(f"/events/{conversation.id}", [event_report()]) == 200
         assert delete(client, user, conversation.id) == 200
@@ -264,7 +264,7 @@ class TestReports:
         assert listed(client, user, "/count") == 1
 
 
-class TestStartOnItsWay:
+class TestUnfinishedStart:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if stage not in FINAL_STAGES])
     def test_deletion_cancels_an_unfinished_start(
         self,

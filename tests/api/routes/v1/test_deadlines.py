@@ -31,7 +31,7 @@ NONE: dict[str, Any] = dict.fromkeys(FIELDS)
 
 
 @pytest.fixture
-def chained(database: Database, user: ApiUser) -> Sandbox:
+def sandbox_with_deadlines(database: Database, user: ApiUser) -> Sandbox:
     """A running sandbox of a spec with deadlines, last used half a minute ago."""
     make_spec(database, **CHAIN)
     sandbox = make_sandbox(database, user, status_changed_at=after(-30), last_active_at=after(-30))
@@ -53,13 +53,15 @@ def patch(client: TestClient, user: ApiUser, sandbox: Sandbox, body: Any) -> Any
 
 
 class TestFields:
-    def test_deadlines_are_in_every_get(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
-        shown = _get(client, user, f"/{chained.id}")
+    def test_deadlines_are_in_every_get(
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox
+    ) -> None:
+        shown = _get(client, user, f"/{sandbox_with_deadlines.id}")
         assert in_force(shown) == NONE | CHAIN
-        assert (time_of(shown["last_active_at"]), shown["expires_at"]) == (chained.last_active_at, None)
+        assert (time_of(shown["last_active_at"]), shown["expires_at"]) == (sandbox_with_deadlines.last_active_at, None)
         assert shown["next_deadline"]["does"] == "freeze"
-        assert time_of(shown["next_deadline"]["at"]) == chained.last_active_at + timedelta(seconds=60)
-        assert _get(client, user, "/search")["items"] == _get(client, user, id=chained.id) == [shown]
+        assert time_of(shown["next_deadline"]["at"]) == sandbox_with_deadlines.last_active_at + timedelta(seconds=60)
+        assert _get(client, user, "/search")["items"] == _get(client, user, id=sandbox_with_deadlines.id) == [shown]
 
     def test_deadlines_are_null_without_any(self, client: TestClient, user: ApiUser, database: Database) -> None:
         shown = _get(client, user, f"/{make_sandbox(database, user).id}")
@@ -67,14 +69,16 @@ class TestFields:
         assert (shown["expires_at"], shown["next_deadline"]) == (None, None)
 
     def test_each_sandbox_has_the_deadlines_of_its_spec(
-        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox, database: Database
     ) -> None:
         other = make_sandbox(database, user, spec_id="other:1")
         shown = {item["id"]: in_force(item) for item in _get(client, user, "/search")["items"]}
-        assert shown == {chained.id: NONE | CHAIN, other.id: NONE}
+        assert shown == {sandbox_with_deadlines.id: NONE | CHAIN, other.id: NONE}
 
-    def test_deadlines_of_a_spec_are_shown(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
-        [spec] = get_json("/api/v1/sandbox-specs", client, user, id=chained.spec_id)
+    def test_deadlines_of_a_spec_are_shown(
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox
+    ) -> None:
+        [spec] = get_json("/api/v1/sandbox-specs", client, user, id=sandbox_with_deadlines.spec_id)
         assert in_force(spec) == NONE | CHAIN
 
     def test_reason_of_the_deletion_is_shown(
@@ -120,33 +124,37 @@ class TestStart:
 
 
 class TestPatch:
-    def test_patch_changes_only_the_sent_deadlines(self, client: TestClient, user: ApiUser, chained: Sandbox) -> None:
-        shown = patch(client, user, chained, {"freeze_after_seconds": 5, "stop_after_seconds": "never"}).json()
+    def test_patch_changes_only_the_sent_deadlines(
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox
+    ) -> None:
+        shown = patch(
+            client, user, sandbox_with_deadlines, {"freeze_after_seconds": 5, "stop_after_seconds": "never"}
+        ).json()
         assert in_force(shown) == NONE | CHAIN | {"freeze_after_seconds": 5, "stop_after_seconds": None}
-        shown = patch(client, user, chained, {"freeze_after_seconds": None}).json()
+        shown = patch(client, user, sandbox_with_deadlines, {"freeze_after_seconds": None}).json()
         assert in_force(shown) == NONE | CHAIN | {"stop_after_seconds": None}
-        assert _get(client, user, f"/{chained.id}") == shown
+        assert _get(client, user, f"/{sandbox_with_deadlines.id}") == shown
 
     def test_empty_patch_counts_as_activity(
-        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox, database: Database
     ) -> None:
-        shown = patch(client, user, chained, {}).json()
-        assert time_of(shown["last_active_at"]) > chained.last_active_at + timedelta(seconds=29)
+        shown = patch(client, user, sandbox_with_deadlines, {}).json()
+        assert time_of(shown["last_active_at"]) > sandbox_with_deadlines.last_active_at + timedelta(seconds=29)
         assert time_of(shown["next_deadline"]["at"]) == time_of(shown["last_active_at"]) + timedelta(seconds=60)
-        assert as_stored(database, chained).generation == chained.generation  # unchanged
+        assert as_stored(database, sandbox_with_deadlines).generation == sandbox_with_deadlines.generation  # unchanged
 
     def test_invalid_deadline_is_a_422_with_its_location(
-        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox, database: Database
     ) -> None:
         values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_DEADLINE_SECONDS + 1, 10**30]
-        operations = (("PATCH", f"{PATH}/{chained.id}"), ("POST", PATH))
+        operations = (("PATCH", f"{PATH}/{sandbox_with_deadlines.id}"), ("POST", PATH))
         for (method, url), name, value in product(operations, FIELDS, values):
             response = client.request(method, url, json={name: value}, headers=user.headers)
             assert response.status_code == 422, (method, name, value)
             [entry] = response.json()["detail"]
             assert entry["loc"] == ["body", name]
             assert '"never"' in entry["msg"]
-        assert as_stored(database, chained) == chained
+        assert as_stored(database, sandbox_with_deadlines) == sandbox_with_deadlines
 
     def test_max_age_that_is_already_exceeded_is_refused(
         self, client: TestClient, user: ApiUser, database: Database
@@ -158,14 +166,19 @@ class TestPatch:
         assert patch(client, user, sandbox, {"max_age_seconds": 3700}).status_code == 200
 
     def test_patch_of_an_unknown_sandbox_is_a_404(
-        self, client: TestClient, user: ApiUser, other_user: ApiUser, chained: Sandbox, database: Database
+        self,
+        client: TestClient,
+        user: ApiUser,
+        other_user: ApiUser,
+        sandbox_with_deadlines: Sandbox,
+        database: Database,
     ) -> None:
-        assert patch(client, other_user, chained, {}).status_code == 404
+        assert patch(client, other_user, sandbox_with_deadlines, {}).status_code == 404
         leaving = make_sandbox(database, user, desired=Desired.DELETED)
         assert patch(client, user, leaving, {}).status_code == 404
 
 
-class TestUse:
+class TestActivity:
     def test_report_of_the_agent_server_counts_as_activity(
         self, client: TestClient, post: Post, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
@@ -206,13 +219,13 @@ class TestUse:
             assert as_stored(database, sandbox).last_active_at == now()
 
     def test_resume_is_activity_and_pause_or_read_is_not(
-        self, client: TestClient, user: ApiUser, chained: Sandbox, database: Database
+        self, client: TestClient, user: ApiUser, sandbox_with_deadlines: Sandbox, database: Database
     ) -> None:
-        _get(client, user, f"/{chained.id}")
-        client.post(f"{PATH}/{chained.id}/pause", headers=user.headers)
-        assert as_stored(database, chained).last_active_at == chained.last_active_at
-        client.post(f"{PATH}/{chained.id}/resume", headers=user.headers)
-        assert as_stored(database, chained).last_active_at > chained.last_active_at
+        _get(client, user, f"/{sandbox_with_deadlines.id}")
+        client.post(f"{PATH}/{sandbox_with_deadlines.id}/pause", headers=user.headers)
+        assert as_stored(database, sandbox_with_deadlines).last_active_at == sandbox_with_deadlines.last_active_at
+        client.post(f"{PATH}/{sandbox_with_deadlines.id}/resume", headers=user.headers)
+        assert as_stored(database, sandbox_with_deadlines).last_active_at > sandbox_with_deadlines.last_active_at
 
     def last_use(self, client: TestClient, user: ApiUser, conversation: Conversation) -> datetime:
         return time_of(_get(client, user, f"/{conversation.sandbox_id}")["last_active_at"])

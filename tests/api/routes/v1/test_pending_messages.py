@@ -24,7 +24,7 @@ def path(conversation_id: str) -> str:
     return f"/api/v1/conversations/{conversation_id}/pending-messages"
 
 
-def say(client: TestClient, user: ApiUser, conversation_id: str, text: str = "x", **headers: str) -> Any:
+def post_message(client: TestClient, user: ApiUser, conversation_id: str, text: str = "x", **headers: str) -> Any:
     body = {"role": "user", "content": [{"type": "text", "text": text}]}
     return client.post(path(conversation_id), json=body, headers=user.headers | headers)
 
@@ -52,7 +52,7 @@ class TestMessagesOfAConversation:
         database: Database,
         publisher: RecordingPublisher,
     ) -> None:
-        responses = [say(client, user, conversation.id, text) for text in ("one", "two")]
+        responses = [post_message(client, user, conversation.id, text) for text in ("one", "two")]
         assert [response.status_code for response in responses] == [201, 201]
         assert [(response.json()["queued"], response.json()["position"]) for response in responses] == [
             (True, 1),
@@ -69,22 +69,22 @@ class TestMessagesOfAConversation:
         self, client: TestClient, user: ApiUser, database: Database, status: Status
     ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
-        assert say(client, user, conversation.id).status_code == 201
+        assert post_message(client, user, conversation.id).status_code == 201
 
     def test_messages_to_a_deleted_sandbox_are_refused(
         self, client: TestClient, user: ApiUser, database: Database
     ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
-        assert say(client, user, conversation.id).status_code == 410
+        assert post_message(client, user, conversation.id).status_code == 410
 
     def test_defect_41_messages_are_deleted_with_their_conversation(
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
-        assert say(client, user, conversation.id).status_code == 201
+        assert post_message(client, user, conversation.id).status_code == 201
         assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
         with database.reading() as session:
             assert session.exec(select(PendingMessage)).all() == []
-        assert say(client, user, conversation.id).status_code == 404
+        assert post_message(client, user, conversation.id).status_code == 404
         assert client.get(path(conversation.id), headers=user.headers).status_code == 404
 
 
@@ -102,8 +102,8 @@ class TestMessagesOfAStart:
         task = make_start_task(database, user, sandbox, stage=stage)
         if stage == Stage.STARTING_CONVERSATION:
             make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
-        assert say(client, user, f"task-{task.id}", "one").json()["position"] == 1
-        assert say(client, user, task.conversation_id, "two").json()["position"] == 2
+        assert post_message(client, user, f"task-{task.id}", "one").json()["position"] == 1
+        assert post_message(client, user, task.conversation_id, "two").json()["position"] == 2
         assert waiting(client, user, f"task-{task.id}") == waiting(client, user, task.conversation_id) == ["one", "two"]
         assert publisher.jobs == []
 
@@ -112,7 +112,7 @@ class TestMessagesOfAStart:
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY)
         make_conversation(database, user, sandbox, id=task.conversation_id)
-        assert say(client, user, f"task-{task.id}").status_code == 201
+        assert post_message(client, user, f"task-{task.id}").status_code == 201
         assert publisher.jobs == [DeliverMessages(task.conversation_id, NODE_ID)]
 
     def test_messages_to_a_failed_start_are_refused(
@@ -122,7 +122,7 @@ class TestMessagesOfAStart:
         cancelled = make_start_task(database, user, sandbox)
         client.post(f"{CONVERSATIONS}/start-tasks/{cancelled.id}/cancel", headers=user.headers)
         for task in (failed, cancelled):
-            assert say(client, user, f"task-{task.id}").status_code == 409
+            assert post_message(client, user, f"task-{task.id}").status_code == 409
 
 
 class TestLimit:
@@ -130,8 +130,8 @@ class TestLimit:
         self, client: TestClient, user: ApiUser, conversation: Conversation, database: Database
     ) -> None:
         for number in range(MAX_PENDING):
-            assert say(client, user, conversation.id).json()["position"] == number + 1
-        refused = say(client, user, conversation.id)
+            assert post_message(client, user, conversation.id).json()["position"] == number + 1
+        refused = post_message(client, user, conversation.id)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
         assert str(MAX_PENDING) in refused.json()["detail"]
         with database.transaction() as session:
@@ -139,15 +139,15 @@ class TestLimit:
             assert first
             first.refusal = "422"
         assert (
-            say(client, user, conversation.id).json()["position"] == MAX_PENDING
+            post_message(client, user, conversation.id).json()["position"] == MAX_PENDING
         )  # a refused message is not pending any more
 
     def test_messages_and_their_limit_are_per_conversation(
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
-        assert say(client, user, conversation.id).json()["position"] == 1
-        assert say(client, user, other.id, "y").json()["position"] == 1
+        assert post_message(client, user, conversation.id).json()["position"] == 1
+        assert post_message(client, user, other.id, "y").json()["position"] == 1
         assert waiting(client, user, conversation.id) == ["x"]
         assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
         assert waiting(client, user, other.id) == ["y"]
@@ -158,12 +158,12 @@ class TestRefusedMessages:
         self, client: TestClient, user: ApiUser, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
-        say(client, user, other.id)
+        post_message(client, user, other.id)
         for number in range(MAX_REFUSED + 2):
-            assert say(client, user, conversation.id, str(number)).status_code == 201
+            assert post_message(client, user, conversation.id, str(number)).status_code == 201
             refuse_next(database, conversation)
         refuse_next(database, other)
-        assert say(client, user, conversation.id, "waits").status_code == 201
+        assert post_message(client, user, conversation.id, "waits").status_code == 201
         kept = [str(number) for number in range(2, MAX_REFUSED + 2)]
         assert waiting(client, user, conversation.id) == [*kept, "waits"]
         assert waiting(client, user, other.id) == ["x"]
@@ -178,10 +178,10 @@ class TestRefusedMessages:
     ) -> None:
         monkeypatch.setattr(pending_messages, "MAX_PAGE_BYTES", 2500)
         for letter in "abcd":
-            assert say(client, user, conversation.id, letter * 1000).status_code == 201
+            assert post_message(client, user, conversation.id, letter * 1000).status_code == 201
         refuse_next(database, conversation)
         assert [text[0] for text in waiting(client, user, conversation.id)] == ["c", "d"]
-        assert say(client, user, conversation.id, "e" * 3000).status_code == 201
+        assert post_message(client, user, conversation.id, "e" * 3000).status_code == 201
         assert [text[0] for text in waiting(client, user, conversation.id)] == ["e"]
 
     def test_list_reads_a_limited_number_of_messages(
@@ -194,7 +194,7 @@ class TestRefusedMessages:
         }
         with database.transaction() as session:
             session.add_all(PendingMessage(**row) for _ in range(50))
-        say(client, user, conversation.id, "waits")
+        post_message(client, user, conversation.id, "waits")
         assert waiting(client, user, conversation.id) == ["old"] * 19 + ["waits"]
 
 
@@ -218,7 +218,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(("wrong", "status"), [("nonsense", 400), ("task-nonsense", 400), ("task-", 400)])
     def test_malformed_id_is_refused(self, client: TestClient, user: ApiUser, wrong: str, status: int) -> None:
-        assert say(client, user, wrong).status_code == status
+        assert post_message(client, user, wrong).status_code == status
 
     def test_defect_37_other_users_conversations_are_a_404(
         self,
@@ -233,7 +233,7 @@ class TestErrors:
         make_conversation(database, other_user, make_sandbox(database, other_user))
         make_start_task(database, other_user)
         for subject in (conversation.id, task.conversation_id, f"task-{task.id}", new_id(), f"task-{new_id()}"):
-            sent = say(client, other_user, subject)
+            sent = post_message(client, other_user, subject)
             read = client.get(path(subject), headers=other_user.headers)
             assert (sent.status_code, read.status_code) == (404, 404)
             assert subject == task.conversation_id or task.conversation_id not in sent.text + read.text
@@ -244,6 +244,6 @@ class TestErrors:
 def test_message_repeated_with_its_key_is_stored_once(
     client: TestClient, user: ApiUser, conversation: Conversation
 ) -> None:
-    first, second = (say(client, user, conversation.id, **{"Idempotency-Key": "k"}) for _ in range(2))
+    first, second = (post_message(client, user, conversation.id, **{"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, first.json())
     assert waiting(client, user, conversation.id) == ["x"]

@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture
-def saved(client: TestClient, user: ApiUser) -> None:
+def saved_settings(client: TestClient, user: ApiUser) -> None:
     for path, body, status in (
         ("/api/v1/settings", SETTINGS, 200),
         ("/api/v1/settings/profiles/fast", {"llm": {"model": "m", "api_key": "profile-plain"}}, 201),
@@ -51,7 +51,7 @@ def test_me_of_a_new_user_has_the_defaults(client: TestClient, user: ApiUser) ->
     assert found["agent_settings"]["agent"] == "CodeActAgent"
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_me_has_both_shapes_and_no_secret(client: TestClient, user: ApiUser) -> None:
     response = client.get(ME, headers=user.headers)
     settings = client.get("/api/v1/settings", headers=user.headers).json()
@@ -60,7 +60,7 @@ def test_me_has_both_shapes_and_no_secret(client: TestClient, user: ApiUser) -> 
     assert response.json()["llm_model"] == response.json()["agent_settings"]["llm"]["model"] == "openai/gpt-4o"
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     response = client.get(EXPOSED, headers=both_keys(user, sandbox))
     assert response.status_code == 200
@@ -73,7 +73,7 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
     assert "secret-plain" not in response.text  # these have separate routes
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_servers_are_usable_with_both_keys(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     found = client.get(ME, headers=both_keys(user, sandbox)).json()
     assert found["mcp_config"]["shttp_servers"][0]["api_key"] == "mcp-plain"
@@ -84,7 +84,7 @@ def test_servers_are_usable_with_both_keys(client: TestClient, user: ApiUser, sa
         assert (masked.status_code, "plain" in masked.text) == (200, False)
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_disabled_server_is_not_exposed_to_a_sandbox(client: TestClient, user: ApiUser, sandbox: Sandbox) -> None:
     off = {"agent_settings_diff": {"mcp_config": {"docs": {"enabled": False}}}}
     assert client.post("/api/v1/settings", json=off, headers=user.headers).status_code == 200
@@ -92,7 +92,7 @@ def test_disabled_server_is_not_exposed_to_a_sandbox(client: TestClient, user: A
     assert client.get(ME, headers=user.headers).json()["mcp_config"]["shttp_servers"][0]["enabled"] is False
 
 
-@pytest.mark.usefixtures("saved")
+@pytest.mark.usefixtures("saved_settings")
 def test_secrets_are_not_exposed_to_other_callers(
     client: TestClient, database: Database, user: ApiUser, other_user: ApiUser, sandbox: Sandbox
 ) -> None:

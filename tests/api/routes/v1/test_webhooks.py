@@ -49,7 +49,7 @@ def _stored(database: Database, conversation_id: str) -> list[Event]:
         return list(session.exec(statement).all())
 
 
-class TestSender:
+class TestAuthentication:
     @pytest.mark.parametrize("path", ["/conversations", "/events/" + "a" * 32])
     def test_sandbox_must_authenticate(self, client: TestClient, user: ApiUser, path: str) -> None:
         url = f"/api/v1/webhooks{path}"

@@ -127,7 +127,7 @@ def test_delete_of_a_sandbox_that_changed_since_its_page_was_loaded_is_refused(
 
 
 @pytest.mark.parametrize("name", ["rack 1/a", "a/cordon", "a?b#c", "a/"])
-def test_node_whose_name_has_characters_of_urls_is_cordoned(
+def test_node_with_url_characters_in_its_name_is_cordoned(
     act: Act, browser: TestClient, database: Database, name: str
 ) -> None:
     make_node(database, name)

@@ -6,7 +6,7 @@ from tests.drills.chaos.faults.fault import Fault
 from tests.drills.chaos.site import APIS, WORKERS
 
 CLOCK_STEPS = (-86_400, -3600, -90, -7, 7, 90, 3600, 86_400)
-# After a step forward, deadlines that were written meanwhile are met late by as much, and the responses of
+# After a step forward, deadlines that were written since are met late by as much, and the responses of
 # idempotency keys that expired are gone (decision 46). So these steps are short.
 MACHINE_STEPS = (-3600, -90, -7, 7, 15)
 

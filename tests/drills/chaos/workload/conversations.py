@@ -8,7 +8,7 @@ from typing import Any
 from shared.ids import new_id
 from tests.drills.chaos.bounds import bounds_of
 from tests.drills.chaos.site import NODES
-from tests.drills.chaos.workload.fleet import TRIES, Fleet, Talk
+from tests.drills.chaos.workload.fleet import TRIES, AcknowledgedConversation, Fleet
 from tests.drills.history import SANDBOXES
 from tests.drills.requests import Outcome, Verb
 from tests.factories import ApiUser
@@ -33,7 +33,7 @@ class Conversations:
 
     def start(self, rng: random.Random) -> None:
         """Start a conversation in a sandbox, mostly one that accepts conversations."""
-        sandbox = self._any_sandbox(rng, talking=rng.random() < MOSTLY)
+        sandbox = self._any_sandbox(rng, accepting=rng.random() < MOSTLY)
         if sandbox is None:
             return
         sandbox_id, user = sandbox
@@ -41,11 +41,13 @@ class Conversations:
         conversation_id = new_id()
         task_id = self._fleet.client(user).converse(sandbox_id, conversation_id)
         if task_id is not None:
-            self._fleet.talks[conversation_id] = Talk(conversation_id, task_id, sandbox_id, user)
+            self._fleet.conversations[conversation_id] = AcknowledgedConversation(
+                conversation_id, task_id, sandbox_id, user
+            )
 
     def cancel(self, rng: random.Random) -> None:
         """Start a conversation and cancel the start at once."""
-        sandbox = self._any_sandbox(rng, talking=True)
+        sandbox = self._any_sandbox(rng, accepting=True)
         if sandbox is None:
             return
         sandbox_id, user = sandbox
@@ -56,25 +58,27 @@ class Conversations:
 
     def delete(self, rng: random.Random) -> None:
         """Delete a conversation. The service may then delete its sandbox, if that has no other conversation."""
-        talk = self._any(rng)
-        if talk is None:
+        conversation = self._any(rng)
+        if conversation is None:
             return
-        self._fleet.touch(talk.sandbox_id)
-        self._fleet.talks.pop(talk.id, None)
+        self._fleet.touch(conversation.sandbox_id)
+        self._fleet.conversations.pop(conversation.id, None)
         with self._lock:
-            self._messages.pop(talk.id, None)
-        self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.user)
+            self._messages.pop(conversation.id, None)
+        self._record(
+            Verb.FORGET, conversation.task_id, "DELETE", f"{CONVERSATIONS}/{conversation.id}", conversation.user
+        )
 
-    def say(self, rng: random.Random) -> None:
+    def post_message(self, rng: random.Random) -> None:
         """Post a pending message to a conversation, whether or not its sandbox runs."""
-        talk = self._any(rng)
-        if talk is not None:
-            self._say(talk)
+        conversation = self._any(rng)
+        if conversation is not None:
+            self._post_message(conversation)
 
-    def say_once_to_all(self) -> None:
+    def post_once_to_all(self) -> None:
         """Post one message to each conversation while there are no faults, so none may be delivered twice."""
-        for talk in list(self._fleet.talks.values()):
-            if (text := self._say(talk)) is not None:
+        for conversation in list(self._fleet.conversations.values()):
+            if (text := self._post_message(conversation)) is not None:
                 self._once.add(text)
 
     def report(self, user: ApiUser, sandbox_id: str) -> None:
@@ -99,50 +103,63 @@ class Conversations:
         with self._lock:
             messages = {conversation_id: list(texts) for conversation_id, texts in self._messages.items()}
         listed = self._fleet.listed()
-        talks = [talk for talk in list(self._fleet.talks.values()) if talk.sandbox_id in listed]
-        return [wrong for talk in talks for wrong in self._check(talk, messages.get(talk.id, []), listed)]
+        conversations = [
+            conversation
+            for conversation in list(self._fleet.conversations.values())
+            if conversation.sandbox_id in listed
+        ]
+        return [
+            wrong
+            for conversation in conversations
+            for wrong in self._check(conversation, messages.get(conversation.id, []), listed)
+        ]
 
-    def _check(self, talk: Talk, texts: Iterable[str], listed: dict[str, Any]) -> Iterable[str]:
-        start = self._fleet.read(talk.user, f"{CONVERSATIONS}/start-tasks", ids=talk.task_id)[0]
+    def _check(
+        self, conversation: AcknowledgedConversation, texts: Iterable[str], listed: dict[str, Any]
+    ) -> Iterable[str]:
+        start = self._fleet.read(conversation.user, f"{CONVERSATIONS}/start-tasks", ids=conversation.task_id)[0]
         if start is None or start["status"] != "READY":
             return  # a failed start deletes its messages
-        waiting, refused = self._pending(talk)
-        said, (_, sandbox) = self._said(talk), listed[talk.sandbox_id]
+        waiting, refused = self._pending(conversation)
+        said, (_, sandbox) = self._read_stored_text(conversation), listed[conversation.sandbox_id]
         for text in texts:
             copies = said.count(text)
             is_leased = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
             if copies == 0 and not is_leased:
-                yield f"message {text} to {talk.id} was acknowledged and is not delivered; {len(waiting)} are pending"
+                yield f"message {text} to {conversation.id} was acknowledged but not delivered, {len(waiting)} pending"
             if copies > 1:
                 self._fleet.count("message", "delivered twice")
             if copies > 1 and text in self._once:
-                yield f"message {text} to {talk.id} was delivered {copies} times"
+                yield f"message {text} to {conversation.id} was delivered {copies} times"
 
-    def _pending(self, talk: Talk) -> tuple[set[str], set[str]]:
+    def _pending(self, conversation: AcknowledgedConversation) -> tuple[set[str], set[str]]:
         """The texts that are pending, and those that the agent server refused."""
-        items = self._fleet.read(talk.user, _messages_path(talk))
+        items = self._fleet.read(conversation.user, _messages_path(conversation))
         texts = {item["content"][0]["text"]: item["refusal"] for item in items}
         return {text for text, refusal in texts.items() if not refusal}, {text for text in texts if texts[text]}
 
-    def _said(self, talk: Talk) -> str:
+    def _read_stored_text(self, conversation: AcknowledgedConversation) -> str:
         """The conversation's events as the agent server stores them, read from the sandbox's disk."""
         site = self._fleet.site
-        files = (bounds_of(site, node).read_file(talk.sandbox_id, f"conversations/{talk.id}/events") for node in NODES)
+        files = (
+            bounds_of(site, node).read_file(conversation.sandbox_id, f"conversations/{conversation.id}/events")
+            for node in NODES
+        )
         return next(filter(None, files), "")
 
-    def _say(self, talk: Talk) -> str | None:
+    def _post_message(self, conversation: AcknowledgedConversation) -> str | None:
         text = f"say-{new_id()}"
         content = {"role": "user", "content": [{"type": "text", "text": text}]}
-        headers = talk.user.headers | {"Idempotency-Key": text}
+        headers = conversation.user.headers | {"Idempotency-Key": text}
         for _ in range(TRIES):
-            response = self._fleet.send("POST", _messages_path(talk), headers, json=content)
+            response = self._fleet.send("POST", _messages_path(conversation), headers, json=content)
             if response is None or response.status_code == 503:
                 continue
             self._fleet.count("message", Outcome.OK if response.is_success else Outcome.FAILED)
             if not response.is_success:
                 return None
             with self._lock:
-                self._messages.setdefault(talk.id, []).append(text)
+                self._messages.setdefault(conversation.id, []).append(text)
             return text
         return None
 
@@ -153,19 +170,19 @@ class Conversations:
         if response is not None and response.status_code < 500:
             history.complete(call, Outcome.OK if response.is_success else Outcome.FAILED, verb, task_id)
 
-    def _any(self, rng: random.Random) -> Talk | None:
-        talks = sorted(self._fleet.talks.values(), key=lambda talk: talk.id)
-        return rng.choice(talks) if talks else None
+    def _any(self, rng: random.Random) -> AcknowledgedConversation | None:
+        conversations = sorted(self._fleet.conversations.values(), key=lambda conversation: conversation.id)
+        return rng.choice(conversations) if conversations else None
 
-    def _any_sandbox(self, rng: random.Random, *, talking: bool) -> tuple[str, ApiUser] | None:
+    def _any_sandbox(self, rng: random.Random, *, accepting: bool) -> tuple[str, ApiUser] | None:
         alive = sorted(self._fleet.alive.items(), key=lambda item: item[0])
-        if talking:
-            alive = [item for item in alive if item[0] in self._fleet.talking]
+        if accepting:
+            alive = [item for item in alive if item[0] in self._fleet.accepting]
         return rng.choice(alive) if alive else None
 
 
-def _messages_path(talk: Talk) -> str:
-    return f"/api/v1/conversations/{talk.id}/pending-messages"
+def _messages_path(conversation: AcknowledgedConversation) -> str:
+    return f"/api/v1/conversations/{conversation.id}/pending-messages"
 
 
 def _event() -> dict[str, Any]:

@@ -24,7 +24,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True)
-class Talk:
+class AcknowledgedConversation:
     """A conversation whose start was acknowledged."""
 
     id: str
@@ -38,7 +38,7 @@ class Fleet:
     """The state that all clients share. Threads may interleave, so each attribute is changed by atomic operations only.
 
     Args:
-        talking: the sandboxes whose agent servers accept conversations.
+        accepting: the sandboxes whose agent servers accept conversations.
         alive: the owner of each sandbox that no client has deleted.
         requested_at: the time of the last request about each sandbox, in seconds of the monotonic clock.
         deadlines: the desired states that each sandbox's own deadlines may set without a request.
@@ -49,9 +49,9 @@ class Fleet:
     site: Site
     users: list[ApiUser]
     history: History = field(default_factory=History)
-    talking: set[str] = field(default_factory=set)
+    accepting: set[str] = field(default_factory=set)
     alive: dict[str, ApiUser] = field(default_factory=dict)
-    talks: dict[str, Talk] = field(default_factory=dict)
+    conversations: dict[str, AcknowledgedConversation] = field(default_factory=dict)
     requested_at: dict[str, float] = field(default_factory=dict)
     deadlines: dict[str, set[Desired]] = field(default_factory=dict)
     expires: dict[str, float] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Fleet:
     def forget(self, sandbox_id: str) -> None:
         """Remove a deleted sandbox and its conversations."""
         self.alive.pop(sandbox_id, None)
-        for talk in list(self.talks.values()):
-            if talk.sandbox_id == sandbox_id:
-                self.talks.pop(talk.id, None)
+        for conversation in list(self.conversations.values()):
+            if conversation.sandbox_id == sandbox_id:
+                self.conversations.pop(conversation.id, None)
 
     def listed(self) -> dict[str, tuple[ApiUser, dict[str, Any]]]:
         """Every sandbox that the service lists, by id, with its owner. Call it only while there are no faults.

@@ -54,7 +54,7 @@ class Sandboxes:
             return
         self._note_deadlines(sandbox_id, deadlines)
         if image == CONVERSATIONAL_IMAGE:
-            self._fleet.talking.add(sandbox_id)
+            self._fleet.accepting.add(sandbox_id)
         self._fleet.requested_at[sandbox_id] = began
         self._fleet.alive[sandbox_id] = user
 

@@ -114,7 +114,7 @@ class Workload:
             self.sandboxes.send(client.pause, sandbox_id)
             if number % 2:
                 self.sandboxes.send(client.resume, sandbox_id)
-        self.conversations.say_once_to_all()
+        self.conversations.post_once_to_all()
         self.fleet.history.settle()
 
     def delete_all(self) -> None:
@@ -157,7 +157,7 @@ class Workload:
             "converse": (6, lambda: conversations.start(rng)),
             "cancel": (2, lambda: conversations.cancel(rng)),
             "forget": (1, lambda: conversations.delete(rng)),
-            "message": (6, lambda: conversations.say(rng)),
+            "message": (6, lambda: conversations.post_message(rng)),
             "report": (12, lambda: conversations.report(user, sandbox_id)),
             "settings": (6, lambda: self.settings.store(user)),
         }

@@ -98,7 +98,7 @@ def conversation_id(runner: Runner) -> str:
 
 def start_conversation(runner: Runner, sandbox_id: str) -> None:
     """Start a conversation in this sandbox with all options and an idempotency key."""
-    more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A talk"}
+    more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A title"}
     _start(runner, sandbox_id, more)
 
 

@@ -38,9 +38,9 @@ def with_unrecorded_delivery(runner: Runner) -> str:
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
     with runner.service.database.transaction() as session:
-        [talk] = session.exec(select(Conversation)).all()
-        talk.awaits_sandbox = True
-        session.add(PendingMessage(conversation_id=talk.id, content=HELLO, attempted_at=now(), newest_before=before))
+        [row] = session.exec(select(Conversation)).all()
+        row.awaits_sandbox = True
+        session.add(PendingMessage(conversation_id=row.id, content=HELLO, attempted_at=now(), newest_before=before))
     return sandbox_id
 
 

@@ -60,7 +60,7 @@ def _assert_stored_once(runner: Runner, sandbox_id: str) -> None:
     eventually(runner.is_at_rest)
     with runner.service.database.reading() as session:
         assert sorted(session.exec(select(Event.id)).all()) == sorted(event["id"] for event in EVENTS)
-        assert session.exec(select(Conversation.title)).all() == ["A talk"]
+        assert session.exec(select(Conversation.title)).all() == ["A title"]
 
 
 OPERATIONS: Mapping[str, Operation] = {

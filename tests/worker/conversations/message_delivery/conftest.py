@@ -26,5 +26,5 @@ def conversation(context: WorkerContext, user: ApiUser, sandbox: Sandbox) -> Con
 
 
 @pytest.fixture
-def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
+def fake(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
     return server.add(conversation.id)

@@ -22,7 +22,7 @@ def content(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text, "cache_prompt": False}]
 
 
-def say(context: WorkerContext, user: ApiUser, conversation_id: str, *texts: str) -> None:
+def add_messages(context: WorkerContext, user: ApiUser, conversation_id: str, *texts: str) -> None:
     """Add messages as the API does, without publishing their jobs."""
     for text in texts:
         with context.database.transaction() as session:
@@ -36,8 +36,8 @@ def pending(context: WorkerContext) -> list[PendingMessage]:
         return list(session.exec(select(PendingMessage)).all())
 
 
-def said(talk: FakeConversation) -> list[str]:
-    return [message["content"][0]["text"] for message in talk.messages]
+def received_texts(fake: FakeConversation) -> list[str]:
+    return [message["content"][0]["text"] for message in fake.messages]
 
 
 def assert_done(context: WorkerContext, conversation_id: str) -> None:

@@ -12,7 +12,7 @@ from tests.factories import ApiUser
 from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.interleaving import overlap_call
-from tests.worker.conversations.message_delivery.messages import assert_done, said, say
+from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, received_texts
 from tests.worker.scenarios import row, set_desired
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
@@ -26,7 +26,7 @@ def test_message_at_the_moment_of_a_resume_is_delivered(
     user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
-    talk: FakeConversation,
+    fake: FakeConversation,
 ) -> None:
     """The worker that writes RUNNING looks for waiters before the message is committed."""
     urls = sandbox.exposed_urls
@@ -42,9 +42,9 @@ def test_message_at_the_moment_of_a_resume_is_delivered(
         assert not any(waiters.enqueue_waiters(session, sandbox.id, now()))
 
     def say_and_deliver() -> None:
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         refresh_conversation(context, conversation.id)
 
     overlap_call(context.database, resume, say_and_deliver)
-    assert said(talk) == ["one"]
+    assert received_texts(fake) == ["one"]
     assert_done(context, conversation.id)

@@ -1,5 +1,7 @@
 """Pending messages: delivered in order, as soon as the sandbox runs."""
 
+from functools import partial
+
 import httpx
 import pytest
 
@@ -10,13 +12,19 @@ from shared.states import Desired, Stage
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, pending, said, say
+from tests.worker.conversations.message_delivery.messages import (
+    MAX_POINTS,
+    add_messages,
+    assert_done,
+    pending,
+    received_texts,
+)
 from tests.worker.scenarios import (
     assert_at_rest,
     change,
     configure,
     deliver,
-    punctuated,
+    hooked_context,
     request_start,
     row,
     set_desired,
@@ -31,36 +39,36 @@ from worker.sandboxes.reconciler import reconcile
 
 class TestRunningSandbox:
     def test_messages_are_delivered_in_order(
-        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
     ) -> None:
-        say(context, user, conversation.id, "one", "two", "two", "three")
+        add_messages(context, user, conversation.id, "one", "two", "two", "three")
         refresh_conversation(context, conversation.id)
-        assert said(talk) == ["one", "two", "two", "three"]
-        assert {message["run"] for message in talk.messages} == {True}
+        assert received_texts(fake) == ["one", "two", "two", "three"]
+        assert {message["run"] for message in fake.messages} == {True}
         assert_done(context, conversation.id)
 
     def test_messages_are_delivered_by_the_sweep_if_the_job_is_lost(
-        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
     ) -> None:
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         change(context, Conversation, conversation.id, due_at=now())
         sweep(context)
         deliver(context)
-        assert said(talk) == ["one"]
+        assert received_texts(fake) == ["one"]
 
     def test_message_during_a_delivery_is_delivered(
-        self, context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+        self, context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
     ) -> None:
         for at in range(MAX_POINTS):
-            talk.messages.clear()
-            say(context, user, conversation.id, "one")
-            working, database = punctuated(context, at, lambda: say(context, user, conversation.id, "two"))
+            fake.messages.clear()
+            add_messages(context, user, conversation.id, "one")
+            working, database = hooked_context(context, at, lambda: add_messages(context, user, conversation.id, "two"))
             refresh_conversation(working, conversation.id)
             deliver(context)
             refresh_conversation(context, conversation.id)
             if database.passed <= at:
                 break
-            assert said(talk) == ["one", "two"]
+            assert received_texts(fake) == ["one", "two"]
             assert_done(context, conversation.id)
         assert 10 < at < MAX_POINTS - 1
 
@@ -69,26 +77,26 @@ class TestRunningSandbox:
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
     ) -> None:
         server.refuse = {"send_message": httpx.Response(422, json={"detail": "no such thing"})}
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         refresh_conversation(context, conversation.id)
         [message] = pending(context)
         assert "no such thing" in str(message.refusal)
         assert_at_rest(row(context, Conversation, conversation.id))
         server.refuse = {}
-        say(context, user, conversation.id, "two")
+        add_messages(context, user, conversation.id, "two")
         refresh_conversation(context, conversation.id)
-        assert said(talk) == ["two"]
+        assert received_texts(fake) == ["two"]
         assert [left.id for left in pending(context)] == [message.id]
 
     def test_messages_to_a_conversation_that_the_server_does_not_know_are_refused(
         self, context: WorkerContext, user: ApiUser, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         assert server.conversations == {}
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         refresh_conversation(context, conversation.id)
         assert pending(context)[0].refusal is not None
 
@@ -101,19 +109,19 @@ class TestPausedSandbox:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         desired: Desired,
     ) -> None:
         set_desired(context, sandbox.id, desired)
         reconcile(context, sandbox.id)
-        say(context, user, conversation.id, "one", "two")
+        add_messages(context, user, conversation.id, "one", "two")
         refresh_conversation(context, conversation.id)
         assert_at_rest(row(context, Conversation, conversation.id))
-        assert said(talk) == []
+        assert received_texts(fake) == []
         set_desired(context, sandbox.id, Desired.RUNNING)
         reconcile(context, sandbox.id)
         deliver(context)
-        assert said(talk) == ["one", "two"]
+        assert received_texts(fake) == ["one", "two"]
         assert_done(context, conversation.id)
 
     def test_messages_end_with_their_sandbox(
@@ -122,12 +130,12 @@ class TestPausedSandbox:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
     ) -> None:
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         set_desired(context, sandbox.id, Desired.DELETED)
         refresh_conversation(context, conversation.id)
-        assert said(talk) == []
+        assert received_texts(fake) == []
         assert_done(context, conversation.id)
 
     def test_messages_end_with_their_conversation(
@@ -136,14 +144,14 @@ class TestPausedSandbox:
         user: ApiUser,
         sandbox: Sandbox,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
     ) -> None:
         make_conversation(context.database, user, sandbox)
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         with context.database.transaction() as session:
             conversation_deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
         refresh_conversation(context, conversation.id)
-        assert said(talk) == []
+        assert received_texts(fake) == []
         assert_done(context, conversation.id)
 
 
@@ -159,13 +167,14 @@ class TestMessagesOfAStart:
         for at in range(MAX_POINTS):
             task_id = request_start(context, user, sandbox.id)
             conversation_id = task_of(context, task_id).conversation_id
-            working, database = punctuated(context, at, lambda to=conversation_id: say(context, user, to, "two"))  # type: ignore[misc]
+            send = partial(add_messages, context, user, conversation_id, "two")
+            working, database = hooked_context(context, at, send)
             start_conversation(working, task_id)
             deliver(context)
             change(context, Conversation, conversation_id, title_settled=True)
             refresh_conversation(context, conversation_id)
             assert task_of(context, task_id).stage == Stage.READY
-            texts = said(server.get(conversation_id))
+            texts = received_texts(server.get(conversation_id))
             if database.passed <= at:
                 break
             assert texts == ["Hello", "two"], at
@@ -176,7 +185,7 @@ class TestMessagesOfAStart:
         self, context: WorkerContext, user: ApiUser, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         task_id = request_start(context, user, sandbox.id)
-        say(context, user, task_of(context, task_id).conversation_id, "two")
+        add_messages(context, user, task_of(context, task_id).conversation_id, "two")
         server.refuse = {"create_conversation": httpx.Response(422, json={"detail": "no"})}
         start_conversation(context, task_id)
         assert row(context, StartTask, task_id).stage == Stage.ERROR

@@ -7,7 +7,7 @@ from shared.models import Conversation
 from tests.factories import ApiUser
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import assert_done, content, said, say
+from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, content, received_texts
 from tests.worker.conversations.message_delivery.test_no_duplicates import die
 from tests.worker.scenarios import another, change
 from worker.context import WorkerContext
@@ -17,16 +17,16 @@ LARGE = "x" * (6 * 1024 * 1024)
 
 
 @pytest.fixture(autouse=True)
-def _large_message(talk: FakeConversation) -> None:
-    talk.take({"role": "user", "content": content(LARGE)})
+def _large_message(fake: FakeConversation) -> None:
+    fake.take({"role": "user", "content": content(LARGE)})
 
 
 def test_messages_after_a_large_one_are_delivered(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
 ) -> None:
-    say(context, user, conversation.id, "one", "two")
+    add_messages(context, user, conversation.id, "one", "two")
     refresh_conversation(context, conversation.id)
-    assert said(talk) == [LARGE, "one", "two"]
+    assert received_texts(fake) == [LARGE, "one", "two"]
     assert_done(context, conversation.id)
 
 
@@ -35,19 +35,19 @@ def test_message_has_no_duplicate_after_a_large_one(
     context: WorkerContext,
     user: ApiUser,
     conversation: Conversation,
-    talk: FakeConversation,
+    fake: FakeConversation,
     server: FakeAgentServer,
     monkeypatch: pytest.MonkeyPatch,
     *,
     taken: bool,
 ) -> None:
     monkeypatch.setattr("worker.conversations.message_delivery.LATE_SECONDS", 0.0)
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     setattr(server, "after" if taken else "before", lambda method: die() if method == "send_message" else None)
     with pytest.raises(SystemExit):
         refresh_conversation(context, conversation.id)
     server.before = server.after = lambda _method: None
     change(context, Conversation, conversation.id, lease_until=now())
     refresh_conversation(another(context), conversation.id)
-    assert said(talk) == [LARGE, "one"]
+    assert received_texts(fake) == [LARGE, "one"]
     assert_done(context, conversation.id)

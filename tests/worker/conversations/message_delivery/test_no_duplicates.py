@@ -11,11 +11,17 @@ from shared.models import Conversation, Sandbox
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, content, said, say
+from tests.worker.conversations.message_delivery.messages import (
+    MAX_POINTS,
+    add_messages,
+    assert_done,
+    content,
+    received_texts,
+)
 from tests.worker.scenarios import (
     another,
     change,
-    punctuated,
+    hooked_context,
     row,
 )
 from worker.context import WorkerContext
@@ -29,9 +35,9 @@ class TestNoDuplicates:
         died = 0
         for at in range(MAX_POINTS):
             conversation = make_conversation(context.database, user, sandbox, title_settled=True)
-            talk = server.add(conversation.id)
-            say(context, user, conversation.id, "one", "one", "two")
-            working, database = punctuated(context, at, die)
+            fake = server.add(conversation.id)
+            add_messages(context, user, conversation.id, "one", "one", "two")
+            working, database = hooked_context(context, at, die)
             server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
             try:
                 refresh_conversation(working, conversation.id)
@@ -41,7 +47,7 @@ class TestNoDuplicates:
             if row(context, Conversation, conversation.id).lease_until is not None:
                 change(context, Conversation, conversation.id, lease_until=now())
             refresh_conversation(another(context), conversation.id)
-            assert said(talk) == ["one", "one", "two"], at
+            assert received_texts(fake) == ["one", "one", "two"], at
             assert_done(context, conversation.id)
             if database.passed <= at:
                 break
@@ -53,7 +59,7 @@ class TestNoDuplicates:
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
         *,
         taken: bool,
@@ -63,13 +69,13 @@ class TestNoDuplicates:
                 raise httpx.ReadTimeout("late")
 
         setattr(server, "after" if taken else "before", fail)
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         refresh_conversation(context, conversation.id)
         assert row(context, Conversation, conversation.id).due_at is not None
         server.before = server.after = lambda _method: None
         refresh_conversation(context, conversation.id)
-        assert said(talk) == ["one"]
-        assert talk.execution_status == "running"
+        assert received_texts(fake) == ["one"]
+        assert fake.execution_status == "running"
         assert_done(context, conversation.id)
 
     def test_message_that_arrives_late_has_no_duplicate(
@@ -77,39 +83,39 @@ class TestNoDuplicates:
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The message was sent by a dead worker, or before a pause: the server takes it after the first check."""
-        say(context, user, conversation.id, "one")
+        add_messages(context, user, conversation.id, "one")
         server.before = lambda method: die() if method == "send_message" else None
         with pytest.raises(SystemExit):
             refresh_conversation(context, conversation.id)
         server.before = lambda _method: None
         change(context, Conversation, conversation.id, lease_until=now())
         late = {"role": "user", "content": content("one"), "run": True}
-        monkeypatch.setattr(time, "sleep", lambda _seconds: talk.take(late))
+        monkeypatch.setattr(time, "sleep", lambda _seconds: fake.take(late))
         refresh_conversation(another(context), conversation.id)
-        assert said(talk) == ["one"]
+        assert received_texts(fake) == ["one"]
 
     def test_message_is_not_mistaken_for_an_earlier_one_with_the_same_text(
         self,
         context: WorkerContext,
         user: ApiUser,
         conversation: Conversation,
-        talk: FakeConversation,
+        fake: FakeConversation,
         server: FakeAgentServer,
     ) -> None:
-        talk.take({"role": "user", "content": content("one"), "run": True})
-        say(context, user, conversation.id, "one")
+        fake.take({"role": "user", "content": content("one"), "run": True})
+        add_messages(context, user, conversation.id, "one")
         server.before = lambda method: die() if method == "send_message" else None
         with pytest.raises(SystemExit):
             refresh_conversation(context, conversation.id)
         server.before = lambda _method: None
         change(context, Conversation, conversation.id, lease_until=now())
         refresh_conversation(another(context), conversation.id)
-        assert said(talk) == ["one", "one"]
+        assert received_texts(fake) == ["one", "one"]
 
 
 def die() -> None:
@@ -117,17 +123,17 @@ def die() -> None:
 
 
 def test_message_that_the_agent_could_not_process_is_run_later_and_not_resent(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
 ) -> None:
-    talk.take({"role": "user", "content": content("one"), "run": False})
+    fake.take({"role": "user", "content": content("one"), "run": False})
     with context.database.transaction() as session:
         due_at = after(context.shared.republish_seconds)
         pending_messages.add_sent(session, conversation.id, user.id, content("one"), due_at=due_at)
     server.refuse = {"run": httpx.Response(429, json={"detail": "run limit reached"})}
     refresh_conversation(context, conversation.id)
-    assert (said(talk), talk.execution_status) == (["one"], "idle")
+    assert (received_texts(fake), fake.execution_status) == (["one"], "idle")
     server.refuse = {}
     change(context, Conversation, conversation.id, due_at=now())
     refresh_conversation(context, conversation.id)
-    assert (said(talk), talk.execution_status) == (["one"], "running")
+    assert (received_texts(fake), fake.execution_status) == (["one"], "running")
     assert_done(context, conversation.id)

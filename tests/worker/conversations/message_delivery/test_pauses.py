@@ -12,7 +12,7 @@ from shared.states import Desired
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import assert_done, said, say
+from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, received_texts
 from tests.worker.scenarios import deliver, row, set_desired
 from worker.context import WorkerContext
 from worker.conversations import refresh
@@ -26,30 +26,30 @@ def test_end_of_a_delivery_keeps_the_flag_of_a_pause(
     user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
-    talk: FakeConversation,
+    fake: FakeConversation,
     server: FakeAgentServer,
 ) -> None:
-    say(context, user, conversation.id, "one")
-    server.after = lambda method: begin_pause(context, sandbox, talk) if method == "send_message" else None
+    add_messages(context, user, conversation.id, "one")
+    server.after = lambda method: begin_pause(context, sandbox, fake) if method == "send_message" else None
     refresh_conversation(context, conversation.id)
     assert row(context, Conversation, conversation.id).awaits_sandbox
     server.after = lambda _method: None
     reconcile(context, sandbox.id)
-    assert talk.execution_status == "paused"
+    assert fake.execution_status == "paused"
     set_desired(context, sandbox.id, Desired.RUNNING)
     reconcile(context, sandbox.id)
     deliver(context)
-    assert said(talk) == ["one"]
-    assert talk.execution_status == "running"
+    assert received_texts(fake) == ["one"]
+    assert fake.execution_status == "running"
     assert_done(context, conversation.id)
 
 
-def begin_pause(context: WorkerContext, sandbox: Sandbox, talk: FakeConversation) -> None:
+def begin_pause(context: WorkerContext, sandbox: Sandbox, fake: FakeConversation) -> None:
     """Request a pause, and do what a worker does for it, up to the interruption of the agent."""
     set_desired(context, sandbox.id, Desired.STOPPED)
     with context.database.transaction() as session:
-        conversation_queries.continue_later(session, session.get_one(Sandbox, sandbox.id), [talk.id])
-    talk.interrupt()
+        conversation_queries.continue_later(session, session.get_one(Sandbox, sandbox.id), [fake.id])
+    fake.interrupt()
 
 
 def test_conversation_that_is_deleted_during_a_delivery_is_deleted_on_its_server_after_a_pause(
@@ -57,16 +57,16 @@ def test_conversation_that_is_deleted_during_a_delivery_is_deleted_on_its_server
     user: ApiUser,
     sandbox: Sandbox,
     conversation: Conversation,
-    talk: FakeConversation,
+    fake: FakeConversation,
     server: FakeAgentServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_conversation(context.database, user, sandbox)  # the sandbox stays
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
 
     def delete(method: str) -> None:
         if method == "send_message":
-            talk.execution_status = "finished"
+            fake.execution_status = "finished"
             with context.database.transaction() as session:
                 conversation_deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
 

@@ -11,7 +11,13 @@ from shared.models import Conversation
 from tests.factories import ApiUser, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import assert_done, content, pending, said, say
+from tests.worker.conversations.message_delivery.messages import (
+    add_messages,
+    assert_done,
+    content,
+    pending,
+    received_texts,
+)
 from tests.worker.scenarios import change, row
 from worker.context import WorkerContext
 from worker.conversations.message_delivery import BUSY_SECONDS
@@ -21,8 +27,8 @@ LATE = {"role": "user", "content": content("one"), "run": True}
 
 
 @pytest.fixture(autouse=True)
-def _running(talk: FakeConversation) -> None:
-    talk.become("running")
+def _running(fake: FakeConversation) -> None:
+    fake.set_status("running")
 
 
 def begin_tool(context: WorkerContext, conversation: Conversation) -> None:
@@ -41,23 +47,23 @@ def retry(context: WorkerContext, conversation: Conversation) -> None:
 
 
 def test_message_is_sent_when_the_tool_has_ended(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
 ) -> None:
     begin_tool(context, conversation)
-    say(context, user, conversation.id, "one", "two")
+    add_messages(context, user, conversation.id, "one", "two")
     refresh_conversation(context, conversation.id)
     found = row(context, Conversation, conversation.id)
-    assert (said(talk), server.calls.count("send_message"), found.attempt) == ([], 0, 0)
+    assert (received_texts(fake), server.calls.count("send_message"), found.attempt) == ([], 0, 0)
     assert found.due_at is not None
     assert (found.due_at - now()).total_seconds() <= BUSY_SECONDS
     end_tool(context, conversation)
     retry(context, conversation)
-    assert said(talk) == ["one", "two"]
+    assert received_texts(fake) == ["one", "two"]
     assert_done(context, conversation.id)
 
 
 def test_message_sent_just_before_the_tool_began_is_not_resent(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
 ) -> None:
     def begin(method: str) -> None:
         if method == "send_message":
@@ -66,20 +72,20 @@ def test_message_sent_just_before_the_tool_began_is_not_resent(
             raise httpx.ReadTimeout("the tool runs")
 
     server.before = begin
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     for _ in range(3):
         retry(context, conversation)
-    assert (said(talk), len(pending(context))) == ([], 1)
-    talk.take(LATE)
+    assert (received_texts(fake), len(pending(context))) == ([], 1)
+    fake.take(LATE)
     end_tool(context, conversation)
     retry(context, conversation)
-    assert said(talk) == ["one"]
+    assert received_texts(fake) == ["one"]
     assert_done(context, conversation.id)
 
 
 def test_message_that_waits_for_a_condensation_is_not_sent_again(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
 ) -> None:
     def condense(method: str) -> None:
         if method in ("send_message", "await_messages"):
@@ -87,22 +93,22 @@ def test_message_that_waits_for_a_condensation_is_not_sent_again(
 
     def end(method: str) -> None:
         if method == "await_messages":
-            talk.take(LATE)
+            fake.take(LATE)
 
     server.before = condense
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     for _ in range(3):
         retry(context, conversation)
     assert (server.calls.count("send_message"), len(pending(context))) == (1, 1)
     server.before = end
     retry(context, conversation)
-    assert (said(talk), server.calls.count("send_message")) == (["one"], 1)
+    assert (received_texts(fake), server.calls.count("send_message")) == (["one"], 1)
     assert_done(context, conversation.id)
 
 
 def test_message_is_sent_again_to_a_server_that_does_not_know_how_to_wait(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, server: FakeAgentServer
 ) -> None:
     def fail(method: str) -> None:
         if method == "send_message":
@@ -110,21 +116,21 @@ def test_message_is_sent_again_to_a_server_that_does_not_know_how_to_wait(
 
     server.refuse["await_messages"] = httpx.Response(404)
     server.before = fail
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
     server.before = lambda _method: None
     retry(context, conversation)
-    assert said(talk) == ["one"]
+    assert received_texts(fake) == ["one"]
     assert_done(context, conversation.id)
 
 
 @pytest.mark.parametrize("status", ["paused", "error", "finished"])
 def test_message_is_sent_to_an_agent_whose_tool_was_interrupted(
-    context: WorkerContext, user: ApiUser, conversation: Conversation, talk: FakeConversation, status: str
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation, status: str
 ) -> None:
     begin_tool(context, conversation)
-    talk.become(status)
-    say(context, user, conversation.id, "one")
+    fake.set_status(status)
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
-    assert said(talk) == ["one"]
+    assert received_texts(fake) == ["one"]
     assert_done(context, conversation.id)

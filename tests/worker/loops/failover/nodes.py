@@ -32,10 +32,10 @@ def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMI
         detector.check()
 
 
-def lose(other: WorkerContext) -> None:
+def lose(other_worker: WorkerContext) -> None:
     """Mark `node-a` lost, and fail over its sandboxes."""
     clock = Clock()
-    check_for(NodeFailureDetector(other, clock), clock)
+    check_for(NodeFailureDetector(other_worker, clock), clock)
 
 
 def jobs(context: WorkerContext) -> list[Any]:
@@ -47,6 +47,6 @@ def status_of(context: WorkerContext) -> str:
     return row(context, Node, NODE_ID).status
 
 
-def tombstone(other: WorkerContext) -> None:
-    with other.database.transaction() as session:
+def tombstone(other_worker: WorkerContext) -> None:
+    with other_worker.database.transaction() as session:
         node_registry.forget(session, NODE_ID)

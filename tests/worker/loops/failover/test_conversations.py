@@ -24,42 +24,48 @@ def make(context: WorkerContext, user: ApiUser, status: str) -> Conversation:
     )
 
 
-def move(other: WorkerContext, conversation: Conversation) -> Conversation:
+def move(other_worker: WorkerContext, conversation: Conversation) -> Conversation:
     """Lose the node, resume the sandbox elsewhere, and return the conversation's row."""
-    lose(other)
-    assert row(other, Conversation, conversation.id) == conversation, "it continues if the node is back"
-    set_desired(other, conversation.sandbox_id, Desired.RUNNING)
-    lose(other)
-    deliver(other)
-    return row(other, Conversation, conversation.id)
+    lose(other_worker)
+    assert row(other_worker, Conversation, conversation.id) == conversation, "it continues if the node is back"
+    set_desired(other_worker, conversation.sandbox_id, Desired.RUNNING)
+    lose(other_worker)
+    deliver(other_worker)
+    return row(other_worker, Conversation, conversation.id)
 
 
-def test_running_agent_is_in_error_after_the_move(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
+def test_running_agent_is_in_error_after_the_move(
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser
+) -> None:
     conversation = make(context, user, "running")
-    found = move(other, conversation)
+    found = move(other_worker, conversation)
     assert (found.execution_status, found.execution_reason) == ("error", "node_lost")
     assert "node that was lost" in (found.execution_detail or "")
     assert found.execution_status_at is not None
     assert found.execution_status_at > BEGAN
     assert found.updated_at > BEGAN
-    with other.database.reading() as session:
+    with other_worker.database.reading() as session:
         entries = select(ChangeEntry.status).where(ChangeEntry.row_id == conversation.id)
         assert list(session.exec(entries.order_by(col(ChangeEntry.number)))) == ["error"]
 
 
-def test_idle_sandbox_is_paused_after_the_move(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
+def test_idle_sandbox_is_paused_after_the_move(
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser
+) -> None:
     conversation = make(context, user, "running")
-    move(other, conversation)
-    with other.database.transaction() as session:
+    move(other_worker, conversation)
+    with other_worker.database.transaction() as session:
         sandbox = session.get_one(Sandbox, conversation.sandbox_id)
         deadlines.set_own(session, sandbox, {"freeze_after_seconds": 60})
-    change(other, Sandbox, conversation.sandbox_id, deadline_at=BEGAN, deadline_does="freeze")
-    with other.database.transaction() as session:
+    change(other_worker, Sandbox, conversation.sandbox_id, deadline_at=BEGAN, deadline_does="freeze")
+    with other_worker.database.transaction() as session:
         [deadline] = overdue(session, "node-b")
         assert apply_deadline(session, deadline, due_at=now())
-    assert row(other, Sandbox, conversation.sandbox_id).desired == Desired.PAUSED
+    assert row(other_worker, Sandbox, conversation.sandbox_id).desired == Desired.PAUSED
 
 
-def test_agent_that_did_not_run_is_unchanged(context: WorkerContext, other: WorkerContext, user: ApiUser) -> None:
+def test_agent_that_did_not_run_is_unchanged(
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser
+) -> None:
     conversation = make(context, user, "finished")
-    assert move(other, conversation) == conversation
+    assert move(other_worker, conversation) == conversation

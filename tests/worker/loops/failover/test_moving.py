@@ -12,7 +12,7 @@ from shared.states import Desired, NodeStatus, Reason, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.failover.nodes import LIMIT, jobs, lose, status_of
-from tests.worker.scenarios import assert_at_rest, change, deliver, punctuated, row, running, set_desired
+from tests.worker.scenarios import assert_at_rest, change, deliver, hooked_context, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import send_heartbeat
@@ -29,34 +29,39 @@ FOUND = [
 ]
 
 
-class TestResumeElsewhere:
+class TestResumeOnAnotherNode:
     @pytest.fixture
-    def moved(self, context: WorkerContext, other: WorkerContext, user: ApiUser) -> str:
+    def moved_sandbox(self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser) -> str:
         """A sandbox that ran on the lost node, and that its owner has resumed."""
         sandbox_id = running(context, user)
-        lose(other)
-        set_desired(other, sandbox_id, Desired.RUNNING)
-        lose(other)
+        lose(other_worker)
+        set_desired(other_worker, sandbox_id, Desired.RUNNING)
+        lose(other_worker)
         return sandbox_id
 
     def test_resume_on_another_node_keeps_the_id(
-        self, other: WorkerContext, moved: str, other_engine: FakeEngine
+        self, other_worker: WorkerContext, moved_sandbox: str, other_engine: FakeEngine
     ) -> None:
-        found = row(other, Sandbox, moved)
+        found = row(other_worker, Sandbox, moved_sandbox)
         assert (found.status, found.node_id, found.ready_at) == (Status.STARTING, "node-b", None)
         assert NODE_ID in (found.detail or "")
-        assert jobs(other) == [ResumeSandbox(moved, "node-b")]
-        deliver(other)
-        found = row(other, Sandbox, moved)
+        assert jobs(other_worker) == [ResumeSandbox(moved_sandbox, "node-b")]
+        deliver(other_worker)
+        found = row(other_worker, Sandbox, moved_sandbox)
         assert (found.status, found.reason) == (Status.RUNNING, None)
         assert_at_rest(found)
-        assert list(other_engine.containers) == [container_name(moved)]
-        with other.database.reading() as session:
-            reasons = [move.reason for move in sandbox_queries.transitions(session, moved)]
+        assert list(other_engine.containers) == [container_name(moved_sandbox)]
+        with other_worker.database.reading() as session:
+            reasons = [transition.reason for transition in sandbox_queries.transitions(session, moved_sandbox)]
         assert reasons == [None, None, Reason.NODE_LOST, None, None]
 
     def test_attempts_on_the_lost_node_do_not_count(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine, other_engine: FakeEngine
+        self,
+        context: WorkerContext,
+        other_worker: WorkerContext,
+        user: ApiUser,
+        engine: FakeEngine,
+        other_engine: FakeEngine,
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.STOPPED)
@@ -66,58 +71,58 @@ class TestResumeElsewhere:
         while engine.refuse["start"]:
             reconcile(context, sandbox_id)
         for _ in range(2):
-            lose(other)
-            set_desired(other, sandbox_id, Desired.RUNNING)
-        lose(other)
+            lose(other_worker)
+            set_desired(other_worker, sandbox_id, Desired.RUNNING)
+        lose(other_worker)
         other_engine.refuse["start"] = 1
-        reconcile(other, sandbox_id)
-        assert row(other, Sandbox, sandbox_id).status == Status.STARTING
-        reconcile(other, sandbox_id)
-        found = row(other, Sandbox, sandbox_id)
+        reconcile(other_worker, sandbox_id)
+        assert row(other_worker, Sandbox, sandbox_id).status == Status.STARTING
+        reconcile(other_worker, sandbox_id)
+        found = row(other_worker, Sandbox, sandbox_id)
         assert (found.node_id, found.status) == ("node-b", Status.RUNNING)
 
     def test_late_message_is_not_executed_by_the_old_node(
-        self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, moved_sandbox: str, engine: FakeEngine
     ) -> None:
         engine.containers.clear()
-        reconcile(context, moved)
+        reconcile(context, moved_sandbox)
         assert engine.containers == {}
-        assert row(context, Sandbox, moved).status == Status.STARTING
+        assert row(context, Sandbox, moved_sandbox).status == Status.STARTING
 
     def test_resume_waits_for_room_on_another_node(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = running(context, user)
-        lose(other)
-        change(other, Node, "node-b", capacity=0)
-        set_desired(other, sandbox_id, Desired.RUNNING)
-        lose(other)
-        assert row(other, Sandbox, sandbox_id).node_id == NODE_ID
-        change(other, Node, "node-b", capacity=1)
-        lose(other)
-        assert row(other, Sandbox, sandbox_id).node_id == "node-b"
+        lose(other_worker)
+        change(other_worker, Node, "node-b", capacity=0)
+        set_desired(other_worker, sandbox_id, Desired.RUNNING)
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox_id).node_id == NODE_ID
+        change(other_worker, Node, "node-b", capacity=1)
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox_id).node_id == "node-b"
 
     def test_node_that_is_back_reaps_before_it_is_ready(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, moved: str, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, moved_sandbox: str, engine: FakeEngine
     ) -> None:
-        deliver(other)
+        deliver(other_worker)
         kept = container_name(make_sandbox(context.database, user).id)
-        engine.containers[kept] = engine.containers[container_name(moved)]
-        engine.volumes[kept] = engine.volumes[container_name(moved)]
+        engine.containers[kept] = engine.containers[container_name(moved_sandbox)]
+        engine.volumes[kept] = engine.volumes[container_name(moved_sandbox)]
         engine.before["remove"] = lambda _name: self.assert_lost(context)
         send_heartbeat(context)
         assert status_of(context) == NodeStatus.READY
         assert (set(engine.containers), set(engine.volumes)) == ({kept}, {kept})
-        assert row(context, Sandbox, moved).status == Status.RUNNING
+        assert row(context, Sandbox, moved_sandbox).status == Status.RUNNING
 
     def test_node_is_not_back_before_the_last_move_is_reaped(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        lose(other)
-        set_desired(other, sandbox_id, Desired.RUNNING)
+        lose(other_worker)
+        set_desired(other_worker, sandbox_id, Desired.RUNNING)
         # The sandbox is moved after the heartbeat has read the stale containers, and before it writes.
-        beating, _ = punctuated(context, 4, lambda: lose(other))
+        beating, _ = hooked_context(context, 4, lambda: lose(other_worker))
         send_heartbeat(beating)
         assert status_of(context) == NodeStatus.LOST
         assert container_name(sandbox_id) in engine.containers
@@ -126,20 +131,20 @@ class TestResumeElsewhere:
         assert engine.containers == {}
 
     def test_sandbox_moves_back_when_the_other_node_is_lost(
-        self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, moved_sandbox: str, engine: FakeEngine
     ) -> None:
-        deliver(other)
+        deliver(other_worker)
         send_heartbeat(context)
         context.publisher.jobs.clear()  # type: ignore[attr-defined]
         back = replace(context, settings=context.settings.model_copy(update={"node_lost_seconds": LIMIT}))
         lose(back)
-        set_desired(back, moved, Desired.RUNNING)
+        set_desired(back, moved_sandbox, Desired.RUNNING)
         lose(back)
-        assert row(back, Sandbox, moved).node_id == NODE_ID
+        assert row(back, Sandbox, moved_sandbox).node_id == NODE_ID
         deliver(back)
         send_heartbeat(context)
         resync(context)
-        assert engine.containers[container_name(moved)].state == ContainerState.RUNNING
+        assert engine.containers[container_name(moved_sandbox)].state == ContainerState.RUNNING
         with context.database.reading() as session:
             assert [left.node_id for left in session.exec(select(StaleContainer)).all()] == ["node-b"]
 
@@ -148,10 +153,10 @@ class TestResumeElsewhere:
 
 
 def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
-    context: WorkerContext, other: WorkerContext, user: ApiUser
+    context: WorkerContext, other_worker: WorkerContext, user: ApiUser
 ) -> None:
     sandbox_id = running(context, user)
-    lose(other)
+    lose(other_worker)
     assert row(context, Sandbox, sandbox_id).status == Status.ERROR
     send_heartbeat(context)
     resync(context)
@@ -163,7 +168,7 @@ def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
 @pytest.mark.parametrize(("state", "status", "reason"), FOUND)
 def test_sandbox_that_stopped_with_its_node_has_the_reason_and_keeps_its_files(
     context: WorkerContext,
-    other: WorkerContext,
+    other_worker: WorkerContext,
     user: ApiUser,
     engine: FakeEngine,
     state: ContainerState,
@@ -173,7 +178,7 @@ def test_sandbox_that_stopped_with_its_node_has_the_reason_and_keeps_its_files(
     sandbox_id = running(context, user)
     name = container_name(sandbox_id)
     engine.servers[name].files["/workspace/notes"] = b"kept"
-    lose(other)
+    lose(other_worker)
     engine.containers[name].state = state
     if state == ContainerState.ABSENT:
         del engine.containers[name]

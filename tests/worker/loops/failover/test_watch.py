@@ -29,78 +29,84 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestDetector:
-    def test_silent_node_is_lost_after_the_limit_and_not_before(self, other: WorkerContext, clock: Clock) -> None:
-        detector = NodeFailureDetector(other, clock)
+    def test_silent_node_is_lost_after_the_limit_and_not_before(
+        self, other_worker: WorkerContext, clock: Clock
+    ) -> None:
+        detector = NodeFailureDetector(other_worker, clock)
         check_for(detector, clock, LIMIT - 1)
-        assert status_of(other) == NodeStatus.READY
+        assert status_of(other_worker) == NodeStatus.READY
         clock.seconds += 1
         detector.check()
-        found = row(other, Node, NODE_ID)
+        found = row(other_worker, Node, NODE_ID)
         assert (found.status, "last heard of" in (found.detail or "")) == (NodeStatus.LOST, True)
-        assert row(other, Node, "node-b").status == NodeStatus.READY
+        assert row(other_worker, Node, "node-b").status == NodeStatus.READY
 
-    def test_heartbeat_restarts_the_limit(self, context: WorkerContext, other: WorkerContext, clock: Clock) -> None:
-        detector = NodeFailureDetector(other, clock)
+    def test_heartbeat_restarts_the_limit(
+        self, context: WorkerContext, other_worker: WorkerContext, clock: Clock
+    ) -> None:
+        detector = NodeFailureDetector(other_worker, clock)
         for _ in range(3):
             check_for(detector, clock, LIMIT - 1)
             send_heartbeat(context)
-        assert status_of(other) == NodeStatus.READY
+        assert status_of(other_worker) == NodeStatus.READY
 
-    def test_pause_of_the_detector_does_not_make_other_nodes_silent(self, other: WorkerContext, clock: Clock) -> None:
-        change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(hours=1))
-        detector = NodeFailureDetector(other, clock)
+    def test_pause_of_the_detector_does_not_make_other_nodes_silent(
+        self, other_worker: WorkerContext, clock: Clock
+    ) -> None:
+        change(other_worker, Node, NODE_ID, heartbeat_at=now() - timedelta(hours=1))
+        detector = NodeFailureDetector(other_worker, clock)
         detector.check()
         clock.seconds += 10 * LIMIT
         detector.check()
-        assert status_of(other) == NodeStatus.READY
+        assert status_of(other_worker) == NodeStatus.READY
 
-    def test_read_only_database_makes_no_node_silent(self, other: WorkerContext, clock: Clock) -> None:
-        detector = NodeFailureDetector(other, clock)
+    def test_read_only_database_makes_no_node_silent(self, other_worker: WorkerContext, clock: Clock) -> None:
+        detector = NodeFailureDetector(other_worker, clock)
         check_for(detector, clock, 10 * LIMIT, is_writable=False)
         # Once the store accepts writes again, the heartbeats of other nodes arrive within one heartbeat interval.
-        check_for(detector, clock, other.settings.heartbeat_seconds)
-        assert status_of(other) == NodeStatus.READY
+        check_for(detector, clock, other_worker.settings.heartbeat_seconds)
+        assert status_of(other_worker) == NodeStatus.READY
         check_for(detector, clock, LIMIT)
-        assert status_of(other) == NodeStatus.LOST
+        assert status_of(other_worker) == NodeStatus.LOST
 
     def test_node_without_a_heartbeat_since_a_restore_is_not_failed_over(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         """Its worker may start later than this one, and a resume elsewhere would abandon the restored files."""
         sandbox_id = running(context, user)
-        with other.database.transaction() as session:
+        with other_worker.database.transaction() as session:
             node_registry.mark_unreported(session)
-        lose(other)
-        assert row(other, Sandbox, sandbox_id).status == Status.RUNNING
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox_id).status == Status.RUNNING
         send_heartbeat(context)
-        assert status_of(other) == NodeStatus.READY
-        lose(other)
-        assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
+        assert status_of(other_worker) == NodeStatus.READY
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox_id).reason == Reason.NODE_LOST
 
     def test_lost_node_without_sandboxes_is_watched_no_longer(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         def watched() -> set[str]:
-            with other.database.reading() as session:
+            with other_worker.database.reading() as session:
                 return set(node_registry.heartbeats(session))
 
-        make_sandbox(other.database, user, status=Status.DELETED)
+        make_sandbox(other_worker.database, user, status=Status.DELETED)
         assert watched() == {NODE_ID, "node-b"}
-        lose(other)
+        lose(other_worker)
         assert watched() == {"node-b"}
         send_heartbeat(context)
         assert watched() == {NODE_ID, "node-b"}
-        make_sandbox(other.database, user, status=Status.PAUSED)
-        lose(other)
+        make_sandbox(other_worker.database, user, status=Status.PAUSED)
+        lose(other_worker)
         assert watched() == {NODE_ID, "node-b"}
 
-    def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
-        change(other, Node, NODE_ID, status=NodeStatus.CORDONED)
-        lose(other)
-        found = row(other, Node, NODE_ID)
+    def test_cordon_outlives_the_loss(self, context: WorkerContext, other_worker: WorkerContext) -> None:
+        change(other_worker, Node, NODE_ID, status=NodeStatus.CORDONED)
+        lose(other_worker)
+        found = row(other_worker, Node, NODE_ID)
         assert (found.status, bool(found.detail)) == (NodeStatus.CORDONED, True)
         send_heartbeat(context)
-        assert row(other, Node, NODE_ID).detail is None
+        assert row(other_worker, Node, NODE_ID).detail is None
 
     def test_engine_that_is_down_stops_the_heartbeat(self, context: WorkerContext, engine: FakeEngine) -> None:
         before = row(context, Node, NODE_ID).heartbeat_at
@@ -131,12 +137,12 @@ class TestLoss:
         ],
     )
     def test_sandbox_on_a_lost_node_is_an_error_if_it_was_to_run(
-        self, other: WorkerContext, user: ApiUser, status: Status, columns: dict[str, Any], lost: bool
+        self, other_worker: WorkerContext, user: ApiUser, status: Status, columns: dict[str, Any], lost: bool
     ) -> None:
         lease = {name: after(seconds) for name, seconds in columns.items() if name == "lease_until"}
-        sandbox = make_sandbox(other.database, user, status=status, **(columns | lease))
-        lose(other)
-        found = row(other, Sandbox, sandbox.id)
+        sandbox = make_sandbox(other_worker.database, user, status=status, **(columns | lease))
+        lose(other_worker)
+        found = row(other_worker, Sandbox, sandbox.id)
         assert ((found.status, found.reason) == (Status.ERROR, Reason.NODE_LOST)) == lost
         assert found.node_id == NODE_ID
         if lost:
@@ -148,48 +154,48 @@ class TestLoss:
         else:
             assert found.status == status
 
-    def test_loss_is_recorded_once(self, other: WorkerContext, user: ApiUser) -> None:
-        sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
-        lose(other)
-        before = row(other, Sandbox, sandbox.id)
-        lose(other)
-        assert row(other, Sandbox, sandbox.id).fence == before.fence
+    def test_loss_is_recorded_once(self, other_worker: WorkerContext, user: ApiUser) -> None:
+        sandbox = make_sandbox(other_worker.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
+        lose(other_worker)
+        before = row(other_worker, Sandbox, sandbox.id)
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox.id).fence == before.fence
 
     def test_loss_that_is_recorded_costs_no_transaction(
-        self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+        self, other_worker: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each worker of a cluster checks each lost node every second."""
-        make_sandbox(other.database, user)
-        lose(other)
-        lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        make_sandbox(other_worker.database, user)
+        lose(other_worker)
+        lost = LostNode(NODE_ID, row(other_worker, Node, NODE_ID).heartbeat_at)
         transaction = Mock()
-        monkeypatch.setattr(other.database, "transaction", transaction)
-        fail_over(other, lost)
+        monkeypatch.setattr(other_worker.database, "transaction", transaction)
+        fail_over(other_worker, lost)
         assert transaction.call_count == 0
 
     def test_late_worker_does_not_lock_the_node(
-        self, other: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+        self, other_worker: WorkerContext, user: ApiUser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sandbox = make_sandbox(other.database, user)
-        lose(other)
-        lost = LostNode(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        sandbox = make_sandbox(other_worker.database, user)
+        lose(other_worker)
+        lost = LostNode(NODE_ID, row(other_worker, Node, NODE_ID).heartbeat_at)
         monkeypatch.setattr(node_registry, "mark_lost", forbid)
-        with other.database.transaction() as session:
+        with other_worker.database.transaction() as session:
             assert failover.fail_over(session, lost, sandbox.id, LeaseRequest("worker-c", 15, now())) is None
 
     @pytest.mark.parametrize("desired", sorted(Desired))
     def test_sandbox_that_waits_for_its_node_or_for_room_costs_no_transaction(
-        self, other: WorkerContext, user: ApiUser, desired: Desired
+        self, other_worker: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
-        change(other, Node, "node-b", capacity=0)
-        sandbox = make_sandbox(other.database, user)
-        lose(other)
-        set_desired(other, sandbox.id, desired)
-        lose(other)
-        with other.database.reading() as session:
+        change(other_worker, Node, "node-b", capacity=0)
+        sandbox = make_sandbox(other_worker.database, user)
+        lose(other_worker)
+        set_desired(other_worker, sandbox.id, desired)
+        lose(other_worker)
+        with other_worker.database.reading() as session:
             assert failover.find_actionable(session, NODE_ID) == []
-            change(other, Node, "node-b", capacity=1)
-        with other.database.reading() as session:
+            change(other_worker, Node, "node-b", capacity=1)
+        with other_worker.database.reading() as session:
             is_moved = desired == Desired.RUNNING
             assert failover.find_actionable(session, NODE_ID) == [sandbox.id] * is_moved
 
@@ -202,14 +208,20 @@ class TestLoss:
         ],
     )
     def test_desired_state_from_before_the_loss_is_reconciled_after_the_return(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, first: Desired, then: Desired, status: Status
+        self,
+        context: WorkerContext,
+        other_worker: WorkerContext,
+        user: ApiUser,
+        first: Desired,
+        then: Desired,
+        status: Status,
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, first)
         reconcile(context, sandbox_id)
         set_desired(context, sandbox_id, then)
-        lose(other)
-        assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
+        lose(other_worker)
+        assert row(other_worker, Sandbox, sandbox_id).reason == Reason.NODE_LOST
         send_heartbeat(context)
         sweep(context)
         deliver(context)
@@ -237,62 +249,64 @@ class TestLoss:
         assert (row(other, Sandbox, sandbox_id).detail or "").startswith(f"the node {NODE_ID} is lost")
 
     def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(
-        self, other: WorkerContext, user: ApiUser
+        self, other_worker: WorkerContext, user: ApiUser
     ) -> None:
-        sandbox = make_sandbox(other.database, user, status=Status.STARTING)
-        task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
-        lose(other)
-        assert StartConversation(task.id, "node-b") in jobs(other)
-        deliver(other)
-        found = row(other, StartTask, task.id)
+        sandbox = make_sandbox(other_worker.database, user, status=Status.STARTING)
+        task = make_start_task(other_worker.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
+        lose(other_worker)
+        assert StartConversation(task.id, "node-b") in jobs(other_worker)
+        deliver(other_worker)
+        found = row(other_worker, StartTask, task.id)
         assert (found.stage, found.reason) == (Stage.ERROR, Reason.SANDBOX_FAILED)
 
-    def test_start_task_whose_message_was_lost_is_enqueued_again(self, other: WorkerContext, user: ApiUser) -> None:
-        sandbox = make_sandbox(other.database, user, status=Status.ERROR)
-        task = make_start_task(other.database, user, sandbox)
-        lose(other)
-        assert StartConversation(task.id, "node-b") in jobs(other)
+    def test_start_task_whose_message_was_lost_is_enqueued_again(
+        self, other_worker: WorkerContext, user: ApiUser
+    ) -> None:
+        sandbox = make_sandbox(other_worker.database, user, status=Status.ERROR)
+        task = make_start_task(other_worker.database, user, sandbox)
+        lose(other_worker)
+        assert StartConversation(task.id, "node-b") in jobs(other_worker)
 
     def test_sandbox_of_a_node_that_is_back_is_not_failed_over(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
-        lose(other)
+        lose(other_worker)
         send_heartbeat(context)
-        sandbox = make_sandbox(other.database, user)
+        sandbox = make_sandbox(other_worker.database, user)
         lost = LostNode(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
-        fail_over(other, lost)
-        assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
+        fail_over(other_worker, lost)
+        assert row(other_worker, Sandbox, sandbox.id).status == Status.RUNNING
 
 
 class TestDrain:
     def test_drain_of_a_lost_node_stops_its_sandboxes_when_it_is_back(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        lose(other)
-        drain_node(other.database.transaction, NODE_ID)
-        assert progress(other) == DrainProgress(awaited=[sandbox_id])
-        lose(other)
+        lose(other_worker)
+        drain_node(other_worker.database.transaction, NODE_ID)
+        assert progress(other_worker) == DrainProgress(awaited=[sandbox_id])
+        lose(other_worker)
         send_heartbeat(context)
         sweep(context)
         deliver(context)
         assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
-        assert progress(other) == DrainProgress(resting=[sandbox_id])
+        assert progress(other_worker) == DrainProgress(resting=[sandbox_id])
 
     def test_drain_of_a_forgotten_node_waits_for_nothing(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = running(context, user)
-        lose(other)
-        drain_node(other.database.transaction, NODE_ID)
-        change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-        tombstone(other)
-        lose(other)
-        assert progress(other) == DrainProgress(resting=[sandbox_id])
+        lose(other_worker)
+        drain_node(other_worker.database.transaction, NODE_ID)
+        change(other_worker, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+        tombstone(other_worker)
+        lose(other_worker)
+        assert progress(other_worker) == DrainProgress(resting=[sandbox_id])
 
 
-def progress(other: WorkerContext) -> DrainProgress:
-    with other.database.reading() as session:
+def progress(other_worker: WorkerContext) -> DrainProgress:
+    with other_worker.database.reading() as session:
         return drain_progress(session, NODE_ID)
 
 

@@ -43,7 +43,7 @@ def row(context: WorkerContext, sandbox_id: str) -> Sandbox:
 
 def history(context: WorkerContext, sandbox_id: str) -> list[str]:
     with context.database.reading() as session:
-        return [move.to_status for move in sandbox_queries.transitions(session, sandbox_id)]
+        return [transition.to_status for transition in sandbox_queries.transitions(session, sandbox_id)]
 
 
 def running(context: WorkerContext, user: ApiUser) -> str:
@@ -88,8 +88,11 @@ def mark_due(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def assert_legal(context: WorkerContext, sandbox_id: str) -> None:
-    """Every transition in the history is in the table of legal moves."""
+    """Every transition in the history is in the table of legal transitions."""
     with context.database.reading() as session:
-        moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
-    assert moves
-    assert all(move.from_status is None or move.to_status in TRANSITIONS[Status(move.from_status)] for move in moves)
+        transitions = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
+    assert transitions
+    assert all(
+        transition.from_status is None or transition.to_status in TRANSITIONS[Status(transition.from_status)]
+        for transition in transitions
+    )

@@ -27,7 +27,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
-from tests.worker.scenarios import punctuated
+from tests.worker.scenarios import hooked_context
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.lease_renewer import LeaseRenewer
@@ -120,7 +120,7 @@ class TestConcurrentChanges:
             reconcile(other, sandbox_id)
 
         # The worker stalls between its observation of the engine and its read of the row.
-        sleeper, database = punctuated(context, 2, sleep_too_long)
+        sleeper, database = hooked_context(context, 2, sleep_too_long)
         reconcile(sleeper, sandbox_id)
         assert database.passed > 2
         assert engine.verbs() == ["create", "put_file", "start"]
@@ -131,7 +131,7 @@ class TestConcurrentChanges:
         self, context: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
         sandbox_id = start(context, user)
-        interrupted = punctuated(context, 0, lambda: None)[1]
+        interrupted = hooked_context(context, 0, lambda: None)[1]
         right = interrupted.transaction
 
         @contextmanager

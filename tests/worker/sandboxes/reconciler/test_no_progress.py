@@ -81,10 +81,10 @@ class TestEngineThatCreatesNothing:
         assert_reconciled(context, sandbox_id)
 
     def test_start_without_progress_is_rescheduled(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
     ) -> None:
         sandbox_id = start(context, user)
-        nodes = {context.settings.node: context, other.settings.node: other}
+        nodes = {context.settings.node: context, other_worker.settings.node: other_worker}
         first = row(context, sandbox_id).node_id
         reconcile(nodes.pop(str(first)), sandbox_id)
         assert row(context, sandbox_id).node_id in nodes

@@ -100,10 +100,10 @@ class TestStop:
     ) -> None:
         sandbox_id = running(context, user)
         server = engine.servers[container_name(sandbox_id)]
-        talk = server.add("1" * 32, execution_status="running")
+        conversation = server.add("1" * 32, execution_status="running")
         set_desired(context, sandbox_id, Desired.STOPPED)
         statuses: list[str] = []
-        before_next(engine, "stop", lambda: statuses.append(talk.execution_status))
+        before_next(engine, "stop", lambda: statuses.append(conversation.execution_status))
         reconcile(context, sandbox_id)
         assert statuses == ["paused"]
 

@@ -22,7 +22,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.fixture(params=["published", "elsewhere", "disconnected"])
-def old(request: pytest.FixtureRequest, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
+def outdated_sandbox(request: pytest.FixtureRequest, context: WorkerContext, user: ApiUser, engine: FakeEngine) -> str:
     """A running sandbox with such a container."""
     sandbox_id = running(context, user)
     container = engine.containers[container_name(sandbox_id)]
@@ -37,10 +37,12 @@ def old(request: pytest.FixtureRequest, context: WorkerContext, user: ApiUser, e
     return sandbox_id
 
 
-def test_running_container_is_replaced_by_the_resync(context: WorkerContext, engine: FakeEngine, old: str) -> None:
+def test_running_container_is_replaced_by_the_resync(
+    context: WorkerContext, engine: FakeEngine, outdated_sandbox: str
+) -> None:
     resync(context)
     deliver(context)
-    assert_replaced(context, engine, old)
+    assert_replaced(context, engine, outdated_sandbox)
     assert engine.verbs() == ["unpause", "stop", "remove_container", "create", "put_file", "start"]
     engine.calls.clear()
     resync(context)
@@ -50,17 +52,17 @@ def test_running_container_is_replaced_by_the_resync(context: WorkerContext, eng
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
 def test_paused_container_is_replaced_by_its_resume(
-    context: WorkerContext, engine: FakeEngine, old: str, desired: Desired
+    context: WorkerContext, engine: FakeEngine, outdated_sandbox: str, desired: Desired
 ) -> None:
-    set_desired(context, old, desired)
-    reconcile(context, old)
+    set_desired(context, outdated_sandbox, desired)
+    reconcile(context, outdated_sandbox)
     resync(context)
     deliver(context)
-    assert row(context, Sandbox, old).status == Status.PAUSED
-    assert is_outdated(engine.containers[container_name(old)].summary, None)
-    set_desired(context, old, Desired.RUNNING)
-    reconcile(context, old)
-    assert_replaced(context, engine, old)
+    assert row(context, Sandbox, outdated_sandbox).status == Status.PAUSED
+    assert is_outdated(engine.containers[container_name(outdated_sandbox)].summary, None)
+    set_desired(context, outdated_sandbox, Desired.RUNNING)
+    reconcile(context, outdated_sandbox)
+    assert_replaced(context, engine, outdated_sandbox)
 
 
 def test_stopped_container_without_its_network_is_replaced_by_its_resume(
@@ -81,7 +83,7 @@ def test_stopped_container_without_its_network_is_replaced_by_its_resume(
 
 
 def test_replacement_is_completed_after_the_death_of_a_worker(
-    context: WorkerContext, engine: FakeEngine, old: str
+    context: WorkerContext, engine: FakeEngine, outdated_sandbox: str
 ) -> None:
     def die(_name: str) -> None:
         raise SystemExit
@@ -91,9 +93,9 @@ def test_replacement_is_completed_after_the_death_of_a_worker(
     with pytest.raises(SystemExit):
         deliver(context)
     del engine.before["create"]
-    change(context, Sandbox, old, lease_until=after(-1), due_at=now())
-    reconcile(another(context), old)
-    assert_replaced(context, engine, old)
+    change(context, Sandbox, outdated_sandbox, lease_until=after(-1), due_at=now())
+    reconcile(another(context), outdated_sandbox)
+    assert_replaced(context, engine, outdated_sandbox)
 
 
 def assert_replaced(context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:

@@ -22,7 +22,7 @@ def project_at(sandbox: Path, *repositories: GitRepository, **more: object) -> P
 
 
 @pytest.fixture
-def absent(tmp_path: Path) -> Iterator[GitRepository]:
+def missing_repository(tmp_path: Path) -> Iterator[GitRepository]:
     """The repository at a provider that does not have it."""
     root = tmp_path / "elsewhere"
     root.mkdir()
@@ -31,9 +31,9 @@ def absent(tmp_path: Path) -> Iterator[GitRepository]:
 
 
 def test_repository_is_cloned_from_the_first_provider_that_has_it(
-    shell: LocalShell, sandbox: Path, server: GitServer, absent: GitRepository
+    shell: LocalShell, sandbox: Path, server: GitServer, missing_repository: GitRepository
 ) -> None:
-    project = project_at(sandbox, UNUSABLE, absent, app_on(server))
+    project = project_at(sandbox, UNUSABLE, missing_repository, app_on(server))
     for _ in range(2):  # the second start finds the clone
         assert prepare_repository(shell, project).provider == "github"
         remote = shell.git(sandbox / "work dir" / "app", "remote", "get-url", "origin")
@@ -41,9 +41,9 @@ def test_repository_is_cloned_from_the_first_provider_that_has_it(
     assert not files_that_contain(sandbox, TOKEN)
 
 
-def test_error_names_each_provider(shell: LocalShell, sandbox: Path, absent: GitRepository) -> None:
+def test_error_names_each_provider(shell: LocalShell, sandbox: Path, missing_repository: GitRepository) -> None:
     with pytest.raises(RepositoryCloneFailed) as failure:
-        prepare_repository(shell, project_at(sandbox, absent, UNUSABLE))
+        prepare_repository(shell, project_at(sandbox, missing_repository, UNUSABLE))
     first, *others = str(failure.value).splitlines()
     assert "git_provider" in first
     assert others[0].startswith("github: cloning acme/app failed")

@@ -47,7 +47,7 @@ def make_key(installed: Installed, machine: Machine, user: str) -> str:
 
 
 @dataclass
-class Talk:
+class Conversation:
     """A user's conversation through the API of a machine."""
 
     machine: Machine

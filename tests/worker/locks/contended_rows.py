@@ -61,7 +61,7 @@ A_WHILE = timedelta(minutes=1)
 
 
 @dataclass
-class World:
+class ContendedRows:
     """The rows' ids by name, and a backup of all rows."""
 
     context: WorkerContext
@@ -75,13 +75,13 @@ class World:
     def database(self) -> Database:
         return self.context.database
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Back up all rows."""
         with self.database.reading() as session:
             for table in TABLES:
                 self._before[table] = [row.model_dump() for row in session.exec(select(table)).all()]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore all rows from the backup."""
         with self.database.transaction() as session:
             for table in (*reversed(TABLES[3:]), NodeSpecBackoff):
@@ -89,8 +89,8 @@ class World:
             for table in TABLES:
                 if table in (SandboxSpec, Node):
                     self._update(session, table)
-                elif rows := self._before[table]:
-                    session.connection().execute(insert(table.__table__), rows)
+                elif saved := self._before[table]:
+                    session.connection().execute(insert(table.__table__), saved)
 
     def read(self, table: type[Row], name: str) -> Row:
         """Read a row, detached from its session."""
@@ -105,7 +105,7 @@ class World:
                 setattr(found, name, value)
 
 
-def make_world(context: WorkerContext) -> World:
+def make_contended_rows(context: WorkerContext) -> ContendedRows:
     """Create the rows that operations contend for."""
     database = context.database
     alice, bob = make_user(database, "alice"), make_user(database, "bob")
@@ -118,17 +118,17 @@ def make_world(context: WorkerContext) -> World:
         spec.warm_target, spec.warm_most = 5, 6
     make_node(database, SECOND)
     make_node(database, LOST, status=NodeStatus.LOST, detail="silent", heartbeat_at=now() - A_WHILE)
-    world = World(context, alice, bob, {})
-    _add_sandboxes(world)
-    _add_conversations(world)
-    _add_devices(world)
+    rows = ContendedRows(context, alice, bob, {})
+    _add_sandboxes(rows)
+    _add_conversations(rows)
+    _add_devices(rows)
     with database.transaction() as session:
         quarantine.keep(session, context.settings.node, UNKNOWN)
-    world.keep()
-    return world
+    rows.save()
+    return rows
 
 
-def _add_sandboxes(world: World) -> None:
+def _add_sandboxes(rows: ContendedRows) -> None:
     old, lost = {"last_active_at": now() - A_WHILE}, {"node_id": LOST}
     overdue = {"deadline_at": now() - A_WHILE, "deadline_does": DeadlineAction.FREEZE}
     warm = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
@@ -149,34 +149,34 @@ def _add_sandboxes(world: World) -> None:
         **{f"warm {number}": {**warm} for number in range(3)},
     }
     for name, columns in wanted.items():
-        world.ids[name] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **columns).id
+        rows.ids[name] = make_sandbox(rows.database, rows.alice, spec_id=IMAGE, **columns).id
     for number in range(3):
-        world.ids[f"bob's {number}"] = make_sandbox(world.database, world.bob, spec_id=IMAGE).id
+        rows.ids[f"bob's {number}"] = make_sandbox(rows.database, rows.bob, spec_id=IMAGE).id
     for number in range(2):
         gone: dict[str, Any] = {"status": Status.DELETED, "updated_at": now() - tombstones.RETENTION}
-        world.ids[f"gone {number}"] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **gone).id
-    with world.database.transaction() as session:
-        proof = {"sandbox_id": world.ids["proven"], "node_id": world.context.settings.node}
+        rows.ids[f"gone {number}"] = make_sandbox(rows.database, rows.alice, spec_id=IMAGE, **gone).id
+    with rows.database.transaction() as session:
+        proof = {"sandbox_id": rows.ids["proven"], "node_id": rows.context.settings.node}
         session.add(StaleContainer(**proof, refused_generation=2, refusal="no"))
 
 
-def _add_conversations(world: World) -> None:
-    one, two = (world.read(Sandbox, name) for name in ("one", "two"))
-    parent = make_conversation(world.database, world.alice, one, due_at=now(), working_dir=CLONE)
-    child = make_conversation(world.database, world.alice, two, parent_id=parent.id, due_at=now())
+def _add_conversations(rows: ContendedRows) -> None:
+    one, two = (rows.read(Sandbox, name) for name in ("one", "two"))
+    parent = make_conversation(rows.database, rows.alice, one, due_at=now(), working_dir=CLONE)
+    child = make_conversation(rows.database, rows.alice, two, parent_id=parent.id, due_at=now())
     request = {"parent_conversation_id": parent.id}
     begun = Stage.STARTING_CONVERSATION
-    failing = make_start_task(world.database, world.alice, two, made_sandbox=True, request=request)
-    beginning = make_start_task(world.database, world.alice, one, stage=Stage.PREPARING_REPOSITORY, request=request)
-    ending = make_start_task(world.database, world.alice, one, stage=begun, request=request)
-    unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
+    failing = make_start_task(rows.database, rows.alice, two, made_sandbox=True, request=request)
+    beginning = make_start_task(rows.database, rows.alice, one, stage=Stage.PREPARING_REPOSITORY, request=request)
+    ending = make_start_task(rows.database, rows.alice, one, stage=begun, request=request)
+    unlisted = make_conversation(rows.database, rows.alice, one, id=ending.conversation_id, listed=False)
     ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
-    deleted = make_conversation(world.database, world.alice, world.read(Sandbox, "going"), **ended)
+    deleted = make_conversation(rows.database, rows.alice, rows.read(Sandbox, "going"), **ended)
     long_ago = ended | {"deleted_at": now() - tombstones.RETENTION, "awaits_sandbox": False}
-    make_conversation(world.database, world.alice, world.read(Sandbox, "gone 0"), **long_ago)
-    orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id, working_dir=CLONE)
+    make_conversation(rows.database, rows.alice, rows.read(Sandbox, "gone 0"), **long_ago)
+    orphan = make_conversation(rows.database, rows.alice, one, parent_id=deleted.id, working_dir=CLONE)
     for _ in range(2):
-        make_conversation(world.database, world.alice, world.read(Sandbox, "resumed"), execution_status="running")
+        make_conversation(rows.database, rows.alice, rows.read(Sandbox, "resumed"), execution_status="running")
     named: dict[str, Any] = {
         "deleted": deleted,
         "orphan": orphan,
@@ -187,13 +187,13 @@ def _add_conversations(world: World) -> None:
         "ending": ending,
         "unlisted": unlisted,
     }
-    world.ids |= {name: row.id for name, row in named.items()}
+    rows.ids |= {name: row.id for name, row in named.items()}
 
 
-def _add_devices(world: World) -> None:
+def _add_devices(rows: ContendedRows) -> None:
     """Add a device authorization that waits for approval, and an approved one."""
-    with world.database.transaction() as session:
-        world.ids["key"] = session.exec(select(ApiKey.id).where(ApiKey.user_id == world.alice.id)).one()
+    with rows.database.transaction() as session:
+        rows.ids["key"] = session.exec(select(ApiKey.id).where(ApiKey.user_id == rows.alice.id)).one()
         waiting, approved = (device_authorizations.begin(session, VAULT, Requester("a device")) for _ in range(2))
-        device_authorizations.decide(session, VAULT, approved.user_code, world.ids["key"], approve=True)
-    world.ids |= {"code of a device": waiting.user_code, "approved device": approved.device_code}
+        device_authorizations.decide(session, VAULT, approved.user_code, rows.ids["key"], approve=True)
+    rows.ids |= {"code of a device": waiting.user_code, "approved device": approved.device_code}

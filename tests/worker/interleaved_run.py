@@ -76,7 +76,7 @@ class ScheduledDatabase(Database):
 
 
 @dataclass
-class Life:
+class InterleavedRun:
     """One sandbox, and the actors that work on it."""
 
     scheduler: Scheduler
@@ -178,7 +178,7 @@ class Life:
             checks.run()
 
 
-def make_life(seed: int, database: Database, directory: Path) -> Life:
+def make_interleaved_run(seed: int, database: Database, directory: Path) -> InterleavedRun:
     """Create a sandbox that was just requested or that runs, with the actors of this seed."""
     scheduler, engine = Scheduler(seed), FakeEngine()
     make_spec(database, IMAGE)
@@ -193,17 +193,17 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         owner="worker-0",
     )
     user = make_user(database, f"user-{seed}")
-    life = Life(scheduler, context, engine, user, scenarios.start(context, user))
+    scenario = InterleavedRun(scheduler, context, engine, user, scenarios.start(context, user))
     if scheduler.dice.random() < 0.6:
-        reconcile(context, life.sandbox_id)
+        reconcile(context, scenario.sandbox_id)
     if scheduler.dice.random() < 0.3:
-        row = scenarios.row(context, Sandbox, life.sandbox_id)
+        row = scenarios.row(context, Sandbox, scenario.sandbox_id)
         task = make_start_task(database, user, row, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
-        life.task_id = task.id
-        scenarios.set_desired(context, life.sandbox_id, Desired.RUNNING)
-        life.desired[2] = Desired.RUNNING
+        scenario.task_id = task.id
+        scenarios.set_desired(context, scenario.sandbox_id, Desired.RUNNING)
+        scenario.desired[2] = Desired.RUNNING
     engine.before = {verb: partial(_pass_point, scheduler, verb) for verb in ENGINE_VERBS}
-    return life
+    return scenario
 
 
 def _pass_point(scheduler: Scheduler, verb: str, _name: str) -> None:
