@@ -42,7 +42,7 @@ REAL_HOMES = (
     *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry")),
     "tests.clients.",
     "tests.integration.",
-    "tests.isolation.scene.",
+    "tests.isolation.testbed.",
     "tests.isolation.network.",
     "worker.engine.",
 )

@@ -17,7 +17,7 @@ class Attempt:
             the same image on the engine's default network, as root, without the service's options; `host`: this
             machine, as root; `other user`: this machine, as an unprivileged user; `lan`: another machine.
         function: `file.function` of `tests/isolation/probes`.
-        arguments: the function's arguments, in which `$name` stands for a fact of the scene.
+        arguments: the function's arguments, in which `$name` stands for a fact of the testbed.
         then: another attempt, which runs afterwards and decides the outcome, for example whether a datagram arrived.
     """
 

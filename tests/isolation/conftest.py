@@ -1,4 +1,4 @@
-"""The scene of the attacks, shared by the module."""
+"""The testbed of the attacks, shared by the module."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.isolation.attack import Attack
 from tests.isolation.attacks import ATTACKS
-from tests.isolation.scene import Scene, opened_scene
+from tests.isolation.testbed import AttackTestbed, opened_testbed
 from tests.isolation.verdicts import UNDECIDABLE
 from tests.services.deployment import deployed
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, name_installation
@@ -17,14 +17,14 @@ from tests.services.valkey import Valkey
 
 
 @pytest.fixture(scope="module")
-def scene(
+def testbed(
     request: pytest.FixtureRequest,
     dedicated_engine: PrivateEngine,
     sqlite_stores: SqliteStores,
     valkey_server: Valkey,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Scene]:
-    """The scene."""
+) -> Iterator[AttackTestbed]:
+    """The testbed."""
     engine = dedicated_engine
     valkey_server.start()
     valkey_server.flush()
@@ -32,7 +32,7 @@ def scene(
     with (
         sqlite_stores.fresh(tmp_path_factory.mktemp("isolation")) as database_url,
         deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, database_url=database_url, **options) as service,
-        opened_scene(service, engine, _selected(request.session.items)) as found,
+        opened_testbed(service, engine, _selected(request.session.items)) as found,
     ):
         yield found
     engine.clear()

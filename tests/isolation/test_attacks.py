@@ -4,21 +4,21 @@ import pytest
 
 from tests.isolation.attack import Attack
 from tests.isolation.attacks import ATTACKS
-from tests.isolation.scene import Scene
+from tests.isolation.testbed import AttackTestbed
 from tests.isolation.verdicts import OPEN, UNDECIDABLE
 
 DECIDED = [one for one in ATTACKS if one.id not in UNDECIDABLE]
 
 
 @pytest.mark.parametrize("attack", DECIDED, ids=lambda attack: attack.id)
-def test_attack_has_the_expected_outcome(scene: Scene, attack: Attack) -> None:
-    probe, control = scene.outcomes(attack)
+def test_attack_has_the_expected_outcome(testbed: AttackTestbed, attack: Attack) -> None:
+    probe, control = testbed.outcomes(attack)
     assert control.reached, f"the control failed: {attack.control}: {control.evidence}"
     assert probe.reached == (attack.id in OPEN), f"{attack.probe}: {probe.evidence}"
 
 
-def test_undecidable_attacks_have_controls_that_fail(scene: Scene) -> None:
+def test_undecidable_attacks_have_controls_that_fail(testbed: AttackTestbed) -> None:
     """If a machine can decide one of them, it must be blocked there."""
     undecidable = [one for one in ATTACKS if one.id in UNDECIDABLE]
-    outcomes = {one.id: scene.outcomes(one) for one in undecidable}
+    outcomes = {one.id: testbed.outcomes(one) for one in undecidable}
     assert {name for name, (probe, control) in outcomes.items() if control.reached and probe.reached} == set()

@@ -229,8 +229,8 @@ def test_only_the_network_s_addresses_are_reached(door: Running, api: HostileSer
 def test_errors_of_the_door_differ_from_errors_of_servers(door: Running, client: httpx.Client) -> None:
     with pytest.raises(httpx.ConnectError):
         client.get(f"{door.at(f'{door.prefix}.5', 9)}/")
-    with pytest.raises(DoorUnavailable, match="secret key"), open_client(DoorAccess("another")) as stranger:
-        stranger.get(f"{door.at(f'{door.prefix}.5', 9)}/")
+    with pytest.raises(DoorUnavailable, match="secret key"), open_client(DoorAccess("another")) as untrusted:
+        untrusted.get(f"{door.at(f'{door.prefix}.5', 9)}/")
     with hostile(LYING, f"{door.prefix}.5") as server:
         assert client.get(f"{door.at(f'{door.prefix}.5', server.port)}/").json() == {}
     with hostile(answering({}, 503), f"{door.prefix}.5") as server:
@@ -277,10 +277,10 @@ def test_door_with_a_certificate_serves_tls(tmp_path: Path, api: HostileServer) 
         running(tmp_path, api.url, AW_DOOR_CERTIFICATE=str(pair)) as door,
         hostile(answering({}), f"{door.prefix}.5") as server,
         open_client(open_access(VAULT, str(authority.file))) as client,
-        open_client(open_access(VAULT)) as stranger,
+        open_client(open_access(VAULT)) as untrusted,
     ):
         url = f"{door.at(f'{door.prefix}.5', server.port)}/"
         assert client.get(url).status_code == 200
         with pytest.raises(DoorUnavailable):
-            stranger.get(url)
+            untrusted.get(url)
         assert len(server.requested) == 1

@@ -6,7 +6,7 @@ from tests.isolation.attack import Attack, at
 
 attack = partial(Attack, "limits")
 
-# The sandboxes' specs give 1 GiB of memory, 256 processes and a small disk: see `scene.LIMITS`.
+# The sandboxes' specs give 1 GiB of memory, 256 processes and a small disk: see `testbed.LIMITS`.
 INSIDE, HOST, PLAIN = "A2", "host", "plain"
 GROUPS = "/sys/fs/cgroup"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.engine_filter.bodies import Policy
-from tests.isolation.engine_filter.scene import OWN, Worker
+from tests.isolation.engine_filter.testbed import OWN, Worker
 from tests.services.engine_socket import EngineSocket, running_engine_filter
 from tests.services.private_engine import PrivateEngine
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.isolation.engine_filter.scene import OTHER, OWN, Worker, assert_refused, create, name_container, start
+from tests.isolation.engine_filter.testbed import OTHER, OWN, Worker, assert_refused, create, name_container, start
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL

@@ -5,7 +5,7 @@ Each refused request is repeated at the engine's own socket, which executes it.
 
 import pytest
 
-from tests.isolation.engine_filter.scene import OTHER, OWN, Body, Worker, assert_refused, create, name_container
+from tests.isolation.engine_filter.testbed import OTHER, OWN, Body, Worker, assert_refused, create, name_container
 from worker.engine.confinement import SECCOMP
 from worker.engine.docker_engine import INSTALLATION_LABEL
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolation.network.scene import Machines, Scene, open_machines, open_scene
+from tests.isolation.network.testbed import Machines, NetworkTestbed, open_machines, open_testbed
 from tests.services.stores import SqliteStores
 
 
@@ -18,7 +18,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, sqlite_stores: SqliteStores, machines: Machines) -> Iterator[Scene]:
+def testbed(tmp_path: Path, sqlite_stores: SqliteStores, machines: Machines) -> Iterator[NetworkTestbed]:
     """A node without rules, with three sandboxes."""
     with ExitStack() as stack:
-        yield open_scene(stack, machines, stack.enter_context(sqlite_stores.fresh(tmp_path)))
+        yield open_testbed(stack, machines, stack.enter_context(sqlite_stores.fresh(tmp_path)))

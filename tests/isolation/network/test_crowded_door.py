@@ -10,7 +10,7 @@ import pytest
 
 from deploy.service.programs import PATH
 from shared.crypto import new_secret_key
-from tests.isolation.network.proxy_scene import NODE, SERVICE, connect_machines, running_door
+from tests.isolation.network.proxy_testbed import NODE, SERVICE, connect_machines, running_door
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.engine_filter.bodies import Policy
 from deploy.engine_filter.network import NetworkRoute
-from tests.isolation.network.proxy_scene import (
+from tests.isolation.network.proxy_testbed import (
     BRIDGE,
     EGRESS,
     LAN,
@@ -18,9 +18,9 @@ from tests.isolation.network.proxy_scene import (
     PORT,
     PROXY_USER,
     PUBLIC,
-    ProxyScene,
+    ProxyTestbed,
     exchange,
-    open_proxy_scene,
+    open_proxy_testbed,
     open_tunnel,
 )
 from tests.services.engine_socket import running_engine_filter
@@ -30,8 +30,8 @@ from worker.network.proxy import EgressProxy
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[ProxyScene]:
-    with open_proxy_scene() as found:
+def testbed() -> Iterator[ProxyTestbed]:
+    with open_proxy_testbed() as found:
         yield found
 
 
@@ -105,10 +105,10 @@ CONTROL = "a name"
 
 
 @pytest.fixture(scope="module")
-def responses(scene: ProxyScene) -> dict[str, str]:
+def responses(testbed: ProxyTestbed) -> dict[str, str]:
     """The response to each request."""
     requested = ALLOWED | REFUSED | BEHIND
-    return dict(zip(requested, scene.send(*requested.values()), strict=True))
+    return dict(zip(requested, testbed.send(*requested.values()), strict=True))
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -128,17 +128,17 @@ def test_names_are_refused_by_their_addresses_before_a_connection(responses: dic
     assert responses[name].startswith("HTTP/1.1 403 ")
 
 
-def test_squid_and_its_programs_have_no_settings_in_their_environments(scene: ProxyScene) -> None:
-    children = Path(f"/proc/{scene.pid}/task/{scene.pid}/children").read_text().split()
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in (str(scene.pid), *children)}
-    assert "squid" in commands[str(scene.pid)]
+def test_squid_and_its_programs_have_no_settings_in_their_environments(testbed: ProxyTestbed) -> None:
+    children = Path(f"/proc/{testbed.pid}/task/{testbed.pid}/children").read_text().split()
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in (str(testbed.pid), *children)}
+    assert "squid" in commands[str(testbed.pid)]
     assert any("python3" in command for command in commands.values())
     for pid, command in commands.items():
         assert "AW_" not in Path(f"/proc/{pid}/environ").read_text(), command
 
 
-def test_unknown_name_is_not_a_refusal(scene: ProxyScene) -> None:
-    [answered] = scene.send(connect("nowhere.bad.example:443"))
+def test_unknown_name_is_not_a_refusal(testbed: ProxyTestbed) -> None:
+    [answered] = testbed.send(connect("nowhere.bad.example:443"))
     assert answered.startswith("HTTP/1.1 5")
 
 
@@ -148,37 +148,37 @@ def test_second_request_of_a_connection_is_checked_separately(responses: dict[st
     assert "/one HTTP" in responses["in the same connection"], "the control"
 
 
-def test_second_response_of_a_name_server_is_not_used(scene: ProxyScene) -> None:
+def test_second_response_of_a_name_server_is_not_used(testbed: ProxyTestbed) -> None:
     """The proxy connects to the address that it checked."""
     for _ in range(3):
-        assert all(map(reached, scene.send(get("http://rebinding.bad.example/x"))))
+        assert all(map(reached, testbed.send(get("http://rebinding.bad.example/x"))))
 
 
-def test_servers_see_the_name_of_the_url_and_nothing_of_the_sandbox(scene: ProxyScene) -> None:
-    [answered] = scene.send(get("http://good.example/x", host="other.example"))
+def test_servers_see_the_name_of_the_url_and_nothing_of_the_sandbox(testbed: ProxyTestbed) -> None:
+    [answered] = testbed.send(get("http://good.example/x", host="other.example"))
     assert "Host: good.example" in answered
     assert "other.example" not in answered
     assert not re.search(rf"{re.escape(NAMED)}|forwarded|via:", answered, re.IGNORECASE)
 
 
-def test_refused_names_are_not_looked_up(scene: ProxyScene) -> None:
+def test_refused_names_are_not_looked_up(testbed: ProxyTestbed) -> None:
     hosts = ("carried-out.other.example", "carried-out.evil", "carried-out")
-    scene.send(*(connect(f"{host}:443") for host in hosts), *(get(f"http://{host}/") for host in hosts))
-    scene.send(get("http://carried.wild.example/"))
-    requested = scene.names_queried()
+    testbed.send(*(connect(f"{host}:443") for host in hosts), *(get(f"http://{host}/") for host in hosts))
+    testbed.send(get("http://carried.wild.example/"))
+    requested = testbed.names_queried()
     assert "carried.wild.example" in requested, "the control"
     assert not {name for name in requested if name.startswith("carried-out")}
 
 
-def test_only_the_sandbox_reaches_the_proxy_and_it_reaches_nothing_else(scene: ProxyScene) -> None:
+def test_only_the_sandbox_reaches_the_proxy_and_it_reaches_nothing_else(testbed: ProxyTestbed) -> None:
     tried = [("tcp", NODE, PORT), ("tcp", PUBLIC, 80), ("tcp", LAN, 80), ("tcp", LAN, 53), ("udp", LAN, 53)]
-    assert scene.named.probe(tried) == [True, False, False, False, False]
-    assert scene.other.probe(tried[:2]) == [False, False]
-    scene.other.run("ip", "address", "add", f"{NAMED}/32", "dev", "lo")
-    as_named = scene.other.run("python3", "-IS", "-c", BORROWED, NODE, str(PORT), NAMED)
+    assert testbed.named.probe(tried) == [True, False, False, False, False]
+    assert testbed.other.probe(tried[:2]) == [False, False]
+    testbed.other.run("ip", "address", "add", f"{NAMED}/32", "dev", "lo")
+    as_named = testbed.other.run("python3", "-IS", "-c", BORROWED, NODE, str(PORT), NAMED)
     assert as_named == "refused", "with the address of the other sandbox"
     # The node itself has no file in the folder, so it may reach no name.
-    [answered] = exchange(scene.node, NODE, PORT, [ALLOWED[CONTROL]])
+    [answered] = exchange(testbed.node, NODE, PORT, [ALLOWED[CONTROL]])
     assert answered.startswith("HTTP/1.1 403 ")
 
 
@@ -192,70 +192,70 @@ except OSError:
 """
 
 
-def test_proxy_s_user_reaches_public_addresses_only(scene: ProxyScene) -> None:
+def test_proxy_s_user_reaches_public_addresses_only(testbed: ProxyTestbed) -> None:
     """The rules hold even for a compromised proxy."""
     as_proxy = ["setpriv", f"--reuid={PROXY_USER}", "--clear-groups", "env", "PATH=/usr/bin"]
     for address, is_public in ((PUBLIC, True), (LAN, False), (METADATA, False)):
         text = "GET /x HTTP/1.1\r\n\r\n"
-        assert all(map(reached, exchange(scene.node, address, 80, [text]))), "the control"
-        assert all(map(reached, exchange(scene.node, address, 80, [text], as_proxy))) == is_public
+        assert all(map(reached, exchange(testbed.node, address, 80, [text]))), "the control"
+        assert all(map(reached, exchange(testbed.node, address, 80, [text], as_proxy))) == is_public
 
 
-def test_change_takes_effect_while_the_sandbox_runs(scene: ProxyScene) -> None:
+def test_change_takes_effect_while_the_sandbox_runs(testbed: ProxyTestbed) -> None:
     texts = (ALLOWED[CONTROL], REFUSED["another name"], REFUSED["a public address"], REFUSED["metadata by a name"])
 
     def found(egress: str) -> list[bool]:
-        scene.set_egress(egress)
-        return [reached(answered) for answered in scene.send(*texts)]
+        testbed.set_egress(egress)
+        return [reached(answered) for answered in testbed.send(*texts)]
 
     try:
         assert found("other.example") == [False, True, False, False]
         assert found("8.8.0.0/16") == [False, False, True, False]
         assert found("open") == [True, True, True, False]
         assert found("none") == [False, False, False, False]
-        assert scene.send(texts[0]) == [""], "the proxy is not reached either"
+        assert testbed.send(texts[0]) == [""], "the proxy is not reached either"
     finally:
         assert found(EGRESS) == [True, False, False, False]
 
 
 @pytest.mark.parametrize("egress", ["other.example", "8.8.0.0/16", "none"])
-def test_open_tunnels_end_when_their_sandbox_may_reach_less(scene: ProxyScene, egress: str) -> None:
-    with open_tunnel(scene.named, "good.example:443") as tunnel:
+def test_open_tunnels_end_when_their_sandbox_may_reach_less(testbed: ProxyTestbed, egress: str) -> None:
+    with open_tunnel(testbed.named, "good.example:443") as tunnel:
         try:
-            scene.set_egress(f"{EGRESS},more.example")
+            testbed.set_egress(f"{EGRESS},more.example")
             assert "200 OK" in tunnel.step(), "it may reach more"
-            with open_tunnel(scene.named, "good.example:443") as other:
-                scene.set_egress(egress)
+            with open_tunnel(testbed.named, "good.example:443") as other:
+                testbed.set_egress(egress)
                 eventually(lambda: not other.is_running)
         finally:
-            scene.set_egress(EGRESS)
-    assert all(map(reached, scene.send(ALLOWED[CONTROL]))), "it may connect again"
+            testbed.set_egress(EGRESS)
+    assert all(map(reached, testbed.send(ALLOWED[CONTROL]))), "it may connect again"
 
 
-def test_filter_closes_tunnels_for_a_worker_without_rights(scene: ProxyScene) -> None:
-    route = NetworkRoute(BRIDGE, scene.firewall)
+def test_filter_closes_tunnels_for_a_worker_without_rights(testbed: ProxyTestbed) -> None:
+    route = NetworkRoute(BRIDGE, testbed.firewall)
     with (
         running_engine_filter("unix:///nowhere", Policy("own", frozenset()), route) as host,
-        open_tunnel(scene.named, "good.example:443") as tunnel,
+        open_tunnel(testbed.named, "good.example:443") as tunnel,
     ):
         try:
-            EgressProxy(scene.proxy._folder, NODE, PORT, FilteredFirewall(host)).allow(NAMED, ("other.example",))
+            EgressProxy(testbed.proxy._folder, NODE, PORT, FilteredFirewall(host)).allow(NAMED, ("other.example",))
             eventually(lambda: not tunnel.is_running)
         finally:
-            scene.set_egress(EGRESS)
+            testbed.set_egress(EGRESS)
 
 
-def test_request_with_a_large_head_is_refused(scene: ProxyScene) -> None:
+def test_request_with_a_large_head_is_refused(testbed: ProxyTestbed) -> None:
     large = f"\r\nX-Large: {'x' * 70_000}\r\n\r\n"
-    [answered, control] = scene.send(ALLOWED[CONTROL].replace("\r\n\r\n", large), ALLOWED[CONTROL])
+    [answered, control] = testbed.send(ALLOWED[CONTROL].replace("\r\n\r\n", large), ALLOWED[CONTROL])
     assert not reached(answered)
     assert reached(control)
 
 
-def test_request_with_binary_data_stops_no_process(scene: ProxyScene) -> None:
+def test_request_with_binary_data_stops_no_process(testbed: ProxyTestbed) -> None:
     for _ in range(2):
-        scene.send(get("http://good.example/\udcff"))
-    assert all(map(reached, scene.send(ALLOWED[CONTROL])))
+        testbed.send(get("http://good.example/\udcff"))
+    assert all(map(reached, testbed.send(ALLOWED[CONTROL])))
 
 
 def reached(answered: str) -> bool:

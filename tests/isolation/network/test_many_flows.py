@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.isolation.network.proxy_scene import BRIDGE, LAN, NAMED, OTHER, connect_machines
+from tests.isolation.network.proxy_testbed import BRIDGE, LAN, NAMED, OTHER, connect_machines
 from tests.services.directories import short_directory
 from tests.services.namespaces import Namespace, running_namespace
 from worker.network.firewall import LocalFirewall

@@ -13,7 +13,7 @@ import pytest
 from shared.agent_server.door import TOKEN_HEADER, open_access
 from shared.crypto import Vault, new_secret_key
 from tests.isolation.network import outside
-from tests.isolation.network.proxy_scene import (
+from tests.isolation.network.proxy_testbed import (
     BRIDGE,
     LAN,
     NAMED,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.sandboxes import specs
-from tests.isolation.network.scene import LISTED, OPEN, OTHER_LAN, PUBLIC, Scene
+from tests.isolation.network.testbed import LISTED, OPEN, OTHER_LAN, PUBLIC, NetworkTestbed
 from tests.services import processes
 from tests.services.namespaces import Namespace
 from tests.waiting import eventually
@@ -58,21 +58,21 @@ with socket.socket(socket.AF_INET, kind) as plug:
 
 
 @pytest.mark.parametrize(("spec", "address"), [(OPEN, PUBLIC), (LISTED, OTHER_LAN)])
-def test_open_flows_end_when_egress_closes(scene: Scene, spec: str, address: str, tmp_path: Path) -> None:
-    scene.isolation.refresh()
-    command = [*scene.lan.command, sys.executable, "-IS", "-c", SOURCE, str(PORT), address]
+def test_open_flows_end_when_egress_closes(testbed: NetworkTestbed, spec: str, address: str, tmp_path: Path) -> None:
+    testbed.isolation.refresh()
+    command = [*testbed.lan.command, sys.executable, "-IS", "-c", SOURCE, str(PORT), address]
     source = processes.start(command, tmp_path / "source.log")
     try:
         eventually(lambda: "listening" in (tmp_path / "source.log").read_text(), deadline_seconds=30)
-        inside = scene.inside(spec)
+        inside = testbed.inside(spec)
         with receiving(inside, "tcp", address) as stream, receiving(inside, "udp", address) as datagrams:
-            scene.isolation.refresh()
+            testbed.isolation.refresh()
             refreshed = time.monotonic()
             assert has_data_since(refreshed, stream)
             assert has_data_since(refreshed, datagrams)
-            with scene.database.transaction() as session:
+            with testbed.database.transaction() as session:
                 specs.change(session, spec, {"egress": "none"})
-            scene.isolation.refresh()
+            testbed.isolation.refresh()
             eventually(lambda: None not in (stream.poll(), datagrams.poll()), deadline_seconds=30)
     finally:
         processes.stop(source)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared.nodes import model_servers
 from shared.sandboxes import specs
-from tests.isolation.network.scene import (
+from tests.isolation.network.testbed import (
     AGENT,
     CLOSED,
     LAN,
@@ -16,7 +16,7 @@ from tests.isolation.network.scene import (
     OPEN,
     TARGETS,
     WEB,
-    Scene,
+    NetworkTestbed,
     name_model,
     start_sandbox,
 )
@@ -33,84 +33,84 @@ OF_LISTED = {"another private network"}
 MODEL_SERVER = f"{LAN}:{MODEL}"
 
 
-def test_sandboxes_reach_the_egress_of_their_specs_and_owners(scene: Scene) -> None:
-    control(scene)
-    scene.isolation.refresh()
-    assert scene.isolation.check() is None
-    assert scene.reached_by_each() == {OPEN: ALWAYS | OF_OPEN, CLOSED: ALWAYS, LISTED: ALWAYS | OF_LISTED}
-    assert scene.reached_from(scene.node) == SANDBOXES | {"the service"}
-    assert scene.reached_from(scene.lan) == set()
+def test_sandboxes_reach_the_egress_of_their_specs_and_owners(testbed: NetworkTestbed) -> None:
+    control(testbed)
+    testbed.isolation.refresh()
+    assert testbed.isolation.check() is None
+    assert testbed.reached_by_each() == {OPEN: ALWAYS | OF_OPEN, CLOSED: ALWAYS, LISTED: ALWAYS | OF_LISTED}
+    assert testbed.reached_from(testbed.node) == SANDBOXES | {"the service"}
+    assert testbed.reached_from(testbed.lan) == set()
 
-    name_model(scene, CLOSED, MODEL_SERVER)
-    scene.isolation.refresh()
-    assert scene.reached(CLOSED) == ALWAYS, "named, and not allowed"
-    with scene.database.transaction() as session:
+    name_model(testbed, CLOSED, MODEL_SERVER)
+    testbed.isolation.refresh()
+    assert testbed.reached(CLOSED) == ALWAYS, "named, and not allowed"
+    with testbed.database.transaction() as session:
         model_servers.allow(session, MODEL_SERVER)
-    change_egress(scene, OPEN, "none")
-    change_egress(scene, LISTED, "open")
-    scene.isolation.refresh()
-    assert scene.reached_by_each() == {OPEN: ALWAYS, CLOSED: ALWAYS | {"the model server"}, LISTED: ALWAYS | OF_OPEN}
+    change_egress(testbed, OPEN, "none")
+    change_egress(testbed, LISTED, "open")
+    testbed.isolation.refresh()
+    assert testbed.reached_by_each() == {OPEN: ALWAYS, CLOSED: ALWAYS | {"the model server"}, LISTED: ALWAYS | OF_OPEN}
 
-    scene.client.stop(f"aw-{scene.sandboxes[CLOSED].id}", 0)
-    with scene.database.transaction() as session:
+    testbed.client.stop(f"aw-{testbed.sandboxes[CLOSED].id}", 0)
+    with testbed.database.transaction() as session:
         model_servers.refuse(session, MODEL_SERVER)
-    scene.isolation.refresh()
-    rules = scene.isolation._context.firewall.read()
+    testbed.isolation.refresh()
+    rules = testbed.isolation._context.firewall.read()
     assert rules is not None
-    assert rules.sandboxes == {scene.address(OPEN), scene.address(LISTED)}
+    assert rules.sandboxes == {testbed.address(OPEN), testbed.address(LISTED)}
     assert (rules.models, rules.networks) == (frozenset(), frozenset())
 
 
-def test_node_without_rules_is_closed_until_they_are_back(scene: Scene) -> None:
-    scene.isolation.refresh()
-    assert scene.isolation.check() is None
-    scene.node.run("nft", "flush", "ruleset")
-    control(scene)
-    scene.isolation.refresh()
-    assert "missing or changed" in str(scene.isolation.check())
-    assert scene.reached(CLOSED) == ALWAYS
-    scene.isolation.refresh()
-    assert scene.isolation.check() is None
+def test_node_without_rules_is_closed_until_they_are_back(testbed: NetworkTestbed) -> None:
+    testbed.isolation.refresh()
+    assert testbed.isolation.check() is None
+    testbed.node.run("nft", "flush", "ruleset")
+    control(testbed)
+    testbed.isolation.refresh()
+    assert "missing or changed" in str(testbed.isolation.check())
+    assert testbed.reached(CLOSED) == ALWAYS
+    testbed.isolation.refresh()
+    assert testbed.isolation.check() is None
 
 
-def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(scene: Scene) -> None:
-    scene.isolation.refresh()
-    observed, firewall = scene.observe(OPEN), scene.isolation._context.firewall
-    address = frozenset({scene.address(OPEN)})
-    scene.isolation.revoke(scene.sandboxes[OPEN], observed)
-    assert scene.reached(OPEN) == set()
-    scene.isolation.admit(scene.sandboxes[OPEN], observed)
-    assert scene.reached(OPEN) == ALWAYS | OF_OPEN
-    scene.isolation.revoke(scene.sandboxes[OPEN], observed)
+def test_rules_exist_before_a_sandbox_is_used_and_are_removed_with_it(testbed: NetworkTestbed) -> None:
+    testbed.isolation.refresh()
+    observed, firewall = testbed.observe(OPEN), testbed.isolation._context.firewall
+    address = frozenset({testbed.address(OPEN)})
+    testbed.isolation.revoke(testbed.sandboxes[OPEN], observed)
+    assert testbed.reached(OPEN) == set()
+    testbed.isolation.admit(testbed.sandboxes[OPEN], observed)
+    assert testbed.reached(OPEN) == ALWAYS | OF_OPEN
+    testbed.isolation.revoke(testbed.sandboxes[OPEN], observed)
     rules = firewall.read()
     assert rules is not None
     assert rules.of(address) == Allowed()
 
 
-def test_sandboxes_without_their_network_receive_no_packets(scene: Scene, tmp_path: Path) -> None:
-    scene.isolation.refresh()
-    address, network = scene.address(OPEN), scene.isolation._context.network.name
+def test_sandboxes_without_their_network_receive_no_packets(testbed: NetworkTestbed, tmp_path: Path) -> None:
+    testbed.isolation.refresh()
+    address, network = testbed.address(OPEN), testbed.isolation._context.network.name
     target = ("tcp", address, WEB)
-    for sandbox in scene.sandboxes.values():
-        scene.client.stop(container_name(sandbox.id), 0)
-    scene.engine.docker("network", "rm", network)
-    with other_machine_at(address, scene.lan, tmp_path / "lan.log"):
-        assert scene.node.probe([target]) == [False]
-        assert scene.lan.counted_packets() == 0
-        scene.node.run("nft", "flush", "ruleset")
-        assert scene.node.probe([target]) == [True]
-        scene.isolation.refresh()
-        assert network in scene.engine.docker("network", "ls", "--format", "{{.Name}}").split()
-        assert scene.node.probe([target]) == [False], "it is the address of a sandbox again, and none has it"
-    eventually(lambda: is_removed(scene, OPEN))
-    start_sandbox(scene.client, scene.isolation, scene.sandboxes[OPEN])
-    eventually(lambda: scene.node.probe([("tcp", scene.address(OPEN), AGENT)]) == [True], deadline_seconds=30)
+    for sandbox in testbed.sandboxes.values():
+        testbed.client.stop(container_name(sandbox.id), 0)
+    testbed.engine.docker("network", "rm", network)
+    with other_machine_at(address, testbed.lan, tmp_path / "lan.log"):
+        assert testbed.node.probe([target]) == [False]
+        assert testbed.lan.counted_packets() == 0
+        testbed.node.run("nft", "flush", "ruleset")
+        assert testbed.node.probe([target]) == [True]
+        testbed.isolation.refresh()
+        assert network in testbed.engine.docker("network", "ls", "--format", "{{.Name}}").split()
+        assert testbed.node.probe([target]) == [False], "it is the address of a sandbox again, and none has it"
+    eventually(lambda: is_removed(testbed, OPEN))
+    start_sandbox(testbed.client, testbed.isolation, testbed.sandboxes[OPEN])
+    eventually(lambda: testbed.node.probe([("tcp", testbed.address(OPEN), AGENT)]) == [True], deadline_seconds=30)
 
 
-def is_removed(scene: Scene, name: str) -> bool:
+def is_removed(testbed: NetworkTestbed, name: str) -> bool:
     """Remove a sandbox's container. Like a worker, retry if the engine takes longer than a request may."""
     try:
-        scene.client.remove(container_name(scene.sandboxes[name].id))
+        testbed.client.remove(container_name(testbed.sandboxes[name].id))
     except EngineUnavailable:
         return False
     return True
@@ -129,13 +129,13 @@ def other_machine_at(address: str, lan: Namespace, log: Path) -> Iterator[None]:
         lan.run("ip", "address", "delete", f"{address}/32", "dev", "lo")
 
 
-def control(scene: Scene) -> None:
-    """Wait until probes succeed without rules: a server of the scene may not listen yet."""
+def control(testbed: NetworkTestbed) -> None:
+    """Wait until probes succeed without rules: a server of the testbed may not listen yet."""
     neighbours = {f"its neighbour {other}" for other in SANDBOXES - {CLOSED}}
-    eventually(lambda: scene.reached(CLOSED) == set(TARGETS) | neighbours, deadline_seconds=60)
-    eventually(lambda: scene.reached_from(scene.lan) == SANDBOXES | {"the service"}, deadline_seconds=60)
+    eventually(lambda: testbed.reached(CLOSED) == set(TARGETS) | neighbours, deadline_seconds=60)
+    eventually(lambda: testbed.reached_from(testbed.lan) == SANDBOXES | {"the service"}, deadline_seconds=60)
 
 
-def change_egress(scene: Scene, spec: str, egress: str) -> None:
-    with scene.database.transaction() as session:
+def change_egress(testbed: NetworkTestbed, spec: str, egress: str) -> None:
+    with testbed.database.transaction() as session:
         specs.change(session, spec, {"egress": egress})

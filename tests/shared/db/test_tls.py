@@ -64,9 +64,9 @@ def test_connection_is_encrypted_and_its_server_known(port: int, authority: Auth
 def test_server_of_another_authority_or_address_is_refused(
     port: int, authority: Authority, directory: Path, tmp_path: Path
 ) -> None:
-    stranger = Authority(directory, "stranger")
+    other_authority = Authority(directory, "other")
     refused = {
-        url(port, stranger): "certificate verify failed",
+        url(port, other_authority): "certificate verify failed",
         url(port, authority, "127.0.0.2"): 'does not match host name "127.0.0.2"',
     }
     for wrong, words in refused.items():

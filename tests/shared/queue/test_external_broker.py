@@ -35,7 +35,7 @@ class Broker:
 
     port: int
     authority: Authority
-    stranger: Authority
+    other_authority: Authority
 
     def url(self, options: str) -> str:
         return f"rediss://{USER}:{PASSWORD}@127.0.0.1:{self.port}/0{options}"
@@ -48,7 +48,7 @@ class Broker:
     @property
     def untrusted(self) -> str:
         """A URL with another authority."""
-        return self.url(f"?ssl_ca_certs={self.stranger.file}")
+        return self.url(f"?ssl_ca_certs={self.other_authority.file}")
 
 
 def documented_command() -> list[str]:
@@ -63,9 +63,9 @@ def broker(valkey: Valkey, tmp_path: Path) -> Iterator[Broker]:
     with valkey.client() as admin:
         admin.execute_command(*(word.replace("PASSWORD", PASSWORD) for word in documented_command()))
         admin.execute_command("ACL", "LOG", "RESET")
-        authority, stranger = Authority(tmp_path, "own"), Authority(tmp_path, "stranger")
+        authority, other_authority = Authority(tmp_path, "own"), Authority(tmp_path, "other")
         with speaking_tls(valkey.socket, *authority.issue("127.0.0.1")) as port:
-            yield Broker(port, authority, stranger)
+            yield Broker(port, authority, other_authority)
         admin.execute_command("ACL", "DELUSER", USER)
 
 
@@ -120,13 +120,13 @@ def test_doctor_examines_the_broker_with_the_documented_rights(broker: Broker) -
     assert installation_checks.major(finding.found.removeprefix("version ")) >= installation_checks.OLDEST_REDIS
 
 
-@pytest.mark.parametrize("options", ["stranger", "none", "host"])
+@pytest.mark.parametrize("options", ["other authority", "none", "host"])
 def test_broker_with_a_wrong_certificate_is_refused(broker: Broker, valkey: Valkey, options: str) -> None:
     with speaking_tls(valkey.socket, *broker.authority.issue("127.0.0.99")) as port_of_another:
         url = {
-            "stranger": broker.untrusted,
+            "other authority": broker.untrusted,
             "none": broker.url(""),
-            "host": Broker(port_of_another, broker.authority, broker.stranger).trusted,
+            "host": Broker(port_of_another, broker.authority, broker.other_authority).trusted,
         }[options]
         settings = Settings(redis_url=url)
         with make_app(settings) as app, pytest.raises(OperationalError) as refused, app.connection() as connection:

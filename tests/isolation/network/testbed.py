@@ -55,7 +55,7 @@ TARGETS: dict[str, Target] = {
 
 
 @dataclass(frozen=True)
-class Scene:
+class NetworkTestbed:
     """The node, its surroundings, its isolation, and its sandboxes by their specs."""
 
     node: Namespace
@@ -123,11 +123,11 @@ def open_machines(stack: ExitStack, directory: Path) -> Machines:
     return Machines(node, lan, stack.enter_context(running_engine_in(node, [TINY_IMAGE])))
 
 
-def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene:
-    """Start the scene on these machines, until the stack is closed."""
+def open_testbed(stack: ExitStack, machines: Machines, database_url: str) -> NetworkTestbed:
+    """Start the testbed on these machines, until the stack is closed."""
     node, lan, engine = machines.node, machines.lan, machines.engine
     stack.callback(engine.clear)
-    client, database = DiskEngine(engine.host, "scene"), Database(database_url)
+    client, database = DiskEngine(engine.host, "testbed"), Database(database_url)
     stack.callback(client.close)
     stack.callback(database.close)
     isolation = make_isolation(node, client, database, LAN)
@@ -135,7 +135,7 @@ def open_scene(stack: ExitStack, machines: Machines, database_url: str) -> Scene
     client.ensure_network(isolation._context.network)
     for sandbox in sandboxes.values():
         start_sandbox(client, isolation, sandbox)
-    return Scene(node, lan, engine, client, database, isolation, sandboxes)
+    return NetworkTestbed(node, lan, engine, client, database, isolation, sandboxes)
 
 
 EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
@@ -151,18 +151,20 @@ class IsolationFromOutside(NetworkIsolation):
 def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
     """Create the isolation as the node's worker does."""
     shared = Settings(sandbox_addresses=NETWORK)
-    bridge = make_bridge(shared, "scene", NODE_ID)
+    bridge = make_bridge(shared, "testbed", NODE_ID)
     firewall = LocalFirewall(bridge, node.command)
     proxy = EgressProxy(shared.egress_folder, NODE, EGRESS_PORT, firewall)
     return IsolationFromOutside(
-        IsolationContext(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, bridge, proxy)
+        IsolationContext(
+            shared, NODE_ID, resolvers, SERVICE, "testbed", database, VAULT, client, firewall, bridge, proxy
+        )
     )
 
 
-def name_model(scene: Scene, spec: str, address: str) -> None:
+def name_model(testbed: NetworkTestbed, spec: str, address: str) -> None:
     """Name a model server in the settings of the sandbox's owner."""
-    with scene.database.transaction() as session:
-        owner = scene.sandboxes[spec].owner_id or ""
+    with testbed.database.transaction() as session:
+        owner = testbed.sandboxes[spec].owner_id or ""
         settings_store.change(session, VAULT, owner, {"llm_base_url": f"http://{address}/v1"})
 
 
@@ -179,7 +181,7 @@ def start_sandbox(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sand
         image=TINY_IMAGE,
         command=["--host", "0.0.0.0", "--port", str(AGENT)],
         env={CONFIG_ENV: CONFIG_PATH},
-        labels={INSTALLATION_LABEL: "scene", SANDBOX_LABEL: sandbox.id},
+        labels={INSTALLATION_LABEL: "testbed", SANDBOX_LABEL: sandbox.id},
         working_dir="/workspace",
         memory_bytes=64 * 1024**2,
         cpus=1.0,

@@ -57,7 +57,7 @@ BRIDGE = Bridge("br-awproxy", NETWORK, PROXY_USER)
 
 
 @dataclass(frozen=True)
-class ProxyScene:
+class ProxyTestbed:
     """The node, its sandboxes, and the queries that the name server got."""
 
     node: Namespace
@@ -151,8 +151,8 @@ def open_tunnel(place: Namespace, target: str) -> Iterator[SteppedProgram]:
 
 
 @contextmanager
-def open_proxy_scene() -> Iterator[ProxyScene]:
-    """Start the scene for the length of the block, and wait until the proxy listens."""
+def open_proxy_testbed() -> Iterator[ProxyTestbed]:
+    """Start the testbed for the length of the block, and wait until the proxy listens."""
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("proxy"))
         node, around, named, other = (stack.enter_context(running_namespace()) for _ in range(4))
@@ -173,15 +173,15 @@ def open_proxy_scene() -> Iterator[ProxyScene]:
         run = [*own_users.launcher(stage), *node.command, "env", *settings, sys.executable, "-m", "deploy.egress_proxy"]
         server, log = processes.start(run, directory / "proxy.log"), directory / "proxy.log"
         stack.callback(processes.stop, server)
-        scene = ProxyScene(node, named, other, firewall, proxy, requested, server.pid)
-        scene.set_egress(EGRESS)
+        testbed = ProxyTestbed(node, named, other, firewall, proxy, requested, server.pid)
+        testbed.set_egress(EGRESS)
 
         def listens() -> bool:
             assert server.poll() is None, log.read_text()
-            return scene.node.probe([("tcp", NODE, PORT)]) == [True]
+            return testbed.node.probe([("tcp", NODE, PORT)]) == [True]
 
         eventually(listens, deadline_seconds=60)
-        yield scene
+        yield testbed
 
 
 def _started(command: list[str], log: Path, word: str) -> "subprocess.Popen[bytes]":

@@ -35,7 +35,7 @@ BOOT_SECONDS = 600
 PLAIN = ("plain", "peer")
 
 
-class Scene:
+class AttackTestbed:
     """The outcomes of attacks and controls."""
 
     def __init__(self, batches: Batches) -> None:
@@ -47,8 +47,8 @@ class Scene:
 
 
 @contextmanager
-def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attack]) -> Iterator[Scene]:
-    """Start the scene, for the length of the block."""
+def opened_testbed(service: Deployment, engine: PrivateEngine, attacks: list[Attack]) -> Iterator[AttackTestbed]:
+    """Start the testbed, for the length of the block."""
     with ExitStack() as stack:
         alice, bob = (stack.enter_context(service.user(name)) for name in ("alice", "bob"))
         metrics_key = service.make_metrics_key()
@@ -68,7 +68,7 @@ def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attac
             name: ["docker", "--host", engine.host, "exec", "-i", container, "python3"]
             for name, container in containers.items()
         }
-        yield Scene(stack.enter_context(running_batches(all_attempts(attacks), facts, commands)))
+        yield AttackTestbed(stack.enter_context(running_batches(all_attempts(attacks), facts, commands)))
 
 
 def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client) -> dict[str, str]:
