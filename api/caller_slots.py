@@ -16,5 +16,5 @@ class CallerSlots:
     def of_caller(self) -> asyncio.Semaphore:
         return self.of(caller.get())
 
-    def of(self, who: str | None) -> asyncio.Semaphore:
-        return self._slots.setdefault(who, asyncio.Semaphore(self._max_slots))
+    def of(self, caller_id: str | None) -> asyncio.Semaphore:
+        return self._slots.setdefault(caller_id, asyncio.Semaphore(self._max_slots))

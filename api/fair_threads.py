@@ -19,13 +19,13 @@ class FairThreads:
         self._threads = ThreadPoolExecutor(threads, name)
         self._slots = CallerSlots(1)
 
-    async def run(self, who: str | None, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def run(self, caller_id: str | None, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run work in a thread, and return its result. With a caller, wait for the caller's earlier work first.
 
         The caller's slot is occupied until the work is done, even if nothing waits for its result any more.
         """
         loop = asyncio.get_running_loop()
-        slot = asyncio.Semaphore() if who is None else self._slots.of(who)
+        slot = asyncio.Semaphore() if caller_id is None else self._slots.of(caller_id)
         await slot.acquire()
         future = self._threads.submit(work, *arguments)
 

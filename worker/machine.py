@@ -21,7 +21,7 @@ LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "CPU", "PidsLimit": "processes
 
 
 def check_machine() -> Iterator[Finding]:
-    """Check the engine that `AW_DOCKER_HOST` names, and this machine's part in limiting sandboxes."""
+    """Check the engine that `AW_DOCKER_HOST` names, and whether this machine can limit sandboxes."""
     shared, settings = Settings(), WorkerSettings()
     engine = DiskEngine(settings.docker_host, "doctor", settings.engine_data_dir)
     try:

@@ -215,8 +215,8 @@ def _error(status: int) -> str:
 
 
 def _max_connections() -> int:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if most < 0 else max(64, min(MAX_CONNECTIONS, (most - SPARE_DESCRIPTORS) // PER_CONNECTION))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if hard < 0 else max(64, min(MAX_CONNECTIONS, (hard - SPARE_DESCRIPTORS) // PER_CONNECTION))
 
 
 def _quoted(path: str) -> str:

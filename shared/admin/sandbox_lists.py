@@ -75,7 +75,7 @@ class SandboxHistory(NamedTuple):
     logs: Sequence[SandboxLog]
 
 
-def search(session: Session, which: SandboxFilter, page_id: str | None, limit: int) -> Page[ListedSandbox]:
+def search(session: Session, selection: SandboxFilter, page_id: str | None, limit: int) -> Page[ListedSandbox]:
     """A page of sandboxes, newest first: failed and deleted ones by the time of that change, others by age.
 
     A page may be empty although another one follows, which continues the search.
@@ -83,12 +83,12 @@ def search(session: Session, which: SandboxFilter, page_id: str | None, limit: i
     Raises:
         Invalid: the page id is not from this list.
     """
-    owner_id = _owner_id(session, which.owner)
-    if which.owner and owner_id is None:
+    owner_id = _owner_id(session, selection.owner)
+    if selection.owner and owner_id is None:
         return Page([], None)
-    order = BY_END if which.status in ENDED else BY_AGE
-    window = _window(which, owner_id, order, page_id)
-    ids = list(session.exec(_matching(window, which, owner_id, order).limit(limit + 1)).all())
+    order = BY_END if selection.status in ENDED else BY_AGE
+    window = _window(selection, owner_id, order, page_id)
+    ids = list(session.exec(_matching(window, selection, owner_id, order).limit(limit + 1)).all())
     if len(ids) > limit:
         return Page(_read(session, ids[:limit]), _page_after(session, order, ids[limit - 1]))
     last = session.exec(_in_order(select(window.c.id), window, order).offset(MAX_EXAMINED - 1).limit(1)).first()
@@ -130,24 +130,24 @@ def _owner_id(session: Session, name: str | None) -> str | None:
     return session.exec(select(User.id).where(User.name == name)).first() if name else None
 
 
-def _window(which: SandboxFilter, owner_id: str | None, order: Order, page_id: str | None) -> Any:
+def _window(selection: SandboxFilter, owner_id: str | None, order: Order, page_id: str | None) -> Any:
     """The rows that the page reads, selected by the one condition that has an index in this order."""
     columns = (Sandbox.id, Sandbox.status, Sandbox.node_id, Sandbox.owner_id, Sandbox.reason)
-    rows = select(*columns, order.column).where(_indexed(which, owner_id))  # type: ignore[call-overload]
+    rows = select(*columns, order.column).where(_indexed(selection, owner_id))  # type: ignore[call-overload]
     return put_in_order(rows, order, page_id).limit(MAX_EXAMINED).subquery()
 
 
-def _indexed(which: SandboxFilter, owner_id: str | None) -> Any:
-    if which.status in ENDED:
-        return ENDED[which.status]
+def _indexed(selection: SandboxFilter, owner_id: str | None) -> Any:
+    if selection.status in ENDED:
+        return ENDED[selection.status]
     return col(Sandbox.owner_id) == owner_id if owner_id else and_(may_have_container(), IS_LISTED)
 
 
-def _matching(window: Any, which: SandboxFilter, owner_id: str | None, order: Order) -> Any:
+def _matching(window: Any, selection: SandboxFilter, owner_id: str | None, order: Order) -> Any:
     rows = select(window.c.id)
     status = window.c.status
-    rows = rows.where(status == which.status if which.status else status != Status.DELETED)
-    for name, value in (("node_id", which.node), ("reason", which.reason), ("owner_id", owner_id)):
+    rows = rows.where(status == selection.status if selection.status else status != Status.DELETED)
+    for name, value in (("node_id", selection.node), ("reason", selection.reason), ("owner_id", owner_id)):
         rows = rows.where(window.c[name] == value) if value else rows
     return _in_order(rows, window, order)
 

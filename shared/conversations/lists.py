@@ -66,7 +66,7 @@ def list_starting(session: Session, owner_id: str) -> Sequence[StartTask]:
 def search(
     database: Database,
     owner_id: str,
-    which: ConversationFilter,
+    selection: ConversationFilter,
     *,
     sort_order: str,
     page_id: str | None,
@@ -77,12 +77,12 @@ def search(
     Raises:
         Invalid: this service did not issue the page id.
     """
-    return _LIST.page(database, _values(owner_id, which), SORT_ORDERS[sort_order], page_id, limit)
+    return _LIST.page(database, _values(owner_id, selection), SORT_ORDERS[sort_order], page_id, limit)
 
 
-def count(database: Database, owner_id: str, which: ConversationFilter) -> int:
+def count(database: Database, owner_id: str, selection: ConversationFilter) -> int:
     """The number of conversations that `search` lists with this filter."""
-    return _LIST.count(database, _values(owner_id, which))
+    return _LIST.count(database, _values(owner_id, selection))
 
 
 def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
@@ -94,8 +94,11 @@ def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
     return conversation, sandbox, children.split(LINE_END) if children else []
 
 
-def _values(owner_id: str, which: ConversationFilter) -> dict[str, Any]:
-    return asdict(which) | {"owner_id": owner_id, "parents_only": None if which.with_sub_conversations else True}
+def _values(owner_id: str, selection: ConversationFilter) -> dict[str, Any]:
+    return asdict(selection) | {
+        "owner_id": owner_id,
+        "parents_only": None if selection.with_sub_conversations else True,
+    }
 
 
 def _children() -> Any:

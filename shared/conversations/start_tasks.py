@@ -246,7 +246,7 @@ def final(database: Database, ids: Collection[str]) -> set[str]:
 
 
 def search(
-    session: Session, owner_id: str, which: StartTaskFilter, *, sort_order: str, page_id: str | None, limit: int
+    session: Session, owner_id: str, selection: StartTaskFilter, *, sort_order: str, page_id: str | None, limit: int
 ) -> Page[tuple[StartTask, Sandbox | None]]:
     """A page of the owner's tasks.
 
@@ -254,14 +254,14 @@ def search(
     """
     column, descending = SORT_ORDERS[sort_order]
     order = Order(column, col(StartTask.id), descending)
-    filters = _filters(owner_id, which)
+    filters = _filters(owner_id, selection)
     sizes = select(measure(session, col(StartTask.request))).where(*filters)
     return read_bounded_page(session, _with_sandbox().where(*filters), sizes, order, page_id, limit)
 
 
-def count(session: Session, owner_id: str, which: StartTaskFilter) -> int:
+def count(session: Session, owner_id: str, selection: StartTaskFilter) -> int:
     """The number of the owner's tasks that `search` lists with these filters."""
-    return session.exec(select(func.count()).select_from(StartTask).where(*_filters(owner_id, which))).one()
+    return session.exec(select(func.count()).select_from(StartTask).where(*_filters(owner_id, selection))).one()
 
 
 def _expired() -> Any:
@@ -279,15 +279,15 @@ def _with_sandbox() -> Any:
     return select(StartTask, Sandbox).outerjoin(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
 
 
-def _filters(owner_id: str, which: StartTaskFilter) -> list[Any]:
+def _filters(owner_id: str, selection: StartTaskFilter) -> list[Any]:
     filters: list[Any] = [StartTask.owner_id == owner_id]
-    if which.conversation_id is not None:
+    if selection.conversation_id is not None:
         # V1 filters by the resulting conversation (wire contract 1.2): a task that has none yet does not match.
-        filters += [StartTask.conversation_id == which.conversation_id, StartTask.stage == Stage.READY]
-    if which.created_from is not None:
-        filters.append(col(StartTask.created_at) >= which.created_from)
-    if which.stage is not None:
-        filters.append(StartTask.stage == which.stage)
+        filters += [StartTask.conversation_id == selection.conversation_id, StartTask.stage == Stage.READY]
+    if selection.created_from is not None:
+        filters.append(col(StartTask.created_at) >= selection.created_from)
+    if selection.stage is not None:
+        filters.append(StartTask.stage == selection.stage)
     return filters
 
 

@@ -79,30 +79,30 @@ class WriteSlots:
             TimeoutError: SQLAlchemy's; no slot became free before the timeout.
             WriteSlotRefused: waiting for a slot is pointless at present.
         """
-        who = caller.get()
-        shares = self._shares(who, shared)
-        self._enter(who, shares, wait_seconds)
+        caller_id = caller.get()
+        shares = self._shares(caller_id, shared)
+        self._enter(caller_id, shares, wait_seconds)
         try:
             yield
         except OperationalError as error:
-            self._leave(who, shares, reject=is_lock_timeout(error))
+            self._leave(caller_id, shares, reject=is_lock_timeout(error))
             raise
         except BaseException:
-            self._leave(who, shares)
+            self._leave(caller_id, shares)
             raise
-        self._leave(who, shares)
+        self._leave(caller_id, shares)
 
-    def _shares(self, who: str | None, shared: str | None) -> list[_Share]:
+    def _shares(self, caller_id: str | None, shared: str | None) -> list[_Share]:
         half, quarter = max(1, self._slots // 2), max(1, self._slots // 4)
-        shares = [_Share((who,), half, MAX_WAITING)] if who is not None else []
+        shares = [_Share((caller_id,), half, MAX_WAITING)] if caller_id is not None else []
         if shared is not None:
-            shares += [_Share((None, shared), half, MAX_WAITING_FOR_SHARED), _Share((who, shared), quarter)]
+            shares += [_Share((None, shared), half, MAX_WAITING_FOR_SHARED), _Share((caller_id, shared), quarter)]
         return shares
 
-    def _enter(self, who: str | None, shares: list[_Share], wait_seconds: float) -> None:
+    def _enter(self, caller_id: str | None, shares: list[_Share], wait_seconds: float) -> None:
         until = time.monotonic() + wait_seconds
         with self._changed, self._counted(shares):
-            while not self._is_admitted(who, shares):
+            while not self._is_admitted(caller_id, shares):
                 left = until - time.monotonic()
                 if left <= 0:
                     raise PoolTimeout("too many concurrent transactions")
@@ -123,20 +123,20 @@ class WriteSlots:
             self._waiting.subtract(shares)
             self._remove_idle(shares)
 
-    def _leave(self, who: str | None, shares: list[_Share], *, reject: bool = False) -> None:
+    def _leave(self, caller_id: str | None, shares: list[_Share], *, reject: bool = False) -> None:
         with self._changed:
             self._total -= 1
             self._writing.subtract(shares)
             self._record_move(shares)
             self._remove_idle(shares)
-            if reject and who is not None:
+            if reject and caller_id is not None:
                 now = time.monotonic()
                 still = {one: until for one, until in self._refused_until.items() if until > now}
-                self._refused_until = still | {who: now + REJECT_SECONDS}
+                self._refused_until = still | {caller_id: now + REJECT_SECONDS}
             self._changed.notify_all()
 
-    def _is_admitted(self, who: str | None, shares: list[_Share]) -> bool:
-        if who is not None and self._refused_until.get(who, 0.0) > time.monotonic():
+    def _is_admitted(self, caller_id: str | None, shares: list[_Share]) -> bool:
+        if caller_id is not None and self._refused_until.get(caller_id, 0.0) > time.monotonic():
             raise WriteSlotRefused("another transaction of this caller timed out waiting for a lock")
         has_room = self._total < self._slots and all(self._writing[share] < share.max_writing for share in shares)
         if not has_room and any(map(self._is_crowded, shares)):

@@ -19,13 +19,13 @@ class WarmSandbox:
 
     Args:
         is_ready: it could be claimed now.
-        is_useless: it failed, its spec or its image has changed, or its node is cordoned.
+        is_unusable: it failed, its spec or its image has changed, or its node is cordoned.
         is_old: it could be claimed, but should be replaced.
     """
 
     id: str
     is_ready: bool = False
-    is_useless: bool = False
+    is_unusable: bool = False
     is_old: bool = False
 
 
@@ -45,12 +45,12 @@ def plan_pool(sandboxes: Sequence[WarmSandbox], *, target: int, max_size: int) -
         target: the number that should be ready.
         max_size: the max number at a time. Sandboxes that are being deleted are not counted.
     """
-    useless = [sandbox for sandbox in sandboxes if sandbox.is_useless]
-    useful = [sandbox for sandbox in sandboxes if not sandbox.is_useless]
-    young = [sandbox for sandbox in useful if not sandbox.is_old]
-    surplus = _surplus(useful, young, target=target, max_size=max_size)
-    wanted = min(target - len(young), max_size - (len(useful) - len(surplus)))
-    return PoolPlan([sandbox.id for sandbox in (*useless, *surplus)], max(0, wanted))
+    unusable = [sandbox for sandbox in sandboxes if sandbox.is_unusable]
+    usable = [sandbox for sandbox in sandboxes if not sandbox.is_unusable]
+    young = [sandbox for sandbox in usable if not sandbox.is_old]
+    surplus = _surplus(usable, young, target=target, max_size=max_size)
+    wanted = min(target - len(young), max_size - (len(usable) - len(surplus)))
+    return PoolPlan([sandbox.id for sandbox in (*unusable, *surplus)], max(0, wanted))
 
 
 def backoff_until(failures: int, failed_at: datetime | None) -> datetime | None:
@@ -62,13 +62,13 @@ def backoff_until(failures: int, failed_at: datetime | None) -> datetime | None:
 
 
 def _surplus(
-    useful: Sequence[WarmSandbox], young: Sequence[WarmSandbox], *, target: int, max_size: int
+    usable: Sequence[WarmSandbox], young: Sequence[WarmSandbox], *, target: int, max_size: int
 ) -> list[WarmSandbox]:
     """Old ones when enough others are ready, or when the pool is full; then young ones above the target."""
-    old = [sandbox for sandbox in useful if sandbox.is_old]
+    old = [sandbox for sandbox in usable if sandbox.is_old]
     ready = [sandbox for sandbox in young if sandbox.is_ready]
     replaced = old[: max(0, len(ready) + len(old) - target)]
-    if not replaced and len(useful) >= max_size and len(ready) == len(young):
+    if not replaced and len(usable) >= max_size and len(ready) == len(young):
         replaced = old[:1]
     booting = [sandbox for sandbox in young if not sandbox.is_ready]
     return [*replaced, *[*booting, *reversed(ready)][: max(0, len(young) - target)]]

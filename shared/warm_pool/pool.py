@@ -36,8 +36,8 @@ def pools_to_reconcile(session: Session) -> list[str]:
     return [spec.id for spec in session.exec(found).all() if _read_pool(session, spec).needs_reconciling]
 
 
-def remove_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
-    """Remove the useless sandboxes of a spec's pool, and record failures or their end, unless another worker does so.
+def remove_unusable(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
+    """Remove the unusable sandboxes of a spec's pool, and record failures or their end, unless another worker does so.
 
     Returns:
         The sandboxes that are deleted.
@@ -128,7 +128,7 @@ class _PoolState:
     def __init__(self, spec: SandboxSpec, rows: Sequence[_PoolRow]) -> None:
         self.rows = [row.sandbox for row in rows]
         found = [(_warm_sandbox(spec, row), row.is_away) for row in rows]
-        counted = [sandbox for sandbox, is_away in found if sandbox.is_useless or not is_away]
+        counted = [sandbox for sandbox, is_away in found if sandbox.is_unusable or not is_away]
         self.plan = plan_pool(counted, target=spec.warm_target, max_size=spec.warm_most)
         is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
         failed_at = spec.warm_failed_at
@@ -153,7 +153,7 @@ def _warm_sandbox(spec: SandboxSpec, row: _PoolRow) -> WarmSandbox:
     return WarmSandbox(
         sandbox.id,
         is_ready=sandbox.status == Status.RUNNING,
-        is_useless=not fits or sandbox.status not in (Status.STARTING, Status.RUNNING),
+        is_unusable=not fits or sandbox.status not in (Status.STARTING, Status.RUNNING),
         is_old=sandbox.created_at < now() - OLD,
     )
 

@@ -101,23 +101,23 @@ def _tar(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """
     command = ["tar", "--warning=no-file-ignored", *arguments]
     with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as tar,  # noqa: S603
+        tempfile.TemporaryFile() as messages,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=messages) as tar,  # noqa: S603
     ):
         deadline = Timer(SECONDS, tar.kill)
         deadline.start()
         try:
             yield tar
             if (status := tar.wait()) != 0:
-                raise ArchiveError(f"tar: {_tail(said) if status > 0 else f'it was ended after {SECONDS} s'}")
+                raise ArchiveError(f"tar: {_tail(messages) if status > 0 else f'it was ended after {SECONDS} s'}")
         finally:
             deadline.cancel()
             tar.kill()
 
 
-def _tail(said: IO[bytes]) -> str:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - TAIL))
-    return said.read(TAIL).decode(errors="replace").strip()
+def _tail(messages: IO[bytes]) -> str:
+    messages.seek(max(0, messages.seek(0, os.SEEK_END) - TAIL))
+    return messages.read(TAIL).decode(errors="replace").strip()
 
 
 def _copy(tar: "subprocess.Popen[bytes]", draft: Path, limits: Limits) -> tuple[int, str]:

@@ -10,23 +10,23 @@ from worker.engine.protocol import EngineError, has_responded
 
 log = structlog.get_logger()
 
-# After this many calls without a response the others wait for the next turn: it may be the engine that is away.
-# The first one alone may be due to its container, and delays no other.
+# After this many calls without a response, the others wait for the next turn: the engine may be unavailable.
+# A single one may be due to its container, and does not delay the others.
 MAX_SILENT = 2
 
 
 def attempt_each(
-    context: WorkerContext, names: Iterable[str], call: Callable[[str], None], failure: str, *, most: int | None = None
+    context: WorkerContext, names: Iterable[str], call: Callable[[str], None], failure: str, *, limit: int | None = None
 ) -> None:
     """Call the engine for each of these containers. One whose last call failed comes after all others.
 
     Args:
         context: remembers which calls failed.
         failure: the log event of a call that fails.
-        most: max number of calls.
+        limit: max number of calls.
     """
     silent = 0
-    for name in _sort_failed_last(context, names)[:most]:
+    for name in _sort_failed_last(context, names)[:limit]:
         try:
             call(name)
         except EngineError as error:

@@ -113,7 +113,7 @@ def _take_due(context: WorkerContext, lost: LostNode) -> list[Job]:
 
 
 def _end_starts(context: WorkerContext, lost: LostNode) -> None:
-    """Mark the start tasks due whose sandboxes the node is to delete when it is back: they fail now."""
+    """Mark start tasks due whose sandboxes the node deletes once it is back: these tasks fail now."""
     with context.database.reading() as session:
         waiting = waiters.find_starts_of_deleted(session, lost.node_id)
     if waiting:

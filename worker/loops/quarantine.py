@@ -37,7 +37,7 @@ def quarantine_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSu
 
 
 def pause_running(context: WorkerContext, found: Iterable[ContainerSummary | None]) -> None:
-    """Pause the running ones of these containers, which no row of this node explains: no user can stop their agents.
+    """Pause those of these containers that run. No row of this node explains them, so no user can stop their agents.
 
     A paused container loses nothing if its row returns.
     """
@@ -66,4 +66,4 @@ def _remove(context: WorkerContext, rows: Iterable[UnknownContainer]) -> None:
 
     kept_for = timedelta(seconds=context.settings.quarantine_seconds)
     removable = [row.name for row in rows if quarantine.may_be_removed(row, kept_for)]
-    attempt_each(context, removable, remove, "unknown_not_removed", most=MAX_REMOVALS)
+    attempt_each(context, removable, remove, "unknown_not_removed", limit=MAX_REMOVALS)

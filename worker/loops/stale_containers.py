@@ -35,7 +35,7 @@ def reap_stale(context: WorkerContext, listed: AbstractSet[str]) -> set[str]:
         stale = node_registry.stale_containers(session, context.settings.node)
     found = listed & set(map(container_name, stale))
     context.unreaped.intersection_update(found)
-    attempt_each(context, found, partial(_reap_alone, context), "stale_container_not_reaped")
+    attempt_each(context, found, partial(_reap_one, context), "stale_container_not_reaped")
     return stale
 
 
@@ -45,7 +45,7 @@ def find_unreaped(context: WorkerContext) -> str | None:
     return f"its engine does not remove the containers of sandboxes that moved away: {names}" if names else None
 
 
-def _reap_alone(context: WorkerContext, name: str) -> None:
+def _reap_one(context: WorkerContext, name: str) -> None:
     """Remove a container, unless the removal by another thread, which this one has waited for, has just failed."""
     failed_before = name in context.unreaped
     with context.reaping:

@@ -23,7 +23,7 @@ def reconcile_pools(context: WorkerContext) -> None:
         spec_ids = warm_pool.pools_to_reconcile(session)
     for spec_id in spec_ids:
         with context.database.transaction() as session:
-            removed = warm_pool.remove_useless(session, spec_id, due_at=after(context.shared.republish_seconds))
+            removed = warm_pool.remove_unusable(session, spec_id, due_at=after(context.shared.republish_seconds))
         context.publisher.publish(*map(_deletion, removed))
         while (started := _start_warm_sandbox(context, spec_id)) is not None:
             context.publisher.publish(*started.jobs)

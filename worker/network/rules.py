@@ -68,10 +68,10 @@ class Allowed:
     models: frozenset[str] = frozenset()
 
     def __or__(self, other: "Allowed") -> "Allowed":
-        return Allowed(**{name: mine | getattr(other, name) for name, mine in self.sets()})
+        return Allowed(**{name: own | getattr(other, name) for name, own in self.sets()})
 
     def __sub__(self, other: "Allowed") -> "Allowed":
-        return Allowed(**{name: mine - getattr(other, name) for name, mine in self.sets()})
+        return Allowed(**{name: own - getattr(other, name) for name, own in self.sets()})
 
     def __bool__(self) -> bool:
         return any(elements for _, elements in self.sets())

@@ -23,7 +23,7 @@ def claim(session: Session, owner: ApiUser, **own: int | None) -> Sandbox:
 def reconcile(database: Database, boots: int = 10) -> list[tuple[str, str]]:
     """Reconcile the pool as a sweep does: one transaction for each new sandbox."""
     with database.transaction() as session:
-        changed = warm_pool.remove_useless(session, SPEC_ID, due_at=after(LATER))
+        changed = warm_pool.remove_unusable(session, SPEC_ID, due_at=after(LATER))
     while (created := make_warm_sandbox(database, boots)) is not None:
         changed.append(created)
     return [(row.id, row.desired) for row in changed]

@@ -14,7 +14,7 @@ KINDS = {
     "ready": {"is_ready": True},
     "booting": {},
     "old": {"is_ready": True, "is_old": True},
-    "useless": {"is_useless": True},
+    "unusable": {"is_unusable": True},
 }
 POOLS = [kinds for size in range(5) for kinds in product(KINDS, repeat=size)]
 BOUNDS = [(target, max_size) for target in range(4) for max_size in range(target, 5)]
@@ -30,7 +30,7 @@ def test_pool_stays_within_its_max_size_without_unusable_sandboxes(target: int, 
         sandboxes = pool(kinds)
         plan = plan_pool(sandboxes, target=target, max_size=max_size)
         remaining = [sandbox for sandbox in sandboxes if sandbox.id not in plan.retired]
-        assert not any(sandbox.is_useless for sandbox in remaining)
+        assert not any(sandbox.is_unusable for sandbox in remaining)
         assert len(set(plan.retired)) == len(plan.retired)
         assert plan.wanted == 0 or len(remaining) + plan.wanted <= max_size, kinds
 
@@ -42,7 +42,7 @@ def test_ready_sandboxes_stay_until_enough_are_ready(target: int, max_size: int)
         plan = plan_pool(sandboxes, target=target, max_size=max_size)
         ready = [sandbox for sandbox in sandboxes if sandbox.is_ready]
         remaining = [sandbox for sandbox in ready if sandbox.id not in plan.retired]
-        full = len([sandbox for sandbox in sandboxes if not sandbox.is_useless]) >= max_size  # no room for another one
+        full = len([sandbox for sandbox in sandboxes if not sandbox.is_unusable]) >= max_size  # no room for another one
         assert len(remaining) >= min(target, len(ready)) - full, kinds
 
 

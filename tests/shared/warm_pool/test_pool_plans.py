@@ -33,7 +33,7 @@ QUERIES: dict[str, Callable[[Session, SandboxSpec], Any]] = {
     "all on a node": lambda session, _: sandbox_queries.on_node(session, NODE_ID),
     "waiting for a node": lambda session, _: placement.find_waiting(session, NODE_ID),
     "placement": lambda session, spec: placement.place(session, spec.id),
-    "remove": lambda session, spec: warm_pool.remove_useless(session, spec.id, due_at=after(5)),
+    "remove": lambda session, spec: warm_pool.remove_unusable(session, spec.id, due_at=after(5)),
     "fill": lambda session, spec: warm_pool.start_warm_sandbox(session, VAULT, spec.id, boots=1, due_at=after(5)),
 }
 
