@@ -18,7 +18,7 @@ class RecordingPublisher(Publisher):
         self.jobs += jobs
 
 
-class PromptExecutor(Executor):
+class ImmediateExecutor(Executor):
     """An executor that runs work immediately in the submitting thread."""
 
     def submit(self, act: Callable[..., Any], /, *args: Any, **_kwargs: Any) -> Future[Any]:

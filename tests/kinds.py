@@ -37,7 +37,7 @@ REAL_FOLDERS = (
 )
 REAL_FIXTURES = {"dedicated_engine", "site", "sandbox_url"}
 # Fixtures that return a type from one of these modules need an engine, whatever their names are.
-REAL_HOMES = (
+REAL_MODULES = (
     *(f"tests.services.{name}." for name in ("agent_servers", "client", "deployment", "engine", "engine_proxy")),
     *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry")),
     "tests.clients.",
@@ -52,7 +52,7 @@ ON_THE_BRIDGE = {"contract_model", "receiver"}
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 # All tests with one of these fixtures, or with a fixture of a type from this module, share one agent server per image.
 AGENT_SERVERS = {"sandbox_url", "tiny_url"} | ON_THE_BRIDGE
-AGENT_SERVERS_HOME = "tests.services.agent_servers."
+AGENT_SERVERS_MODULE = "tests.services.agent_servers."
 NO_RERUN = (
     "tests/api/test_crowded_rows.py",
     "tests/api/test_locked_rows.py",
@@ -110,7 +110,7 @@ def group_of(item: pytest.Item) -> str:
     """The group of tests that share an engine, service or agent server that takes long to start; empty: none."""
     if kind_of(item) == "unit":
         return ""
-    if any(name in AGENT_SERVERS or _returns(fixture.func, AGENT_SERVERS_HOME) for name, fixture in _fixtures(item)):
+    if any(name in AGENT_SERVERS or _returns(fixture.func, AGENT_SERVERS_MODULE) for name, fixture in _fixtures(item)):
         return "agent_servers"
     homes = {"module": item.path.stem, "package": item.path.parent.name}
     shared = ((name, fixture.scope) for name, fixture in _fixtures(item) if _is_real(name, fixture))
@@ -129,18 +129,18 @@ def _fixtures(item: pytest.Item) -> Iterable[tuple[str, pytest.FixtureDef[Any]]]
 
 
 def _is_real(name: str, fixture: pytest.FixtureDef[Any]) -> bool:
-    return name in REAL_FIXTURES | DRILL_FIXTURES or _returns(fixture.func, *REAL_HOMES)
+    return name in REAL_FIXTURES | DRILL_FIXTURES or _returns(fixture.func, *REAL_MODULES)
 
 
 @cache
 def _returns(fixture: Any, *wanted: str) -> bool:
     """Whether a fixture is annotated to return or yield a type that is defined in one of these modules."""
     returned = getattr(fixture, "__annotations__", {}).get("return")
-    return any(f"{home}.".startswith(wanted) for home in _homes_of(returned))
+    return any(f"{module}.".startswith(wanted) for module in _modules_of(returned))
 
 
-def _homes_of(kind: Any) -> Iterator[str]:
+def _modules_of(kind: Any) -> Iterator[str]:
     """The modules of a type and of all types in it."""
     yield str(getattr(kind, "__module__", ""))
     for inner in get_args(kind):
-        yield from _homes_of(inner)
+        yield from _modules_of(inner)

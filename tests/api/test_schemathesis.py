@@ -171,11 +171,11 @@ def complaints_about(client: TestClient, cases: Any, key: dict[str, str]) -> lis
 
     @effort.bounds(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=cases)
-    def try_it(case: Case[Any]) -> None:
+    def run_case(case: Case[Any]) -> None:
         case.validate_response(send(client, case, key), checks=CHECKS)
 
     try:
-        try_it()
+        run_case()
     except Unsatisfiable:
         raise  # not a complaint: there are no cases
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the other operations are still tried

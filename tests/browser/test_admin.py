@@ -58,11 +58,11 @@ def test_operator_views_and_changes_sandboxes(
     expect(page.locator("#live.on")).to_be_visible(timeout=SOON)
     take_picture(page, "admin-overview")
 
-    sandbox_id = see_a_sandbox_start(page, service, alice)
-    pause_it(page, service, sandbox_id)
+    sandbox_id = watch_a_sandbox_start(page, service, alice)
+    pause_sandbox(page, service, sandbox_id)
     cordon_the_node(page, service)
-    see_its_jobs_in_flower(page, service, alice, sandbox_id)
-    delete_it(page, service, sandbox_id)
+    check_jobs_in_flower(page, service, alice, sandbox_id)
+    delete_sandbox(page, service, sandbox_id)
 
     page.emulate_media(color_scheme="dark")
     page.goto(f"{service.url}/admin")
@@ -78,7 +78,7 @@ def sign_in(page: Page, service: Deployment, user: Client) -> None:
     page.wait_for_url(f"{service.url}/admin")
 
 
-def see_a_sandbox_start(page: Page, service: Deployment, alice: Client) -> str:
+def watch_a_sandbox_start(page: Page, service: Deployment, alice: Client) -> str:
     """The sandbox's row appears without a click, and its page updates itself."""
     page.goto(f"{service.url}/admin/sandboxes?user=alice")
     expect(page.locator("#live.on")).to_be_visible(timeout=SOON)
@@ -91,7 +91,7 @@ def see_a_sandbox_start(page: Page, service: Deployment, alice: Client) -> str:
     return sandbox_id
 
 
-def pause_it(page: Page, service: Deployment, sandbox_id: str) -> None:
+def pause_sandbox(page: Page, service: Deployment, sandbox_id: str) -> None:
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("dl .status").first).to_have_text("PAUSED · frozen", timeout=SOON)
     assert page.url == f"{service.url}/admin/sandboxes/{sandbox_id}"
@@ -107,7 +107,7 @@ def cordon_the_node(page: Page, service: Deployment) -> None:
     expect(row.locator(".status")).to_have_text("READY", timeout=SOON)
 
 
-def see_its_jobs_in_flower(page: Page, service: Deployment, alice: Client, sandbox_id: str) -> None:
+def check_jobs_in_flower(page: Page, service: Deployment, alice: Client, sandbox_id: str) -> None:
     page.get_by_role("link", name="Jobs").click()
     subject = page.get_by_text(f"{alice.user.name} · sandbox {sandbox_id[:8]}").first
     expect(subject).to_be_visible(timeout=SOON)
@@ -116,7 +116,7 @@ def see_its_jobs_in_flower(page: Page, service: Deployment, alice: Client, sandb
     expect(page.get_by_text(f"@{next(iter(service.engines))}").first).to_be_visible(timeout=SOON)
 
 
-def delete_it(page: Page, service: Deployment, sandbox_id: str) -> None:
+def delete_sandbox(page: Page, service: Deployment, sandbox_id: str) -> None:
     """Actions need a confirmation, and the audit page lists all of them."""
     page.goto(f"{service.url}/admin/sandboxes/{sandbox_id}")
     page.get_by_text("Delete", exact=True).click()

@@ -30,7 +30,7 @@ def of(test_id: str) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_whole_session_in_the_browser(
+def test_user_completes_a_session_in_the_browser(
     service: Deployment, model: ScriptedModel, page: Page, requested: list[str], blocked: list[str], tmp_path: Path
 ) -> None:
     assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the web UI"
@@ -41,7 +41,7 @@ def test_whole_session_in_the_browser(
 
         sign_in(page, origin, alice)
         start(page, "Write notes, then rest.")
-        conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
+        conversation = eventually(lambda: read_conversation(alice), deadline_seconds=240)
         for times in range(1, RUNS + 1):
             if times > 1:
                 send_message(page, "Once more.")
@@ -91,19 +91,21 @@ def watch_and_stop(page: Page, alice: Client, times: int) -> None:
     try:
         page.wait_for_selector(':text("rest for a while"):visible', timeout=START)
     except PlaywrightTimeout:
-        raise AssertionError(f"the web UI does not show it; the agent server has reported {story(alice)}") from None
-    eventually(lambda: the_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
+        raise AssertionError(
+            f"the web UI does not show it; the agent server has reported {event_sequence(alice)}"
+        ) from None
+    eventually(lambda: read_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
     take_picture(page, f"03-at-work-{times}")
     page.locator(f"{of('stop-button')}:visible").first.click()
-    eventually(lambda: the_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
+    eventually(lambda: read_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
     expect(page.locator(of("play-button")).first).to_be_visible(timeout=SOON)
-    assert the_conversation(alice)["sandbox_status"] == "RUNNING"
+    assert read_conversation(alice)["sandbox_status"] == "RUNNING"
     take_picture(page, f"04-stopped-{times}")
 
 
 def go_on(page: Page, alice: Client, times: int) -> None:
     page.locator(of("play-button")).first.click()
-    eventually(lambda: the_conversation(alice)["execution_status"] == "finished", deadline_seconds=90)
+    eventually(lambda: read_conversation(alice)["execution_status"] == "finished", deadline_seconds=90)
     expect(page.get_by_text("All is done.")).to_have_count(times, timeout=SOON)
     take_picture(page, f"05-done-{times}")
 
@@ -143,14 +145,14 @@ def download(page: Page, directory: Path, conversation_id: str) -> None:
     assert conversation_id in downloading.value.suggested_filename
 
 
-def the_conversation(alice: Client) -> dict[str, object]:
+def read_conversation(alice: Client) -> dict[str, object]:
     found: list[dict[str, object]] = alice.read("/api/v1/app-conversations/search")["items"]
     return found[0] if found else {}
 
 
-def story(alice: Client) -> list[tuple[object, object]]:
+def event_sequence(alice: Client) -> list[tuple[object, object]]:
     """The timestamps and kinds of the stored events."""
-    conversation_id = the_conversation(alice)["id"]
+    conversation_id = read_conversation(alice)["id"]
     events = alice.read(f"/api/v1/conversation/{conversation_id}/events/search")["items"]
     return [(event["timestamp"], event["kind"]) for event in events]
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from deploy.demo.scripted_model import ScriptedModel
 from tests.browser.pictures import take_picture
-from tests.browser.test_canvas import SOON, START, of, start, the_conversation
+from tests.browser.test_canvas import SOON, START, of, read_conversation, start
 from tests.fixtures.model import MODEL_KEY
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -36,7 +36,7 @@ def test_stopped_sandbox_stays_stopped(
         page.goto(origin, wait_until="domcontentloaded")
         page.wait_for_selector(of("home-chat-launcher"))
         start(page, "Write notes, then rest.")
-        conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
+        conversation = eventually(lambda: read_conversation(alice), deadline_seconds=240)
 
         stop_the_agent(page, alice)
         pause_elsewhere(page, alice, requested)
@@ -48,12 +48,12 @@ def test_stopped_sandbox_stays_stopped(
 
 def stop_the_agent(page: Page, alice: Client) -> None:
     page.wait_for_selector(':text("rest for a while"):visible', timeout=START)
-    eventually(lambda: the_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
+    eventually(lambda: read_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
     page.locator(f"{of('stop-button')}:visible").first.click()
-    eventually(lambda: the_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
+    eventually(lambda: read_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
     expect(page.locator(of("play-button")).first).to_be_visible(timeout=SOON)
     # An error event exists, which the web UI must not show.
-    errors = f"/api/v1/conversation/{the_conversation(alice)['id']}/events/count"
+    errors = f"/api/v1/conversation/{read_conversation(alice)['id']}/events/count"
     eventually(lambda: alice.read(errors, kind__eq="AgentErrorEvent") == 1, deadline_seconds=90)
     expect(page.get_by_text("Agent error")).to_have_count(0)
     take_picture(page, "11-stopped")
@@ -61,7 +61,7 @@ def stop_the_agent(page: Page, alice: Client) -> None:
 
 def pause_elsewhere(page: Page, alice: Client, requested: list[str]) -> None:
     requested.clear()
-    sandbox_id = the_conversation(alice)["sandbox_id"]
+    sandbox_id = read_conversation(alice)["sandbox_id"]
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause?wait=30").status_code == 200
     light = page.locator(of("server-status-menu-trigger") + " svg").first
     eventually(lambda: STOPPED in light.evaluate("svg => svg.outerHTML"), deadline_seconds=SEEN_SECONDS)
@@ -72,7 +72,7 @@ def pause_elsewhere(page: Page, alice: Client, requested: list[str]) -> None:
 def start_again(page: Page, alice: Client) -> None:
     page.locator(of("server-status-menu-trigger")).hover()
     page.locator(of("start-server-button")).click()
-    eventually(lambda: the_conversation(alice)["execution_status"] == "finished", deadline_seconds=120)
+    eventually(lambda: read_conversation(alice)["execution_status"] == "finished", deadline_seconds=120)
     expect(page.get_by_text("All is done.")).to_have_count(1, timeout=SOON)
     take_picture(page, "13-started-again")
 
@@ -85,7 +85,7 @@ def stop_the_sandbox(page: Page, alice: Client, requested: list[str]) -> None:
     confirm = page.get_by_role("button", name=re.compile("confirm|stop", re.IGNORECASE))
     if confirm.count():
         confirm.first.click()
-    eventually(lambda: the_conversation(alice)["sandbox_status"] == "PAUSED", deadline_seconds=60)
+    eventually(lambda: read_conversation(alice)["sandbox_status"] == "PAUSED", deadline_seconds=60)
     take_picture(page, "14-sandbox-stopped")
     stays_paused(page, alice, requested)
 
@@ -93,13 +93,13 @@ def stop_the_sandbox(page: Page, alice: Client, requested: list[str]) -> None:
 def stays_paused(page: Page, alice: Client, requested: list[str]) -> None:
     """Check that the sandbox stays paused for longer than the web UI's poll interval."""
     page.wait_for_timeout(6_000)
-    assert the_conversation(alice)["sandbox_status"] == "PAUSED"
+    assert read_conversation(alice)["sandbox_status"] == "PAUSED"
     assert [url for url in requested if RESUME.search(url)] == []
 
 
 def open_again(page: Page, alice: Client, url: str) -> None:
     page.goto(url, wait_until="domcontentloaded")
-    eventually(lambda: the_conversation(alice)["sandbox_status"] == "RUNNING", deadline_seconds=90)
+    eventually(lambda: read_conversation(alice)["sandbox_status"] == "RUNNING", deadline_seconds=90)
 
 
 def revoke_key(page: Page, alice: Client, origin: str) -> None:

@@ -70,7 +70,7 @@ def test_sdk_resumes_and_deletes_the_sandbox(results: Any) -> None:
 
 
 @pytest.mark.nightly  # the script of the other tests covers this for each change
-def test_guide(site: Site) -> None:
+def test_guide_runs_a_conversation(site: Site) -> None:
     output = site.run("python", "-", program=guides.example(CLIENT, "python", site.url))
     assert "Linux" in output
     assert "finished" in output

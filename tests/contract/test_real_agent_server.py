@@ -15,7 +15,7 @@ from shared.states import Desired
 from shared.users import settings_store
 from tests.factories import DOOR, VAULT, ApiUser, make_conversation, make_sandbox
 from tests.rows import as_stored
-from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
+from tests.services.agent_servers import FOLDER, HELLO, KEY, TargetServer, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
@@ -112,16 +112,16 @@ def sandbox(database: Database, user: ApiUser, sandbox_url: str) -> Sandbox:
 
 
 @pytest.fixture
-def place(sandbox_url: str) -> Iterator[Place]:
-    """The place of the real agent server."""
+def target(sandbox_url: str) -> Iterator[TargetServer]:
+    """The real agent server."""
     with open_client(DOOR) as client:
-        yield Place("real", sandbox_url, client)
+        yield TargetServer("real", sandbox_url, client)
 
 
 @pytest.fixture
-def server(place: Place) -> AgentServer:
+def server(target: TargetServer) -> AgentServer:
     """A worker's client of the agent server."""
-    return place.server
+    return target.server
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_skills_and_hooks_are_listed(server: AgentServer, conversation: Conversa
 
 
 def test_message_and_profile_switch_are_accepted(
-    place: Place,
+    target: TargetServer,
     server: AgentServer,
     conversation: Conversation,
     contract_model: Any,
@@ -247,7 +247,7 @@ def test_message_and_profile_switch_are_accepted(
     assert send("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
     message = {"content": [{"type": "text", "text": "Hello"}], "run": False}
     assert send("POST", f"{PATH}/{conversation.id}/send-message", message)["success"] is True
-    said = [event for event in place.list_events(conversation.id) if event["kind"] == "MessageEvent"]
+    said = [event for event in target.list_events(conversation.id) if event["kind"] == "MessageEvent"]
     assert [event["source"] for event in said] == ["user"]
     known = server.get_conversation(conversation.id)
     assert known

@@ -12,7 +12,7 @@ from shared.models import Sandbox
 from tests.contract.recordings import recording
 from tests.contract.recordings.recording import SCENARIOS, Body, Recording
 from tests.factories import DOOR, ApiUser, make_conversation
-from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
+from tests.services.agent_servers import FOLDER, REAL_IMAGE, TargetServer
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from worker.agent_server.transport import open_client
@@ -85,8 +85,8 @@ def test_real_server_still_sends_the_recorded_webhooks(
 ) -> None:
     """Compare the recording with the tested image. If they differ, record again and check that the service reads it."""
     with open_client(DOOR) as client:
-        place = Place("real", sandbox_url, client)
-        now = recording.record(scenario, REAL_IMAGE, place, contract_model, receiver)
+        target = TargetServer("real", sandbox_url, client)
+        now = recording.record(scenario, REAL_IMAGE, target, contract_model, receiver)
     then = recording.read(scenario)
     assert kinds(now) == kinds(then)
     assert fields(now) == fields(then)

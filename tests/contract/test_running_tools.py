@@ -8,7 +8,7 @@ import pytest
 from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
 from tests.factories import DOOR
-from tests.services.agent_servers import HELLO, KEY, Place, body_for
+from tests.services.agent_servers import HELLO, KEY, TargetServer, body_for
 from tests.waiting import eventually
 from worker.agent_server.transport import open_client
 
@@ -17,12 +17,12 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "one"}], "run": 
 
 
 @pytest.fixture
-def place(sandbox_url: str) -> Iterator[Place]:
+def target(sandbox_url: str) -> Iterator[TargetServer]:
     with open_client(DOOR) as client:
-        place = Place("real", sandbox_url, client)
-        yield place
-        place.server.run_command(f"touch {FLAG}")
-        place.forget_conversations()
+        target = TargetServer("real", sandbox_url, client)
+        yield target
+        target.server.run_command(f"touch {FLAG}")
+        target.forget_conversations()
 
 
 @pytest.fixture
@@ -34,23 +34,23 @@ def model() -> Iterator[ScriptedModel]:
 
 
 def test_message_is_accepted_after_the_tool_even_if_its_sender_does_not_wait(
-    place: Place, model: ScriptedModel
+    target: TargetServer, model: ScriptedModel
 ) -> None:
     body = body_for(model, llm_model="openai/tool", initial_message=HELLO)
-    place.server.create_conversation(body)
+    target.server.create_conversation(body)
     path = f"/conversations/{body['conversation_id']}"
 
     def count(kind: str) -> int:
-        return [event["kind"] for event in place.list_events(body["conversation_id"])].count(kind)
+        return [event["kind"] for event in target.list_events(body["conversation_id"])].count(kind)
 
     def said() -> list[str]:
-        return [each.llm_message.content[0]["text"] for each in place.server.list_messages(body["conversation_id"])]
+        return [each.llm_message.content[0]["text"] for each in target.server.list_messages(body["conversation_id"])]
 
     eventually(lambda: count("ActionEvent") == 1, deadline_seconds=60)
     for name, sent in (("events", MESSAGE), ("events", MESSAGE), ("secrets", {"secrets": {}})):
         with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=2) as client:
-            client.post(f"{place.url}/api{path}/{name}", headers={"X-Session-API-Key": KEY}, json=sent)
-    assert (said(), place.request("GET", path).json()["execution_status"]) == (["Hello"], "running")
-    place.server.run_command(f"touch {FLAG}")
-    place.server.await_messages(body["conversation_id"])
+            client.post(f"{target.url}/api{path}/{name}", headers={"X-Session-API-Key": KEY}, json=sent)
+    assert (said(), target.request("GET", path).json()["execution_status"]) == (["Hello"], "running")
+    target.server.run_command(f"touch {FLAG}")
+    target.server.await_messages(body["conversation_id"])
     assert said() == ["one", "one", "Hello"]

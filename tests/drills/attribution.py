@@ -39,8 +39,8 @@ def attribute(
     containers = [item for item in held.containers if _is_own(item, installation, names)]
     volumes = [item for item in held.volumes if _is_own(item, installation, names)]
     strays = [
-        *_strays("container", held.containers, installation, names, neighbours),
-        *_strays("volume", held.volumes, installation, names, neighbours),
+        *_unattributed("container", held.containers, installation, names, neighbours),
+        *_unattributed("volume", held.volumes, installation, names, neighbours),
     ]
     return Attributed(containers, volumes, strays)
 
@@ -49,7 +49,7 @@ def _is_own(item: Container | Volume, installation: str, names: Collection[str])
     return item.labels.get(INSTALLATION_LABEL) == installation or item.name in names
 
 
-def _strays(
+def _unattributed(
     kind: str,
     items: Iterable[Container | Volume],
     installation: str,

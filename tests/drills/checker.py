@@ -25,7 +25,7 @@ def check(evidence: Evidence) -> list[str]:
     return [
         *_lost_desired_states(evidence),
         *_lost_starts(evidence),
-        *_brought_back(evidence),
+        *_left_of_deleted_conversations(evidence),
         *_made_twice(evidence),
         *_lost_events(evidence),
         *doubles(evidence),
@@ -128,7 +128,7 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
             yield f"start task {task.id} failed and has left sandbox {made.id} behind"
 
 
-def _brought_back(evidence: Evidence) -> Iterator[str]:
+def _left_of_deleted_conversations(evidence: Evidence) -> Iterator[str]:
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for row in evidence.conversations:
         if row.deleted_at is None:

@@ -64,7 +64,7 @@ class InjectedFault:
     Args:
         subject: the target: a process, a node, or the sandbox of a container.
         node: the only node that the fault could affect; None: any.
-        landed: whether the fault was injected. A fault that was not is not counted, but still explains, because it
+        effective: whether the fault was injected. A fault that was not is not counted, but still explains, because it
             may have had an effect.
     """
 
@@ -74,7 +74,7 @@ class InjectedFault:
     began: float
     ended: float
     at: datetime
-    landed: bool = True
+    effective: bool = True
 
 
 def is_expected(row: Sandbox, requested_at: float, log: Sequence[InjectedFault]) -> bool:

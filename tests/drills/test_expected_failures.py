@@ -36,7 +36,7 @@ def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
         (sandbox(), fault(ended=REQUESTED_AT - ECHO_SECONDS + 1)),
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s")),
         # The fault was not injected completely, and may have had an effect.
-        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", landed=False)),
+        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", effective=False)),
     ],
 )
 def test_fault_of_the_sandboxs_node_explains_it(row: Sandbox, injected: InjectedFault) -> None:

@@ -75,7 +75,7 @@ def cli(service: Deployment, alice: Client, monkeypatch: pytest.MonkeyPatch, cap
     return run
 
 
-def test_log_of_a_sandbox_that_crashes_at_its_start(alice: Client, cli: Cli) -> None:
+def test_log_of_a_sandbox_that_crashes_at_its_start_is_kept(alice: Client, cli: Cli) -> None:
     sandbox_id = alice.start_sandbox(BROKEN_IMAGE)
     alice.await_sandbox(sandbox_id, "ERROR")
     logs = logs_of(alice, sandbox_id)

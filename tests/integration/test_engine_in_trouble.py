@@ -73,10 +73,10 @@ def state_of(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
 
 def history(alice: Client, sandbox_id: str) -> list[str]:
     found = alice.get(f"/api/v1/sandboxes/{sandbox_id}/transitions").json()
-    return [move["to_status"] for move in found]
+    return [transition["to_status"] for transition in found]
 
 
-def suffer(engine: FaultyEngine) -> None:
+def await_failures(engine: FaultyEngine) -> None:
     """Wait until `FAILURES` more responses of the engine have failed."""
     before = engine.injected.total()
     eventually(lambda: engine.injected.total() >= before + FAILURES, deadline_seconds=60)
@@ -90,7 +90,7 @@ def test_pause_is_executed_after_the_recovery_of_the_engine(
     engine.failure = failure
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": kind}).status_code == 200
     eventually(lambda: state_of(alice, sandbox_id) == ("RUNNING", "engine_error"))
-    suffer(engine)
+    await_failures(engine)
     assert state_of(alice, sandbox_id) == ("RUNNING", "engine_error")
     engine.failure = None
     eventually(lambda: state_of(alice, sandbox_id) == ("PAUSED", None))
@@ -100,7 +100,7 @@ def test_pause_is_executed_after_the_recovery_of_the_engine(
 def test_start_is_executed_after_the_recovery_of_the_engine(alice: Client, engine: FaultyEngine) -> None:
     engine.failure = WRITES
     sandbox_id = alice.start_sandbox()
-    suffer(engine)
+    await_failures(engine)
     assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
     engine.failure = None
     alice.await_sandbox(sandbox_id, "RUNNING")
@@ -115,7 +115,7 @@ def test_pull_is_executed_after_the_recovery_of_the_engine(
     service.add_spec(image, {})
     engine.failure = Failure(FailureMode.FAIL, path=PULL)
     sandbox_id = alice.start_sandbox(image)
-    suffer(engine)
+    await_failures(engine)
     assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
     engine.failure = None
     alice.await_sandbox(sandbox_id, "RUNNING")

@@ -136,7 +136,7 @@ def test_changes_without_a_subscriber_are_observed_later(
     interrupted = proxy.interrupted
     eventually(lambda: proxy.interrupted > interrupted)  # the worker has tried to reconnect
     assert state_of(alice, sandbox_id) == ("RUNNING", None)
-    proxy.mend()
+    proxy.repair()
     eventually(lambda: state_of(alice, sandbox_id) == ("ERROR", "exit_code"))
 
 

@@ -102,7 +102,7 @@ def store_work(service: Deployment, engine: PrivateEngine, alice: Client, bob: C
     return stored | {"report_of_new": _report(new_id())}
 
 
-def surround(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) -> dict[str, str]:
+def start_surroundings(stack: ExitStack, engine: PrivateEngine, facts: Facts, lan: Lan) -> dict[str, str]:
     """Start listeners on this machine, in sandboxes and beside them."""
     names = ("any_port", "loopback_port", "gateway_port", "ipv6_port", "silent_port")
     ports = {name: stack.enter_context(Port()) for name in names}

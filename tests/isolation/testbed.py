@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 
 from shared.sandboxes import specs
 from tests.isolation.attack import Attack, Outcome
-from tests.isolation.facts import facts_of_sandboxes, facts_of_service, store_work, surround
+from tests.isolation.facts import facts_of_sandboxes, facts_of_service, start_surroundings, store_work
 from tests.isolation.places import PROBES, Batches, all_attempts, commands_of_machine, running_batches
 from tests.isolation.surroundings import PUBLIC, other_machine, route_to
 from tests.services.client import Client
@@ -62,7 +62,7 @@ def opened_testbed(service: Deployment, engine: PrivateEngine, attacks: list[Att
         facts |= store_work(service, engine, alice, bob, facts)
         bridges = {str(route_to(facts[f"{name}_ip"])["dev"]) for name in ("A", "B", "plain")}
         lan = stack.enter_context(other_machine(sorted(bridges)))
-        facts |= surround(stack, engine, facts, lan)
+        facts |= start_surroundings(stack, engine, facts, lan)
         containers = {**{name: f"aw-{one}" for name, one in sandboxes.items()}, **{name: name for name in PLAIN}}
         commands = commands_of_machine(lan.namespace) | {
             name: ["docker", "--host", engine.host, "exec", "-i", container, "python3"]

@@ -31,7 +31,7 @@ REAL_IMAGE = os.environ.get("AW_TEST_SANDBOX_IMAGE", SANDBOX_IMAGE)
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetServer:
     """An agent server under test, which accepts `KEY`.
 
     Args:

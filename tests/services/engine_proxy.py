@@ -38,7 +38,7 @@ class EngineProxy:
         """Keep every event stream open, old or new, and forward no more of it, which the client cannot detect."""
         self._change("stall")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Forward new streams; close stalled ones."""
         self._change("pass")
 
@@ -126,6 +126,6 @@ def running_engine_proxy(engine: Engine) -> Iterator[EngineProxy]:
         try:
             yield proxy
         finally:
-            proxy.mend()
+            proxy.repair()
             proxy.cut()
             proxy.close()

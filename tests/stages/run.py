@@ -127,23 +127,23 @@ def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[
             for one in list(running):
                 if outcome := one.poll():
                     running.remove(one)
-                    say_outcome(outcome, Files.of(one.stage, directory).log)
+                    print_outcome(outcome, Files.of(one.stage, directory).log)
                     yield outcome
             if time.monotonic() - reported_at > PROGRESS_SECONDS:
                 reported_at = time.monotonic()
-                say_progress(running)
+                print_progress(running)
     finally:
         for one in running:
             one.stop()
 
 
-def say_progress(running: Sequence[Running]) -> None:
+def print_progress(running: Sequence[Running]) -> None:
     """Print the progress of each running stage."""
     for one in running:
         print_line(f"  {one.stage.name}: {one.seconds:.0f} s … {one.last_line()[-100:]}")
 
 
-def say_outcome(outcome: Outcome, log: Path) -> None:
+def print_outcome(outcome: Outcome, log: Path) -> None:
     """Print the outcome of a stage, with the end of its log unless it ended well."""
     if not outcome.is_good:
         print_line("\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]))

@@ -106,12 +106,12 @@ class Recorder:
             yield
 
     def _noting(self, send: Any) -> Any:
-        def note_and_send(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        def record_and_send(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
             if isinstance(query, str) and not query.startswith(NOT_OURS):
                 self._sent[self._test].add(normalize(query))
             return send(cursor, query, *arguments, **options)
 
-        return note_and_send
+        return record_and_send
 
 
 def pytest_configure(config: pytest.Config) -> None:

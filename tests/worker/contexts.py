@@ -5,7 +5,7 @@ import httpx
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.settings import Settings
-from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
+from tests.doubles import ImmediateExecutor, ManualExecutor, RecordingPublisher
 from tests.factories import VAULT
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import INSTALLATION
@@ -38,7 +38,7 @@ def make_context(
         status_checks=ManualExecutor(),
         probes=ManualExecutor(),
         installation=INSTALLATION,
-        runs=LongRuns(PromptExecutor()),
+        runs=LongRuns(ImmediateExecutor()),
         agents=Lane(16),
         boots=Lane(32),
         pulls=SharedCalls(),

@@ -10,7 +10,7 @@ from shared.changes import change_feed
 from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.doubles import PromptExecutor
+from tests.doubles import ImmediateExecutor
 from tests.factories import DOOR, NODE_ID, ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
@@ -55,7 +55,9 @@ def test_running_sandboxes_keep_running(
 ) -> None:
     sandbox_id = running(context, user)
     settings = doorless.settings.model_copy(update={"health_probe_seconds": 30.0, "health_timeout": 60.0})
-    monitor = LivenessMonitor(replace(doorless, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
+    monitor = LivenessMonitor(
+        replace(doorless, settings=settings), probes=ImmediateExecutor(), checks=ImmediateExecutor()
+    )
     for _ in range(TIMES * len(SHARDS)):
         monitor.probe_next_shard()
     found = row(context, Sandbox, sandbox_id)
@@ -69,7 +71,7 @@ def test_sandbox_is_probed_again_once_the_door_is_back(
     requested: list[str] = []
     running(context, user)
     monkeypatch.setattr(context.engine, "requested", requested.append)
-    monitor = LivenessMonitor(doorless, probes=PromptExecutor(), checks=PromptExecutor())
+    monitor = LivenessMonitor(doorless, probes=ImmediateExecutor(), checks=ImmediateExecutor())
     for _ in SHARDS:
         monitor.probe_next_shard()
     assert requested == []
@@ -86,7 +88,7 @@ def test_sandboxes_are_reached_at_their_door_s_new_address_after_the_next_probe(
     settings = context.settings.model_copy(update={"door_url": "http://192.168.1.2:4001"})
     moved = replace(context, settings=settings)
     assert not at_door(moved, sandbox_id)
-    monitor = LivenessMonitor(moved, probes=PromptExecutor(), checks=PromptExecutor())
+    monitor = LivenessMonitor(moved, probes=ImmediateExecutor(), checks=ImmediateExecutor())
     for _ in SHARDS:
         monitor.probe_next_shard()
     deliver(moved)

@@ -50,11 +50,11 @@ def assert_renewed(context: WorkerContext, table: Any, row_id: str, monkeypatch:
     """Advance the clock so far that only progress since then keeps the lease, and renew it."""
     mark, began, marked = context.renewer.mark_progress, time.monotonic(), threading.Semaphore(0)
 
-    def mark_and_say(*held: Any) -> None:
+    def mark_and_signal(*held: Any) -> None:
         mark(*held)
         marked.release()
 
-    monkeypatch.setattr(context.renewer, "mark_progress", mark_and_say)
+    monkeypatch.setattr(context.renewer, "mark_progress", mark_and_signal)
     change(context, table, row_id, lease_until=after(5))
     monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: began + STALL_SECONDS + 1)
     while marked.acquire(blocking=False):

@@ -7,7 +7,7 @@ import pytest
 from shared.crypto import Vault, new_secret_key
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.doubles import PromptExecutor
+from tests.doubles import ImmediateExecutor
 from tests.factories import ApiUser
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenarios import (
@@ -84,7 +84,7 @@ def test_running_sandbox_keeps_running_until_it_is_ended(
 ) -> None:
     sandbox_id = running(context, user)
     rekey(complete_context, sandbox_id)
-    monitor = LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
+    monitor = LivenessMonitor(context, probes=ImmediateExecutor(), checks=ImmediateExecutor())
     for _ in range(TIMES * len(SHARDS)):
         monitor.probe_next_shard()
     change(context, Sandbox, sandbox_id, due_at=row(context, Sandbox, sandbox_id).created_at)

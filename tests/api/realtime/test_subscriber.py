@@ -138,7 +138,7 @@ def test_stalled_broker_does_not_delay_commits(valkey: Valkey) -> None:
         ("redis://:secret@host:6379/2", "redis://:secret@host:6379/2"),
     ],
 )
-def test_server_url_of_a_broker_url(broker: str, url: str) -> None:
+def test_server_url_is_derived_from_the_broker_url(broker: str, url: str) -> None:
     assert server_url(broker) == url
 
 

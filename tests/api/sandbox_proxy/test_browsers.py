@@ -73,7 +73,7 @@ def test_browser_gets_the_sandbox_path_and_other_clients_the_client_port(
         ({"client_port": 4, "client_url": "https://clients.example/"}, "https://clients.example"),
     ],
 )
-def test_url_for_clients_with_a_key(
+def test_clients_with_a_key_get_the_url_of_the_client_port(
     serve: Serve, user: ApiUser, running: Sandbox, chosen: dict[str, Any], shown: str
 ) -> None:
     with serve(**chosen) as api:

@@ -95,13 +95,16 @@ def test_body_that_comes_too_slowly_is_a_408() -> None:
 
 
 def test_body_after_its_response_ends_the_connection() -> None:
-    async def hasty(scope: Any, _receive: Any, send: Any) -> None:
+    async def respond_early(scope: Any, _receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
 
     own = LIMITED | {"http": limited_http(ConnectionLimits(body_period=0.1))}
-    with serving(hasty, lifespan="off", **own) as url, socket.create_connection(address_of(url), timeout=30) as sender:
+    with (
+        serving(respond_early, lifespan="off", **own) as url,
+        socket.create_connection(address_of(url), timeout=30) as sender,
+    ):
         sender.sendall(BODY + b"x" * 50_000)
         assert answer_of(sender).count(b"HTTP/1.1") == 1
 

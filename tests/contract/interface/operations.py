@@ -145,7 +145,7 @@ OF_CONVERSATIONS = (
             Call("GET", f"{CONVERSATIONS}?page_id=nonsense", status=400),
             Call("GET", f"{CONVERSATIONS}?ids=nonsense", status=400),
         ),
-        f"{ROUTES}test_conversations.py::TestFields::test_fields_while_the_sandbox_runs",
+        f"{ROUTES}test_conversations.py::TestFields::test_conversation_in_a_running_sandbox_shows_all_fields",
     ),
 )
 OF_SETTINGS = (

@@ -10,7 +10,7 @@ from deploy.demo.scripted_model import ScriptedModel
 from tests.contract.recordings import recording
 from tests.factories import DOOR, NODE_ID
 from tests.fixtures.agent_servers import make_scripts
-from tests.services.agent_servers import BOOT_SECONDS, KEY, Place, booted
+from tests.services.agent_servers import BOOT_SECONDS, KEY, TargetServer, booted
 from tests.services.webhooks import running_receiver
 from tests.waiting import eventually
 from worker.agent_server.transport import open_client
@@ -22,11 +22,11 @@ def main() -> None:
     with ScriptedModel(make_scripts(), host=host) as model, running_receiver(host) as receiver:
         config = server_config(KEY, node_id=NODE_ID, webhook_url=receiver.url, origins=[])
         with booted(config) as url, open_client(DOOR) as client:
-            place = Place("real", url, client)
-            eventually(place.server.is_ready, deadline_seconds=BOOT_SECONDS)
+            target = TargetServer("real", url, client)
+            eventually(target.server.is_ready, deadline_seconds=BOOT_SECONDS)
             version = str(httpx.get(f"{url}/server_info").json()["version"])
             for scenario in recording.SCENARIOS:
-                made = recording.record(scenario, version, place, model, receiver)
+                made = recording.record(scenario, version, target, model, receiver)
                 recording.write(scenario, made)
                 print(f"{scenario}: {len(made.events)} events, {len(made.descriptions)} descriptions")
 

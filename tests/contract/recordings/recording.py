@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.demo.scripted_model import ScriptedModel
-from tests.services.agent_servers import HELLO, Place, body_for
+from tests.services.agent_servers import HELLO, TargetServer, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
@@ -68,16 +68,18 @@ def write(scenario: str, recording: Recording) -> None:
     (FOLDER / f"{scenario}.json").write_text(text + "\n")
 
 
-def record(scenario: str, version: str, place: Place, model: ScriptedModel, receiver: WebhookReceiver) -> Recording:
+def record(
+    scenario: str, version: str, target: TargetServer, model: ScriptedModel, receiver: WebhookReceiver
+) -> Recording:
     """Run a conversation through that scenario, and record its webhooks."""
-    (llm, run), server = SCENARIOS[scenario], place.server
+    (llm, run), server = SCENARIOS[scenario], target.server
     body = body_for(model, llm_model=llm, initial_message=HELLO, agent_settings={"llm": PRICES}, tags={"team": "blue"})
     conversation_id = body["conversation_id"]
     server.create_conversation(body)
     run(server, conversation_id)
     known = server.get_conversation(conversation_id)
     assert known
-    kept = [event["id"] for event in place.list_events(conversation_id)]
+    kept = [event["id"] for event in target.list_events(conversation_id)]
     server.delete_conversation(conversation_id)
     _await_webhooks(receiver, conversation_id, kept)
     deliveries = [{"path": one.path, "body": one.body} for one in receiver.deliveries(conversation_id)]

@@ -39,19 +39,19 @@ class Nemesis:
         self._remaining: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _, _ in self._schedules}
 
     @property
-    def landed(self) -> Counter[str]:
+    def effective(self) -> Counter[str]:
         """The number of injected faults of each kind, without those that could not be injected or had no effect."""
-        return Counter(fault.kind for fault in self.log if fault.landed)
+        return Counter(fault.kind for fault in self.log if fault.effective)
 
     @property
     def missed(self) -> Counter[str]:
         """The number of faults of each kind that could not be injected or had no effect."""
-        return Counter(fault.kind for fault in self.log if not fault.landed)
+        return Counter(fault.kind for fault in self.log if not fault.effective)
 
     @property
     def missing(self) -> list[str]:
         """The kinds of faults that were never injected."""
-        return sorted({kind.kind() for _, kinds, _ in self._schedules for kind in kinds} - self.landed.keys())
+        return sorted({kind.kind() for _, kinds, _ in self._schedules for kind in kinds} - self.effective.keys())
 
     def start(self) -> None:
         """Begin a round."""
@@ -86,16 +86,16 @@ class Nemesis:
         return self._remaining[rng].pop()(self._site, rng)
 
     def _inject(self, fault: Fault, rng: random.Random) -> None:
-        began, at, landed = time.monotonic(), now(), True
+        began, at, effective = time.monotonic(), now(), True
         try:
             fault.inject()
             self._stopped.wait(rng.uniform(*fault.seconds) * self._stretch)
             fault.confirm()
         except Missed:
-            landed = False
+            effective = False
         finally:
             fault.heal()
         ended = time.monotonic()
         if fault.kind() in RESUMES:
             self._site.resumed.add(fault.subject)
-        self.log.append(InjectedFault(fault.kind(), fault.subject, fault.node, began, ended, at, landed))
+        self.log.append(InjectedFault(fault.kind(), fault.subject, fault.node, began, ended, at, effective))

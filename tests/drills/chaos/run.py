@@ -118,10 +118,10 @@ def _is_enough(result: Result, nemesis: Nemesis, seconds: float, operations: int
     """Whether the run meets its requirements. A slow machine may take longer, up to a limit."""
     if result.seconds < seconds or result.acknowledged < operations:
         return False
-    return not _lacking(result, nemesis, seconds) or result.seconds > MAX_TIMES * seconds
+    return not _missing(result, nemesis, seconds) or result.seconds > MAX_TIMES * seconds
 
 
-def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
+def _missing(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
     """The requirements for a run of this length that the run does not meet."""
     least = round(seconds * LEAST_FAULTS / 60)
     few = [f"only {result.faults.total()} of {least} faults"] if result.faults.total() < least else []
@@ -133,7 +133,7 @@ def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
     """The reasons why a run without violations proves too little."""
     blind = [] if watch.checks else ["no check for sandboxes that ran twice succeeded"]
-    return blind + _lacking(result, nemesis, seconds)
+    return blind + _missing(result, nemesis, seconds)
 
 
 def _run_round(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seconds: float) -> None:
@@ -147,7 +147,7 @@ def _run_round(site: Site, workload: Workload, nemesis: Nemesis, result: Result,
     workload.fleet.counts[f"pool claim {Outcome.OK}"] = _count_pool_claims(site)
     result.acknowledged, result.counts = workload.acknowledged, workload.counts
     result.missing = workload.missing
-    result.faults, result.missed = nemesis.landed, nemesis.missed
+    result.faults, result.missed = nemesis.effective, nemesis.missed
     is_expected = partial(_is_expected_of, requested_at=workload.fleet.requested_at, log=nemesis.log)
     result.agreement.append(await_agreement(site, workload, is_expected, "after the last fault"))
     result.starts = _count_starts(site)
@@ -194,5 +194,5 @@ def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
 
 
 def _line(fault: InjectedFault) -> str:
-    failed = "" if fault.landed else " (failed)"
+    failed = "" if fault.effective else " (failed)"
     return f"{fault.at.isoformat()} {fault.ended - fault.began:5.1f} s {fault.kind} {fault.subject}{failed}"

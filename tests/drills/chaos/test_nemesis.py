@@ -40,8 +40,8 @@ def test_failed_fault_is_not_counted_and_is_healed() -> None:
     nemesis, rng = Nemesis(SITE, 1, stretch=1.0), random.Random(1)
     nemesis._inject(Struck(SITE, rng), rng)
     nemesis._inject(Failed(SITE, rng), rng)
-    assert dict(nemesis.landed) == {"struck": 1}
-    assert [(fault.kind, fault.landed) for fault in nemesis.log] == [("struck", True), ("failed", False)]
+    assert dict(nemesis.effective) == {"struck": 1}
+    assert [(fault.kind, fault.effective) for fault in nemesis.log] == [("struck", True), ("failed", False)]
     assert Failed.healed[healed:] == ["failed"]
 
 
@@ -50,7 +50,7 @@ def test_response_fault_that_no_request_meets_is_not_counted() -> None:
     site: Any = SimpleNamespace(postgres=None, faulty=dict.fromkeys(NODES, engine))
     nemesis, rng = Nemesis(site, 1, stretch=0.0), random.Random(1)
     nemesis._inject(ReadsFail(site, rng), rng)
-    assert (nemesis.landed, nemesis.missed) == ({}, {"reads fail": 1})
+    assert (nemesis.effective, nemesis.missed) == ({}, {"reads fail": 1})
     assert engine.failure is None
 
     hit = ReadsFail(site, rng)
@@ -66,10 +66,10 @@ def test_flush_of_an_empty_broker_is_not_counted(valkey: Valkey, monkeypatch: py
     with valkey.client() as broker:
         broker.set("aw:another", "kept")
         nemesis._inject(stores.BrokerFlushed(site, rng), rng)
-        assert (nemesis.landed, nemesis.missed) == ({}, {"broker flushed": 1})
+        assert (nemesis.effective, nemesis.missed) == ({}, {"broker flushed": 1})
         broker.lpush(stores.QUEUES[-1], "a job")
         nemesis._inject(stores.BrokerFlushed(site, rng), rng)
-        assert nemesis.landed == {"broker flushed": 1}
+        assert nemesis.effective == {"broker flushed": 1}
         assert broker.dbsize() == 0
 
 

@@ -106,12 +106,12 @@ def test_page_of_another_list_is_refused(database: Database, sandboxes: list[San
 def plans(database: Database) -> Iterator[list[str]]:
     """Collect the plans of the test's queries. Sequential scans are turned off, because the tables are almost empty."""
 
-    def discourage(connection: Any, _record: Any) -> None:
+    def disable_sequential_scans(connection: Any, _record: Any) -> None:
         connection.execute("SET enable_seqscan = off")
         connection.commit()
 
     if database.engine.dialect.name == "postgresql":
-        event.listen(database.engine, "connect", discourage)
+        event.listen(database.engine, "connect", disable_sequential_scans)
         database.engine.dispose()
     with plans_of_sessions(database) as plans:
         yield plans

@@ -42,7 +42,7 @@ def test_lines_are_printed_as_json(migrated: Cli, database: Database, user: ApiU
     assert lines[0] == {"at": "2026-01-01T00:00:00.000000001Z", "text": "one", "container_id": "c" * 64}
 
 
-def test_sandbox_without_a_log(migrated: Cli, database: Database, user: ApiUser) -> None:
+def test_sandbox_without_a_log_has_empty_output(migrated: Cli, database: Database, user: ApiUser) -> None:
     response = migrated("sandboxes", "logs", make_sandbox(database, user).id, "--local")
     assert (response.status, response.out) == (0, "")
     assert response.err == "--- the log is not live: no log of it is kept\n"

@@ -163,7 +163,7 @@ def test_suspended_process_holds_no_lock_for_long(database: Database) -> None:
     make_node(database, "a", capacity=0)
     still = Database(database.engine.url.render_as_string(hide_password=False), idle_seconds=0.1)
 
-    def stand_still(session: Session) -> None:
+    def stall(session: Session) -> None:
         _locked(session).capacity = 1
         session.flush()
         with database.transaction() as other:  # waits until the row is unlocked
@@ -171,7 +171,7 @@ def test_suspended_process_holds_no_lock_for_long(database: Database) -> None:
 
     with closing(still):
         with pytest.raises(OperationalError), still.transaction() as session:
-            stand_still(session)
+            stall(session)
         with still.reading() as session:
             assert session.get_one(Node, "a").capacity == 2
 

@@ -79,13 +79,13 @@ def test_statements_time_out_at_a_stalled_server(
 def test_transaction_ends_when_its_server_stalls(server: Postgres, database: Database) -> None:
     before = count(database)
     with pytest.raises(OperationalError) as failed:
-        stand_still(server, database)
+        stall(server, database)
     assert isinstance(failed.value.orig, ResponseTimeout)
     # PostgreSQL may read the COMMIT before it detects that its client is gone.
     assert eventually(lambda: count(database)) in {before, before + 1}
 
 
-def stand_still(server: Postgres, database: Database) -> None:
+def stall(server: Postgres, database: Database) -> None:
     with ExitStack() as stack, database.transaction() as session:
         session.add(User(name="lost"))
         session.flush()

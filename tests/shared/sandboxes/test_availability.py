@@ -36,7 +36,7 @@ EXPECTED = {
 @pytest.mark.parametrize("generation", [OBSERVED, PENDING])
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("desired", Desired)
-def test_availability_in_every_state(desired: Desired, status: Status, generation: int) -> None:
+def test_every_state_has_its_availability(desired: Desired, status: Status, generation: int) -> None:
     expected = EXPECTED.get((desired, status, generation), Availability.DELETED)
     columns: dict[str, Any] = {"desired": desired, "status": status, "generation": generation}
     assert availability_of(Sandbox(**columns, observed_generation=OBSERVED)) == expected

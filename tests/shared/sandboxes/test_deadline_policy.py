@@ -63,7 +63,7 @@ def idle_action(row: Sandbox) -> DeadlineAction | None:
 
 
 @pytest.mark.parametrize("durations", DURATIONS)
-def test_next_deadline_in_every_situation(durations: Durations) -> None:
+def test_next_deadline_is_the_earliest_that_applies(durations: Durations) -> None:
     seconds = {DeadlineAction.FREEZE: durations.freeze_after_seconds, DeadlineAction.STOP: durations.stop_after_seconds}
     seconds[DeadlineAction.DELETE] = durations.delete_after_seconds
     for row in ROWS:
@@ -76,7 +76,7 @@ def test_next_deadline_in_every_situation(durations: Durations) -> None:
         assert next_deadline(row, durations) == min(expected, key=lambda deadline: deadline.at, default=None), row
 
 
-def test_no_deadline_by_default() -> None:
+def test_sandbox_has_no_deadline_by_default() -> None:
     assert {next_deadline(row, Durations()) for row in ROWS} == {None}
 
 

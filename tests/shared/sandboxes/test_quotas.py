@@ -69,7 +69,7 @@ def rejected(act: Callable[[Session], object], session: Session) -> bool:
     return False
 
 
-def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
+def run_concurrently(database: Database, attempts: list[Attempt]) -> Counter[bool]:
     """Run all the attempts concurrently, and count those admitted and those rejected."""
 
     def attempt(act: Attempt) -> bool:
@@ -108,13 +108,13 @@ class TestManyRequests:
     def test_concurrent_creates_never_exceed_a_quota(
         self, database: Database, user: ApiUser, spec: SandboxSpec, limits: Quotas
     ) -> None:
-        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
+        counts = run_concurrently(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
         assert counts == {True: 7, False: REQUESTS - 7}
         assert len(find_desired(database, user, *Desired)) == 7
 
     def test_creates_pause_older_sandboxes(self, database: Database, user: ApiUser, spec: SandboxSpec) -> None:
         limits = Quotas(running=3, policy=PAUSING)
-        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * 40)
+        counts = run_concurrently(database, [lambda session: create_in(session, user, spec, limits)] * 40)
         assert counts == {True: 40}
         assert len(find_desired(database, user, Desired.RUNNING)) == 3
         assert len(find_desired(database, user, Desired.PAUSED)) == 37
@@ -135,7 +135,7 @@ class TestManyRequests:
                 lambda session, id_=sandbox_id: [str(start_in(session, user, limits, id_).task.id)],  # type: ignore[misc]
                 start,
             ]
-        counts = rush(database, attempts)
+        counts = run_concurrently(database, attempts)
         assert counts.total() == REQUESTS
         assert len(find_desired(database, user, Desired.RUNNING)) == 5
 

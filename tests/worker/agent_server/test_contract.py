@@ -11,7 +11,7 @@ from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachabl
 from shared.conversations.webhook_reports import read_conversation
 from shared.ids import new_id
 from tests.factories import DOOR
-from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
+from tests.services.agent_servers import FOLDER, HELLO, KEY, TargetServer, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
@@ -21,8 +21,8 @@ UNKNOWN = "0" * 32
 
 
 @pytest.fixture
-def server(place: Place) -> AgentServer:
-    return place.server
+def server(target: TargetServer) -> AgentServer:
+    return target.server
 
 
 @pytest.fixture
@@ -52,25 +52,27 @@ class TestProbe:
     def test_server_accepts_its_key(self, server: AgentServer) -> None:
         assert server.is_ready()
 
-    def test_server_rejects_another_key(self, place: Place) -> None:
-        with_another_key = AgentServer(place.url, "another", place.client)
+    def test_server_rejects_another_key(self, target: TargetServer) -> None:
+        with_another_key = AgentServer(target.url, "another", target.client)
         with pytest.raises(WrongServer):
             with_another_key.is_ready()
         with pytest.raises(WrongServer):
             with_another_key.run_command("true")
-        assert place.request("GET", "/conversations/count", key="another").status_code == 401
+        assert target.request("GET", "/conversations/count", key="another").status_code == 401
 
 
 class TestConversation:
-    def test_conversation_is_created_once(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
-        first = place.request("POST", "/conversations", json=body)
-        again = place.request("POST", "/conversations", json=body | {"autotitle": False})
+    def test_conversation_is_created_once(
+        self, target: TargetServer, server: AgentServer, body: dict[str, Any]
+    ) -> None:
+        first = target.request("POST", "/conversations", json=body)
+        again = target.request("POST", "/conversations", json=body | {"autotitle": False})
         assert (first.status_code, again.status_code) == (201, 200)
         assert first.json()["id"].replace("-", "") == again.json()["id"].replace("-", "") == id_of(body)
         known = server.get_conversation(id_of(body))
         assert known
         assert known["last_user_message_id"]
-        said = [event for event in place.list_events(id_of(body)) if event["kind"] == "MessageEvent"]
+        said = [event for event in target.list_events(id_of(body)) if event["kind"] == "MessageEvent"]
         assert [event["source"] for event in said] == ["user"]
         assert said[0]["llm_message"]["content"][0]["text"] == "Hello"
 
@@ -105,29 +107,29 @@ class TestConversation:
         assert [message.llm_message.content[0]["text"] for message in said] == ["two", "one"]
         assert len({message.id for message in said}) == 2
 
-    def test_events_are_listed_page_by_page(self, place: Place, server: AgentServer, idle: str) -> None:
+    def test_events_are_listed_page_by_page(self, target: TargetServer, server: AgentServer, idle: str) -> None:
         for number in range(5):
             server.send_message(idle, message(f"message {number}"))
         path = f"/conversations/{idle}/events/search"
         pages: list[list[str]] = []
         params: dict[str, Any] = {"limit": 2}
         while not pages or params.get("page_id"):
-            page = place.request("GET", path, params=params).json()
+            page = target.request("GET", path, params=params).json()
             pages.append([event["id"] for event in page["items"]])
             params["page_id"] = page["next_page_id"]
         assert {len(page) for page in pages[:-1]} == {2}
-        assert list(chain(*pages)) == [event["id"] for event in place.list_events(idle)]
+        assert list(chain(*pages)) == [event["id"] for event in target.list_events(idle)]
 
     @pytest.mark.parametrize("limit", [0, 101])
-    def test_invalid_page_size_is_refused(self, place: Place, idle: str, limit: int) -> None:
+    def test_invalid_page_size_is_refused(self, target: TargetServer, idle: str, limit: int) -> None:
         path = f"/conversations/{idle}/events/search"
-        assert place.request("GET", path, params={"limit": limit}).status_code == 422
+        assert target.request("GET", path, params={"limit": limit}).status_code == 422
 
     def test_conversation_runs_on_its_first_message(self, server: AgentServer, running: str) -> None:
         assert dashed(running) in server.find_running()
 
-    def test_run_is_not_repeated(self, place: Place, server: AgentServer, running: str) -> None:
-        assert place.request("POST", f"/conversations/{running}/run").status_code == 409
+    def test_run_is_not_repeated(self, target: TargetServer, server: AgentServer, running: str) -> None:
+        assert target.request("POST", f"/conversations/{running}/run").status_code == 409
         assert not server.run(running)
         assert status_of(server, running) == "running"
 
@@ -183,13 +185,13 @@ class TestConversation:
 
     @pytest.mark.parametrize("change", [{"tags": {"Not A Tag": "x"}}, {"model": ""}], ids=["tag", "model"])
     def test_invalid_body_is_refused(
-        self, place: Place, server: AgentServer, body: dict[str, Any], change: dict[str, Any]
+        self, target: TargetServer, server: AgentServer, body: dict[str, Any], change: dict[str, Any]
     ) -> None:
         if "model" in change:
             body["agent_settings"]["llm"] |= change
         else:
             body |= change
-        assert place.request("POST", "/conversations", json=body).status_code == 422
+        assert target.request("POST", "/conversations", json=body).status_code == 422
         with pytest.raises(AgentServerRefused) as failure:
             server.create_conversation(body)
         assert "sk-1" not in str(failure.value)
@@ -197,11 +199,11 @@ class TestConversation:
 
 
 class TestProfile:
-    def test_profile_is_saved_and_replaced(self, place: Place, server: AgentServer) -> None:
+    def test_profile_is_saved_and_replaced(self, target: TargetServer, server: AgentServer) -> None:
         for model in ("openai/one", "openai/two"):
             server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
             body = {"llm": {"model": model}, "include_secrets": True}
-            assert place.request("POST", f"/profiles/{TITLE_PROFILE}", json=body).status_code == 201
+            assert target.request("POST", f"/profiles/{TITLE_PROFILE}", json=body).status_code == 201
 
     def test_invalid_body_is_refused(self, server: AgentServer) -> None:
         with pytest.raises(AgentServerRefused) as failure:

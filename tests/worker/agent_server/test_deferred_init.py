@@ -11,7 +11,7 @@ from shared.conversations.webhook_ingest import NODE_HEADER
 from tests.factories import DOOR, NODE_ID
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fixtures.agent_servers import TINY
-from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, Place, body_for, booted
+from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, TargetServer, body_for, booted
 from tests.services.engine import TINY_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
@@ -23,22 +23,22 @@ INIT_KEY = "the-init-key"
 
 
 @pytest.fixture(params=["fake", "tiny", "real"])
-def server_before_init(request: pytest.FixtureRequest) -> Iterator[Place]:
+def server_before_init(request: pytest.FixtureRequest) -> Iterator[TargetServer]:
     """A server that awaits deferred init, as in a warm sandbox."""
     if request.param == "fake":
         fake = FakeAgentServer(boot_key=INIT_KEY)
         with httpx.Client(transport=httpx.MockTransport(fake.respond)) as client:
-            yield Place("fake", "http://agent-server:8000", client)
+            yield TargetServer("fake", "http://agent-server:8000", client)
     else:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]
         config = deferred_init_config(INIT_KEY, origins=[])
         with booted(config, image, environment) as url, open_client(DOOR) as client:
             eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=BOOT_SECONDS)
-            yield Place(request.param, url, client)
+            yield TargetServer(request.param, url, client)
 
 
 def test_server_awaits_deferred_init(
-    server_before_init: Place, contract_model: ScriptedModel, receiver: WebhookReceiver
+    server_before_init: TargetServer, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
     server = server_before_init.server
     config = init_config(KEY, node_id=NODE_ID, webhook_url=receiver.url)
@@ -60,7 +60,7 @@ def test_server_awaits_deferred_init(
         assert {(headers["x-session-api-key"], headers[NODE_HEADER.lower()]) for headers in sent} == {(KEY, NODE_ID)}
 
 
-def route_statuses(place: Place) -> tuple[int, int]:
+def route_statuses(target: TargetServer) -> tuple[int, int]:
     """Return the statuses of a known and an unknown route before the init."""
-    known, unknown = (place.client.get(f"{place.url}/api/{path}") for path in ("conversations/count", "nowhere"))
+    known, unknown = (target.client.get(f"{target.url}/api/{path}") for path in ("conversations/count", "nowhere"))
     return known.status_code, unknown.status_code

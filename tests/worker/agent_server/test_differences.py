@@ -12,7 +12,7 @@ import pytest
 from deploy.demo.scripted_model import ScriptedModel
 from shared.ids import new_id
 from tests.fixtures.agent_servers import opened
-from tests.services.agent_servers import HELLO, Place, body_for
+from tests.services.agent_servers import HELLO, TargetServer, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 
@@ -25,7 +25,7 @@ class Surroundings:
     receiver: WebhookReceiver
 
 
-Probe = Callable[[Place, Surroundings], Any]
+Probe = Callable[[TargetServer, Surroundings], Any]
 NO_ROUTE = 0
 
 
@@ -50,17 +50,17 @@ class Difference:
     others: Mapping[str, Any]
 
 
-def _finished(place: Place, surroundings: Surroundings) -> Any:
-    return _after_a_run(place, surroundings, lambda known: known["execution_status"] == "finished")["execution_status"]
+def _finished(target: TargetServer, surroundings: Surroundings) -> Any:
+    return _after_a_run(target, surroundings, lambda known: known["execution_status"] == "finished")["execution_status"]
 
 
-def _titled(place: Place, surroundings: Surroundings) -> Any:
-    return _after_a_run(place, surroundings, lambda known: known["title"])["title"]
+def _titled(target: TargetServer, surroundings: Surroundings) -> Any:
+    return _after_a_run(target, surroundings, lambda known: known["title"])["title"]
 
 
-def _spent(place: Place, surroundings: Surroundings) -> int:
+def _spent(target: TargetServer, surroundings: Surroundings) -> int:
     # The real server lists a usage before it counts the tokens of its first response.
-    return _usages_with_tokens(_after_a_run(place, surroundings, _usages_with_tokens))
+    return _usages_with_tokens(_after_a_run(target, surroundings, _usages_with_tokens))
 
 
 def _usages_with_tokens(known: dict[str, Any]) -> int:
@@ -68,60 +68,60 @@ def _usages_with_tokens(known: dict[str, Any]) -> int:
     return sum(usage["accumulated_token_usage"]["prompt_tokens"] > 0 for usage in usages)
 
 
-def _kinds(place: Place, surroundings: Surroundings) -> set[str]:
+def _kinds(target: TargetServer, surroundings: Surroundings) -> set[str]:
     body = body_for(surroundings.model, llm_model="openai/quick", initial_message=HELLO)
-    place.server.create_conversation(body)
+    target.server.create_conversation(body)
 
     def kinds() -> set[str]:
-        return {event["kind"] for event in place.list_events(body["conversation_id"])}
+        return {event["kind"] for event in target.list_events(body["conversation_id"])}
 
-    if place.kind == "real":
+    if target.kind == "real":
         eventually(lambda: "ObservationEvent" in kinds())
     return kinds() & {"MessageEvent", "SystemPromptEvent", "ActionEvent", "ObservationEvent"}
 
 
-def _output(place: Place, _around: Surroundings) -> str:
-    return place.server.run_command("echo here").stdout
+def _output(target: TargetServer, _around: Surroundings) -> str:
+    return target.server.run_command("echo here").stdout
 
 
-def _reported(place: Place, surroundings: Surroundings) -> int:
+def _reported(target: TargetServer, surroundings: Surroundings) -> int:
     body = body_for(surroundings.model, initial_message=HELLO)
-    place.server.create_conversation(body)
-    if place.kind == "real":
+    target.server.create_conversation(body)
+    if target.kind == "real":
         eventually(lambda: surroundings.receiver.described(body["conversation_id"]))
     return len(surroundings.receiver.described(body["conversation_id"]))
 
 
-def _pages(place: Place, surroundings: Surroundings) -> int:
+def _pages(target: TargetServer, surroundings: Surroundings) -> int:
     """Return the number of pages, up to two, for two conversations and a page size of one."""
     bodies = [body_for(surroundings.model, initial_message=HELLO) for _ in range(2)]
     for body in bodies:
-        place.server.create_conversation(body)
-    eventually(lambda: all(_known(place, body)["execution_status"] == "running" for body in bodies))
-    page = place.request("GET", "/conversations/search", params={"status": "running", "limit": 1}).json()
+        target.server.create_conversation(body)
+    eventually(lambda: all(_known(target, body)["execution_status"] == "running" for body in bodies))
+    page = target.request("GET", "/conversations/search", params={"status": "running", "limit": 1}).json()
     return 2 if page["next_page_id"] else 1
 
 
-def _wait(place: Place, surroundings: Surroundings) -> int:
+def _wait(target: TargetServer, surroundings: Surroundings) -> int:
     body = body_for(surroundings.model)
-    place.server.create_conversation(body)
-    return _status(place, "POST", f"/conversations/{body['conversation_id']}/secrets", json={"secrets": {}})
+    target.server.create_conversation(body)
+    return _status(target, "POST", f"/conversations/{body['conversation_id']}/secrets", json={"secrets": {}})
 
 
-def _skills(place: Place, _around: Surroundings) -> int:
-    return _status(place, "POST", "/skills", json={"project_dir": "/tmp", "load_public": False})
+def _skills(target: TargetServer, _around: Surroundings) -> int:
+    return _status(target, "POST", "/skills", json={"project_dir": "/tmp", "load_public": False})
 
 
-def _profiles(place: Place, _around: Surroundings) -> int:
+def _profiles(target: TargetServer, _around: Surroundings) -> int:
     name = new_id()
-    place.server.keep_profile(name, {"model": "openai/one"})
-    return _status(place, "GET", f"/profiles/{name}")
+    target.server.keep_profile(name, {"model": "openai/one"})
+    return _status(target, "GET", f"/profiles/{name}")
 
 
-def _status(place: Place, method: str, path: str, **content: Any) -> int:
+def _status(target: TargetServer, method: str, path: str, **content: Any) -> int:
     """Return the response's status; the fake raises AssertionError for an unknown route."""
     try:
-        return place.request(method, path, **content).status_code
+        return target.request(method, path, **content).status_code
     except AssertionError:
         return NO_ROUTE
 
@@ -206,28 +206,28 @@ def test_fake_server_differs_as_listed(
     request: pytest.FixtureRequest, surroundings: Surroundings, entry: Difference, kind: str
 ) -> None:
     assert entry.others[kind] != entry.real, "it no longer differs: remove the entry"
-    with opened(request, kind) as place:
-        assert entry.probe(place, surroundings) == entry.others[kind]
+    with opened(request, kind) as target:
+        assert entry.probe(target, surroundings) == entry.others[kind]
 
 
 @pytest.mark.parametrize("entry", DIFFERENCES, ids=[f"real-{entry.what}" for entry in DIFFERENCES])
 def test_real_server_behaves_as_listed(
     request: pytest.FixtureRequest, surroundings: Surroundings, entry: Difference
 ) -> None:
-    with opened(request, "real") as place:
-        assert entry.probe(place, surroundings) == entry.real
+    with opened(request, "real") as target:
+        assert entry.probe(target, surroundings) == entry.real
 
 
-def _after_a_run(place: Place, surroundings: Surroundings, is_so: Callable[[Any], Any]) -> dict[str, Any]:
+def _after_a_run(target: TargetServer, surroundings: Surroundings, is_so: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the conversation when `is_so` holds; a stand-in does everything immediately, or never."""
     body = body_for(surroundings.model, llm_model="openai/quick", initial_message=HELLO)
-    place.server.create_conversation(body)
-    if place.kind == "real":
-        eventually(lambda: is_so(_known(place, body)))
-    return _known(place, body)
+    target.server.create_conversation(body)
+    if target.kind == "real":
+        eventually(lambda: is_so(_known(target, body)))
+    return _known(target, body)
 
 
-def _known(place: Place, body: dict[str, Any]) -> dict[str, Any]:
-    known = place.server.get_conversation(body["conversation_id"])
+def _known(target: TargetServer, body: dict[str, Any]) -> dict[str, Any]:
+    known = target.server.get_conversation(body["conversation_id"])
     assert known
     return known

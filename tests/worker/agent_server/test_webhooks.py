@@ -8,15 +8,15 @@ from deploy.demo.scripted_model import ScriptedModel
 from shared.conversations.webhook_ingest import NODE_HEADER
 from shared.conversations.webhook_reports import read_conversation, read_event
 from tests.factories import NODE_ID
-from tests.services.agent_servers import HELLO, KEY, Place, body_for
+from tests.services.agent_servers import HELLO, KEY, TargetServer, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.sandboxes.container_spec import WEBHOOK
 
-on_both = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+on_both = pytest.mark.parametrize("target", ["tiny", "real"], indirect=True)
 # The real server is slow in these tests. For each change, other tests replay its recorded webhooks.
 on_real_at_night = pytest.mark.parametrize(
-    "place", ["tiny", pytest.param("real", marks=pytest.mark.nightly)], indirect=True
+    "target", ["tiny", pytest.param("real", marks=pytest.mark.nightly)], indirect=True
 )
 
 # More refused deliveries than attempts per batch.
@@ -33,28 +33,30 @@ def body(contract_model: ScriptedModel) -> dict[str, Any]:
 class TestEvents:
     @on_both
     def test_events_arrive_once_and_in_order(
-        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
-        place.server.interrupt(id_of(body))
+        target.server.interrupt(id_of(body))
         eventually(lambda: statuses(receiver, id_of(body)) == ["running", "paused"])
-        kept = [event["id"] for event in place.list_events(id_of(body))]
+        kept = [event["id"] for event in target.list_events(id_of(body))]
         eventually(lambda: set(kept) <= set(ids(receiver, id_of(body))))
         assert [event_id for event_id in ids(receiver, id_of(body)) if event_id in kept] == kept
         assert len(set(ids(receiver, id_of(body)))) == len(ids(receiver, id_of(body)))
 
     @on_both
-    def test_events_begin_with_full_state(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
-        place.server.create_conversation(body)
+    def test_events_begin_with_full_state(
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
+        target.server.create_conversation(body)
         first = eventually(lambda: receiver.events(id_of(body)))[0]
         assert (first["key"], first["value"]["execution_status"]) == ("full_state", "idle")
 
     @on_both
     def test_webhooks_carry_the_key_of_the_sandbox(
-        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         eventually(lambda: receiver.events(id_of(body)) and receiver.described(id_of(body)))
         for delivery in receiver.deliveries(id_of(body)):
             assert delivery.headers["x-session-api-key"] == KEY
@@ -63,9 +65,11 @@ class TestEvents:
             assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
 
     @on_real_at_night
-    def test_refused_events_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_refused_events_are_sent_again(
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
         receiver.refuse(id_of(body), REFUSED)
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=180)
         refused = receiver.deliveries(id_of(body), status=503)
         assert len(refused) == REFUSED
@@ -76,13 +80,13 @@ class TestEvents:
 
     @on_real_at_night
     def test_events_arrive_in_batches(
-        self, place: Place, receiver: WebhookReceiver, contract_model: ScriptedModel
+        self, target: TargetServer, receiver: WebhookReceiver, contract_model: ScriptedModel
     ) -> None:
         body = body_for(contract_model)
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         for number in range(MESSAGES):
             text = {"type": "text", "text": f"message {number}"}
-            place.server.send_message(id_of(body), {"role": "user", "content": [text], "run": False})
+            target.server.send_message(id_of(body), {"role": "user", "content": [text], "run": False})
         eventually(lambda: len(said(receiver, id_of(body))) == MESSAGES)
         assert said(receiver, id_of(body)) == [f"message {number}" for number in range(MESSAGES)]
         sizes = [len(delivery.events) for delivery in receiver.deliveries(id_of(body))]
@@ -93,23 +97,23 @@ class TestEvents:
 class TestDescriptions:
     @on_both
     def test_descriptions_report_each_change(
-        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         eventually(lambda: len(receiver.described(id_of(body))) == 1)
         eventually(lambda: "running" in statuses(receiver, id_of(body)))
-        place.server.rename_conversation(id_of(body), "Another title")
+        target.server.rename_conversation(id_of(body), "Another title")
         eventually(lambda: "Another title" in described(receiver, id_of(body), "title"))
-        place.server.interrupt(id_of(body))
+        target.server.interrupt(id_of(body))
         eventually(lambda: "paused" in described(receiver, id_of(body), "execution_status"))
-        place.server.delete_conversation(id_of(body))
+        target.server.delete_conversation(id_of(body))
         eventually(lambda: "deleting" in described(receiver, id_of(body), "execution_status"))
 
     @on_both
     def test_descriptions_have_the_shape_that_the_service_reads(
-        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+        self, target: TargetServer, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:
-        place.server.create_conversation(body)
+        target.server.create_conversation(body)
         eventually(lambda: "running" in statuses(receiver, id_of(body)) and receiver.described(id_of(body)))
         parsed = read_conversation(receiver.described(id_of(body))[0])
         assert (parsed.id, parsed.report.llm_model) == (id_of(body), "openai/held")

@@ -201,7 +201,7 @@ def test_planning_agent_may_write_only_its_plan() -> None:
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "azure_devops"])
-def test_plan_path_for_providers_without_dotted_folders(provider: str) -> None:
+def test_plan_path_avoids_dotted_folders_where_providers_lack_them(provider: str) -> None:
     assert plan_path(inputs(git_provider=provider)) == "/workspace/project/app/agents-tmp-config/PLAN.md"
 
 

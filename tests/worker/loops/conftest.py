@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from shared.agent_server.door import ERROR_HEADER
-from tests.doubles import PromptExecutor
+from tests.doubles import ImmediateExecutor
 from worker.context import WorkerContext
 from worker.loops.door_check import DoorCheck
 from worker.loops.health_monitor import LivenessMonitor
@@ -15,7 +15,7 @@ from worker.loops.health_monitor import LivenessMonitor
 @pytest.fixture
 def monitor(context: WorkerContext) -> LivenessMonitor:
     """The monitor of the test's worker."""
-    return LivenessMonitor(context, probes=PromptExecutor(), checks=PromptExecutor())
+    return LivenessMonitor(context, probes=ImmediateExecutor(), checks=ImmediateExecutor())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from shared.clock import after
 from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Reason, Status
-from tests.doubles import PromptExecutor
+from tests.doubles import ImmediateExecutor
 from tests.factories import ApiUser, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
@@ -70,7 +70,7 @@ def test_single_failed_probe_is_no_failure_at_any_probe_interval(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
     settings = context.settings.model_copy(update={"health_probe_seconds": 600.0})
-    rare = LivenessMonitor(replace(context, settings=settings), probes=PromptExecutor(), checks=PromptExecutor())
+    rare = LivenessMonitor(replace(context, settings=settings), probes=ImmediateExecutor(), checks=ImmediateExecutor())
     sandbox_id = running(context, user)
     engine.silent = {container_name(sandbox_id)}
     probe(rare)

@@ -23,7 +23,7 @@ FEW = quarantine.MAX_UNCONFIRMED
 DIGITS = "0123456789abcdef"
 
 
-def put_strays(engine: FakeEngine, user: ApiUser, number: int) -> list[str]:
+def put_unknown_containers(engine: FakeEngine, user: ApiUser, number: int) -> list[str]:
     return [put(engine, sandbox_without_row(user, digit)) for digit in DIGITS[:number]]
 
 
@@ -93,7 +93,7 @@ def test_containers_of_deleted_sandboxes_are_removed_immediately(
 
 
 def test_restored_older_store_loses_no_files(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    names = put_strays(engine, user, FEW + 1)
+    names = put_unknown_containers(engine, user, FEW + 1)
     resync(context)
     pass_time(context, 1000 * HOUR)
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_restored_older_store_loses_no_files(context: WorkerContext, user: ApiUs
 
 
 def test_containers_without_approval_are_kept(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    names = put_strays(engine, user, FEW + 2)
+    names = put_unknown_containers(engine, user, FEW + 2)
     resync(context)
     pass_time(context, 1000 * HOUR)
     approve(context, *names[:3])
@@ -115,9 +115,9 @@ def test_containers_without_approval_are_kept(context: WorkerContext, user: ApiU
 def test_growing_number_of_containers_waits_for_approval(
     context: WorkerContext, user: ApiUser, engine: FakeEngine
 ) -> None:
-    put_strays(engine, user, FEW)
+    put_unknown_containers(engine, user, FEW)
     resync(context)
-    names = put_strays(engine, user, FEW + 1)
+    names = put_unknown_containers(engine, user, FEW + 1)
     pass_time(context, HOUR - timedelta(seconds=1))
     resync(context)
     pass_time(context, HOUR)
@@ -126,7 +126,7 @@ def test_growing_number_of_containers_waits_for_approval(
 
 
 def test_approval_is_executed_immediately_in_batches(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    names = put_strays(engine, user, MAX_REMOVALS + 2)
+    names = put_unknown_containers(engine, user, MAX_REMOVALS + 2)
     resync(context)
     approve(context, *names)
     resync(context)
@@ -158,7 +158,7 @@ def test_container_that_can_not_be_paused_or_removed_does_not_delay_others(
         if name == first:
             raise error("not this one")
 
-    first, second = put_strays(engine, user, 2)
+    first, second = put_unknown_containers(engine, user, 2)
     engine.before = {"pause": refuse, "remove": refuse}
     resync(context)
     assert engine.containers[second].state == ContainerState.PAUSED

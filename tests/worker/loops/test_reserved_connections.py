@@ -19,11 +19,11 @@ from worker.settings import WorkerSettings
 def test_heartbeat_needs_no_connection_of_the_jobs(
     context: WorkerContext, monitor: LivenessMonitor, door: DoorCheck
 ) -> None:
-    def wait_in_vain() -> None:
+    def wait_for_connection() -> None:
         raise StoreTimeout("too many concurrent transactions")
 
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-    crowded, database = hooked_context(context, 0, wait_in_vain)
+    crowded, database = hooked_context(context, 0, wait_for_connection)
     [heartbeat] = (task for task in make_periodic_tasks(crowded, monitor, door) if task._thread.name == "heartbeat")
     heartbeat._function()
     assert database.passed == 0

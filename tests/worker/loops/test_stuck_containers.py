@@ -8,7 +8,7 @@ from shared.states import Status
 from tests.factories import ApiUser, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.engine.contents import put, sandbox_without_row
-from tests.worker.loops.test_quarantine import pass_time, put_strays
+from tests.worker.loops.test_quarantine import pass_time, put_unknown_containers
 from tests.worker.scenarios import warm
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineError, EngineFailing, EngineRefused, EngineUnavailable
@@ -65,7 +65,7 @@ def test_round_ends_after_two_calls_without_a_response(
 
 def test_engine_outage_ends_the_round(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
     put_deleted(context, engine, user, "cdef")
-    put_strays(engine, user, 4)
+    put_unknown_containers(engine, user, 4)
     engine.before["remove"] = lambda _name: setattr(engine, "down", True)
     resync(context)
     assert [verb for verb, _ in engine.calls if verb in ("pause", "remove")] == ["remove"] * 2 + ["pause"] * 2
@@ -81,7 +81,7 @@ def test_removals_of_stuck_containers_take_turns(context: WorkerContext, user: A
 
 
 def test_removals_from_the_quarantine_take_turns(context: WorkerContext, user: ApiUser, engine: FakeEngine) -> None:
-    stuck = put_strays(engine, user, 3)
+    stuck = put_unknown_containers(engine, user, 3)
     stick(engine, *stuck[:2])
     resync(context)
     pass_time(context, timedelta(hours=1))

@@ -6,7 +6,7 @@ from shared.settings import Settings
 from tests.factories import NODE_ID
 from tests.fakes.engine import FakeEngine
 from tests.fakes.firewall import FakeFirewall
-from tests.worker.network.scene import Scene
+from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.scenarios import INSTALLATION
 from worker.context import WorkerContext
 from worker.network import isolation as module
@@ -16,7 +16,9 @@ from worker.network.proxy import EgressProxy
 
 
 @pytest.fixture
-def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def testbed(
+    context: WorkerContext, engine: FakeEngine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> NetworkTestbed:
     """The isolation, and a worker that uses it; the machine has the routes that it needs, and no others."""
     for name in ("find_conflict", "find_route_problem"):
         monkeypatch.setattr(module, name, lambda _: None)
@@ -35,4 +37,4 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
         bridge,
         proxy,
     )
-    return Scene(context, engine, firewall, NetworkIsolation(parts))
+    return NetworkTestbed(context, engine, firewall, NetworkIsolation(parts))

@@ -8,7 +8,7 @@ import pytest
 
 from shared.models import Sandbox
 from tests.factories import ApiUser
-from tests.worker.network.scene import Scene
+from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.scenarios import row, running
 from worker.engine.protocol import ContainerState, ContainerStatus
 from worker.sandboxes.container_spec import container_name
@@ -34,12 +34,12 @@ def before(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callabl
 
 
 def test_sandbox_admitted_during_a_resync_keeps_its_rules(
-    scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    isolation = scene.isolation
+    isolation = testbed.isolation
     isolation.refresh()
-    sandbox = row(scene.context, Sandbox, running(scene.context, user))
-    observed = scene.engine.observe(container_name(sandbox.id))
+    sandbox = row(testbed.context, Sandbox, running(testbed.context, user))
+    observed = testbed.engine.observe(container_name(sandbox.id))
     isolation.revoke(sandbox, observed)
     reads, compared = threading.Event(), threading.Event()
     admission = threading.Thread(target=isolation.admit, args=(sandbox, observed))
@@ -53,24 +53,24 @@ def test_sandbox_admitted_during_a_resync_keeps_its_rules(
         reads.set()
         assert compared.wait(10)
 
-    monkeypatch.setattr(scene.engine, "list_containers", list_before_the_start)
+    monkeypatch.setattr(testbed.engine, "list_containers", list_before_the_start)
     before(monkeypatch, isolation._access, "read_one", first(wait_for_the_resync))
     before(monkeypatch, isolation._context.proxy, "compare", compared.set)
     isolation.refresh()
     admission.join(10)
-    assert scene.rules.sandboxes == {observed.address}
+    assert testbed.rules.sandboxes == {observed.address}
     isolation.revoke(sandbox, GONE)
-    assert scene.rules.sandboxes == frozenset(), "its address is known"
+    assert testbed.rules.sandboxes == frozenset(), "its address is known"
 
 
 def test_withdrawal_keeps_the_rules_of_the_next_sandbox_at_the_address(
-    scene: Scene, user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    testbed: NetworkTestbed, user: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    isolation = scene.isolation
+    isolation = testbed.isolation
     isolation.refresh()
-    former, latter = (row(scene.context, Sandbox, running(scene.context, user)) for _ in range(2))
-    observed = scene.engine.observe(container_name(former.id))
-    isolation.revoke(latter, scene.engine.observe(container_name(latter.id)))
+    former, latter = (row(testbed.context, Sandbox, running(testbed.context, user)) for _ in range(2))
+    observed = testbed.engine.observe(container_name(former.id))
+    isolation.revoke(latter, testbed.engine.observe(container_name(latter.id)))
     before(monkeypatch, isolation._access, "read_one", first(lambda: isolation.admit(latter, observed)))
     isolation.revoke(former, GONE)
-    assert scene.rules.sandboxes == {observed.address}
+    assert testbed.rules.sandboxes == {observed.address}

@@ -10,31 +10,31 @@ from shared.db.database import StoreError
 from shared.sandboxes import specs
 from tests.factories import ApiUser
 from tests.fakes.engine import IMAGE
-from tests.worker.network.scene import Scene
+from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.scenarios import running
 from worker.network import isolation as module
 from worker.network.isolation import NetworkIsolation
 from worker.network.rules import Allowed
 
-Outage = Callable[[Scene, pytest.MonkeyPatch], None]
+Outage = Callable[[NetworkTestbed, pytest.MonkeyPatch], None]
 
 
-def _engine_away(scene: Scene, _: pytest.MonkeyPatch) -> None:
-    scene.engine.down = True
+def _engine_away(testbed: NetworkTestbed, _: pytest.MonkeyPatch) -> None:
+    testbed.engine.down = True
 
 
-def _list_away(scene: Scene, _: pytest.MonkeyPatch) -> None:
-    scene.engine.fail["list_containers"] = 100
+def _list_away(testbed: NetworkTestbed, _: pytest.MonkeyPatch) -> None:
+    testbed.engine.fail["list_containers"] = 100
 
 
-def _database_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def _database_away(testbed: NetworkTestbed, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OperationalError("SELECT 1", {}, Exception("connection refused"))
 
-    monkeypatch.setattr(scene.bare.database, "reading", fail)
+    monkeypatch.setattr(testbed.bare.database, "reading", fail)
 
 
-def _route_taken(_: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def _route_taken(_: NetworkTestbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_conflict", lambda _: "10.0.0.0/8 by tun0")
 
 
@@ -42,67 +42,69 @@ OUTAGES = [_engine_away, _list_away, _database_away, _route_taken]
 
 
 @pytest.fixture(autouse=True)
-def sandbox_id(scene: Scene, user: ApiUser) -> str:
+def sandbox_id(testbed: NetworkTestbed, user: ApiUser) -> str:
     """A running sandbox with firewall rules, which was admitted after the last comparison."""
-    scene.isolation.refresh()
-    return running(scene.context, user)
+    testbed.isolation.refresh()
+    return running(testbed.context, user)
 
 
-def refresh(scene: Scene) -> None:
+def refresh(testbed: NetworkTestbed) -> None:
     """One round of the periodic task, which logs the database's errors."""
     with suppress(StoreError):
-        scene.isolation.refresh()
+        testbed.isolation.refresh()
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_rules_are_written_back_during_an_outage(scene: Scene, monkeypatch: pytest.MonkeyPatch, outage: Outage) -> None:
-    before = scene.rules
-    outage(scene, monkeypatch)
+def test_rules_are_written_back_during_an_outage(
+    testbed: NetworkTestbed, monkeypatch: pytest.MonkeyPatch, outage: Outage
+) -> None:
+    before = testbed.rules
+    outage(testbed, monkeypatch)
     for _ in range(2):  # something else removes them repeatedly
-        scene.firewall.remove()
-        refresh(scene)
-        assert scene.rules == before
-    assert scene.isolation.check() is not None, "nothing is placed on the node, and no container starts"
+        testbed.firewall.remove()
+        refresh(testbed)
+        assert testbed.rules == before
+    assert testbed.isolation.check() is not None, "nothing is placed on the node, and no container starts"
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_rules_follow_the_database_after_the_outage(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, outage: Outage
+    testbed: NetworkTestbed, monkeypatch: pytest.MonkeyPatch, outage: Outage
 ) -> None:
     with monkeypatch.context() as patch:
-        outage(scene, patch)
-        scene.firewall.remove()
-        refresh(scene)
-    scene.engine.down = False
-    scene.engine.fail.clear()
-    with scene.context.database.transaction() as session:
+        outage(testbed, patch)
+        testbed.firewall.remove()
+        refresh(testbed)
+    testbed.engine.down = False
+    testbed.engine.fail.clear()
+    with testbed.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "none"})
-    refresh(scene)
-    assert scene.rules.open == frozenset()
-    scene.isolation.check()
-    refresh(scene)
-    assert scene.isolation.check() is None
+    refresh(testbed)
+    assert testbed.rules.open == frozenset()
+    testbed.isolation.check()
+    refresh(testbed)
+    assert testbed.isolation.check() is None
 
 
-def test_rules_that_can_not_be_written_back_are_written_later(scene: Scene) -> None:
-    before = scene.rules
-    scene.engine.down = True
-    scene.firewall.remove()
-    scene.firewall.problem = "nft failed"
-    refresh(scene)
-    assert scene.isolation.check() == "nft failed"
-    scene.firewall.problem = None
-    refresh(scene)
-    assert scene.rules == before
+def test_rules_that_can_not_be_written_back_are_written_later(testbed: NetworkTestbed) -> None:
+    before = testbed.rules
+    testbed.engine.down = True
+    testbed.firewall.remove()
+    testbed.firewall.problem = "nft failed"
+    refresh(testbed)
+    assert testbed.isolation.check() == "nft failed"
+    testbed.firewall.problem = None
+    refresh(testbed)
+    assert testbed.rules == before
 
 
-def test_worker_that_has_written_no_rules_leaves_them_to_the_comparison(scene: Scene) -> None:
-    before = scene.rules
-    restarted = NetworkIsolation(scene.isolation._context)
-    scene.firewall.allowed = None
-    scene.engine.down = True
+def test_worker_that_has_written_no_rules_leaves_them_to_the_comparison(testbed: NetworkTestbed) -> None:
+    before = testbed.rules
+    restarted = NetworkIsolation(testbed.isolation._context)
+    testbed.firewall.allowed = None
+    testbed.engine.down = True
     restarted.refresh()
-    assert scene.firewall.allowed is None, "what sandboxes may reach is not known"
-    scene.engine.down = False
+    assert testbed.firewall.allowed is None, "what sandboxes may reach is not known"
+    testbed.engine.down = False
     restarted.refresh()
-    assert scene.rules == before != Allowed()
+    assert testbed.rules == before != Allowed()

@@ -19,7 +19,7 @@ from shared.states import Desired, Reason, Status
 from tests.factories import NODE_ID, ApiUser
 from tests.fakes.engine import IMAGE
 from tests.fakes.firewall import FakeFirewall
-from tests.worker.network.scene import Scene
+from tests.worker.network.testbed import NetworkTestbed
 from tests.worker.sandboxes.reconciler.sandboxes import mark_due
 from tests.worker.scenarios import row, running, set_desired, start
 from worker.engine.protocol import ContainerState
@@ -35,132 +35,134 @@ TOLD = ["pypi.org", "*.pypi.org:8443", "10.1.0.0/16"]
 PROXY = "http://10.213.0.1:3003"
 
 
-def set_egress(scene: Scene, egress: str) -> None:
-    with scene.context.database.transaction() as session:
+def set_egress(testbed: NetworkTestbed, egress: str) -> None:
+    with testbed.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": egress})
-    scene.isolation.refresh()
+    testbed.isolation.refresh()
 
 
-def proxy_files(scene: Scene) -> dict[str, list[str]]:
+def proxy_files(testbed: NetworkTestbed) -> dict[str, list[str]]:
     """The proxy's files: the names that each sandbox's address may reach."""
-    folder = scene.isolation._context.shared.egress_folder
+    folder = testbed.isolation._context.shared.egress_folder
     return {path.name: path.read_text().splitlines() for path in folder.iterdir()} if folder.exists() else {}
 
 
-def environment(scene: Scene, sandbox_id: str) -> dict[str, str]:
-    return scene.engine.containers[container_name(sandbox_id)].request.env
+def environment(testbed: NetworkTestbed, sandbox_id: str) -> dict[str, str]:
+    return testbed.engine.containers[container_name(sandbox_id)].request.env
 
 
-def test_programs_use_the_proxy_and_it_knows_their_sandbox(scene: Scene, user: ApiUser) -> None:
-    with scene.context.database.transaction() as session:
+def test_programs_use_the_proxy_and_it_knows_their_sandbox(testbed: NetworkTestbed, user: ApiUser) -> None:
+    with testbed.context.database.transaction() as session:
         model_servers.allow(session, "192.168.1.20:8000")
-    set_egress(scene, NAMES)
-    sandbox_id = running(scene.context, user)
-    address, found = scene.address(sandbox_id), environment(scene, sandbox_id)
+    set_egress(testbed, NAMES)
+    sandbox_id = running(testbed.context, user)
+    address, found = testbed.address(sandbox_id), environment(testbed, sandbox_id)
     assert {found[name] for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy")} == {PROXY}
     direct = "localhost,127.0.0.1,host.docker.internal,10.213.0.1,192.168.1.20,10.1.0.0/16"
     assert (found["NO_PROXY"], found["no_proxy"]) == (direct, direct)
-    assert proxy_files(scene) == {address: TOLD}
-    assert scene.rules.models == {f"{address} . 10.213.0.1 . 3003"}
-    assert not scene.rules.open
-    with scene.context.database.reading() as session:
+    assert proxy_files(testbed) == {address: TOLD}
+    assert testbed.rules.models == {f"{address} . 10.213.0.1 . 3003"}
+    assert not testbed.rules.open
+    with testbed.context.database.reading() as session:
         assert session.get_one(SandboxSpec, IMAGE).revision == 2, "warm sandboxes without variables are removed"
 
-    set_desired(scene.context, sandbox_id, Desired.STOPPED)
-    reconcile(scene.context, sandbox_id)
-    assert (proxy_files(scene), scene.rules.models) == ({}, frozenset())
+    set_desired(testbed.context, sandbox_id, Desired.STOPPED)
+    reconcile(testbed.context, sandbox_id)
+    assert (proxy_files(testbed), testbed.rules.models) == ({}, frozenset())
 
 
 @pytest.mark.parametrize(("egress", "after"), [("open", ["*"]), ("10.2.0.0/16", ["10.2.0.0/16"]), ("none", None)])
-def test_change_reaches_running_sandboxes(scene: Scene, user: ApiUser, egress: str, after: list[str] | None) -> None:
+def test_change_reaches_running_sandboxes(
+    testbed: NetworkTestbed, user: ApiUser, egress: str, after: list[str] | None
+) -> None:
     """Running programs keep using the proxy, even for addresses that they could reach without it."""
-    set_egress(scene, NAMES)
-    address = scene.address(running(scene.context, user))
-    set_egress(scene, egress)
-    assert proxy_files(scene) == ({address: after} if after else {})
-    assert scene.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
+    set_egress(testbed, NAMES)
+    address = testbed.address(running(testbed.context, user))
+    set_egress(testbed, egress)
+    assert proxy_files(testbed) == ({address: after} if after else {})
+    assert testbed.rules.models == ({f"{address} . 10.213.0.1 . 3003"} if after else set())
 
 
-def test_sandbox_of_an_earlier_version_gets_the_variables_after_a_stop(scene: Scene, user: ApiUser) -> None:
-    scene.isolation.refresh()
-    sandbox_id = running(scene.context, user)
-    assert (proxy_files(scene), "HTTP_PROXY" in environment(scene, sandbox_id)) == ({}, False)
-    set_egress(scene, NAMES)
-    assert proxy_files(scene) == {scene.address(sandbox_id): TOLD}, "the sandbox may use the proxy immediately"
+def test_sandbox_of_an_earlier_version_gets_the_variables_after_a_stop(testbed: NetworkTestbed, user: ApiUser) -> None:
+    testbed.isolation.refresh()
+    sandbox_id = running(testbed.context, user)
+    assert (proxy_files(testbed), "HTTP_PROXY" in environment(testbed, sandbox_id)) == ({}, False)
+    set_egress(testbed, NAMES)
+    assert proxy_files(testbed) == {testbed.address(sandbox_id): TOLD}, "the sandbox may use the proxy immediately"
     for before, is_told in ((Desired.PAUSED, False), (Desired.STOPPED, True)):
         for desired in (before, Desired.RUNNING):
-            set_desired(scene.context, sandbox_id, desired)
-            reconcile(scene.context, sandbox_id)
-        assert ("HTTP_PROXY" in environment(scene, sandbox_id)) == is_told
-        assert row(scene.context, Sandbox, sandbox_id).status == Desired.RUNNING
-    assert PROXY_LABEL in scene.engine.containers[container_name(sandbox_id)].request.labels
+            set_desired(testbed.context, sandbox_id, desired)
+            reconcile(testbed.context, sandbox_id)
+        assert ("HTTP_PROXY" in environment(testbed, sandbox_id)) == is_told
+        assert row(testbed.context, Sandbox, sandbox_id).status == Desired.RUNNING
+    assert PROXY_LABEL in testbed.engine.containers[container_name(sandbox_id)].request.labels
 
 
-def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(scene: Scene, user: ApiUser) -> None:
+def test_only_sandboxes_with_names_wait_while_the_proxy_is_away(testbed: NetworkTestbed, user: ApiUser) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        folder, port = scene.isolation._context.shared.egress_folder, server.getsockname()[1]
-        listening = EgressProxy(folder, "127.0.0.1", port, scene.firewall)
-        scene.isolation._context = replace(scene.isolation._context, proxy=listening)
+        folder, port = testbed.isolation._context.shared.egress_folder, server.getsockname()[1]
+        listening = EgressProxy(folder, "127.0.0.1", port, testbed.firewall)
+        testbed.isolation._context = replace(testbed.isolation._context, proxy=listening)
         for _ in range(MAX_SILENT):
-            set_egress(scene, NAMES)
-        running(scene.context, user)
+            set_egress(testbed, NAMES)
+        running(testbed.context, user)
         for _ in range(MAX_SILENT):
-            scene.isolation.refresh()
-    scene.isolation.refresh()
-    running(scene.context, user)  # the proxy may be starting
-    scene.isolation.refresh()
-    waiting = start(scene.context, user)
-    reconcile(scene.context, waiting)
-    found = row(scene.context, Sandbox, waiting)
+            testbed.isolation.refresh()
+    testbed.isolation.refresh()
+    running(testbed.context, user)  # the proxy may be starting
+    testbed.isolation.refresh()
+    waiting = start(testbed.context, user)
+    reconcile(testbed.context, waiting)
+    found = row(testbed.context, Sandbox, waiting)
     assert (found.status, found.reason) == (Status.STARTING, Reason.ENGINE_ERROR)
     assert "nothing listens on 127.0.0.1" in str(found.detail)
-    assert scene.isolation.check() is None, "the node accepts other sandboxes"
-    send_heartbeat(scene.context)
-    assert "nothing listens on 127.0.0.1" in str(row(scene.context, Node, NODE_ID).impaired_reason)
-    with scene.context.database.transaction() as session:
+    assert testbed.isolation.check() is None, "the node accepts other sandboxes"
+    send_heartbeat(testbed.context)
+    assert "nothing listens on 127.0.0.1" in str(row(testbed.context, Node, NODE_ID).impaired_reason)
+    with testbed.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "open"})
-    running(scene.context, user)
+    running(testbed.context, user)
 
 
-def test_address_of_an_exited_sandbox_is_the_next_one_s(scene: Scene, user: ApiUser) -> None:
-    set_egress(scene, NAMES)
-    former = running(scene.context, user)
-    address = scene.address(former)
-    scene.engine.containers[container_name(former)].state = ContainerState.EXITED
-    other = running(scene.context, user)
-    scene.engine.containers[container_name(other)].address = address
-    admitted = row(scene.context, Sandbox, other)
-    with scene.context.database.transaction() as session:
+def test_address_of_an_exited_sandbox_is_the_next_one_s(testbed: NetworkTestbed, user: ApiUser) -> None:
+    set_egress(testbed, NAMES)
+    former = running(testbed.context, user)
+    address = testbed.address(former)
+    testbed.engine.containers[container_name(former)].state = ContainerState.EXITED
+    other = running(testbed.context, user)
+    testbed.engine.containers[container_name(other)].address = address
+    admitted = row(testbed.context, Sandbox, other)
+    with testbed.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "b.org"})
-    scene.isolation.admit(admitted, scene.engine.observe(container_name(other)))
-    before = (proxy_files(scene)[address], scene.rules.of(frozenset({address})))
-    with scene.context.database.transaction() as session:
+    testbed.isolation.admit(admitted, testbed.engine.observe(container_name(other)))
+    before = (proxy_files(testbed)[address], testbed.rules.of(frozenset({address})))
+    with testbed.context.database.transaction() as session:
         specs.change(session, IMAGE, {"egress": "none"})
-    scene.isolation.renew(row(scene.context, Sandbox, former))
-    scene.isolation.revoke(row(scene.context, Sandbox, former), scene.engine.observe(container_name(former)))
-    assert (proxy_files(scene)[address], scene.rules.of(frozenset({address}))) == before
+    testbed.isolation.renew(row(testbed.context, Sandbox, former))
+    testbed.isolation.revoke(row(testbed.context, Sandbox, former), testbed.engine.observe(container_name(former)))
+    assert (proxy_files(testbed)[address], testbed.rules.of(frozenset({address}))) == before
 
 
-def test_sandbox_that_exits_leaves_no_access(scene: Scene, user: ApiUser) -> None:
-    set_egress(scene, NAMES)
-    sandbox_id = running(scene.context, user)
-    scene.engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
-    mark_due(scene.context, sandbox_id)
-    reconcile(scene.context, sandbox_id)
-    assert row(scene.context, Sandbox, sandbox_id).status == Status.ERROR
-    assert (proxy_files(scene), scene.rules.sandboxes) == ({}, frozenset())
+def test_sandbox_that_exits_leaves_no_access(testbed: NetworkTestbed, user: ApiUser) -> None:
+    set_egress(testbed, NAMES)
+    sandbox_id = running(testbed.context, user)
+    testbed.engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+    mark_due(testbed.context, sandbox_id)
+    reconcile(testbed.context, sandbox_id)
+    assert row(testbed.context, Sandbox, sandbox_id).status == Status.ERROR
+    assert (proxy_files(testbed), testbed.rules.sandboxes) == ({}, frozenset())
 
 
-def test_folder_that_can_not_be_written_closes_the_node(scene: Scene, user: ApiUser) -> None:
-    set_egress(scene, NAMES)
-    running(scene.context, user)
-    folder = scene.isolation._context.shared.egress_folder
+def test_folder_that_can_not_be_written_closes_the_node(testbed: NetworkTestbed, user: ApiUser) -> None:
+    set_egress(testbed, NAMES)
+    running(testbed.context, user)
+    folder = testbed.isolation._context.shared.egress_folder
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
     folder.write_text("no folder")
-    scene.isolation.refresh()
-    assert "can't be written" in str(scene.isolation.check())
+    testbed.isolation.refresh()
+    assert "can't be written" in str(testbed.isolation.check())
 
 
 def test_files_are_readable_to_the_proxy_and_whole(tmp_path: Path) -> None:

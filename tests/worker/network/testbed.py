@@ -11,7 +11,7 @@ from worker.sandboxes.container_spec import container_name
 
 
 @dataclass(frozen=True)
-class Scene:
+class NetworkTestbed:
     """The parts of the node."""
 
     bare: WorkerContext

@@ -78,7 +78,7 @@ class ReconcilerMachine(RuleBasedStateMachine):
 
     @rule(sandbox_id=sandboxes, moment=MOMENTS)
     def reconcile_or_die(self, sandbox_id: str, moment: int | None) -> None:
-        context = mortal(self._context, self._engine, moment)
+        context = crashing_context(self._context, self._engine, moment)
         try:
             reconcile(context, sandbox_id)
         except Crash:
@@ -149,7 +149,7 @@ def make_worker(path: Path, engine: FakeEngine) -> WorkerContext:
     )
 
 
-def mortal(context: WorkerContext, engine: FakeEngine, moment: int | None) -> WorkerContext:
+def crashing_context(context: WorkerContext, engine: FakeEngine, moment: int | None) -> WorkerContext:
     """The same worker; it dies at its call number `moment` to engine or store."""
     point = counting(moment, die)
     engine.before = dict.fromkeys(VERBS, point)

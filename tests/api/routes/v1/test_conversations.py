@@ -184,7 +184,7 @@ class TestBatch:
 
 
 class TestFields:
-    def test_fields_while_the_sandbox_runs(
+    def test_conversation_in_a_running_sandbox_shows_all_fields(
         self, client: TestClient, user: ApiUser, database: Database, sandbox: Sandbox
     ) -> None:
         metrics = {
@@ -245,7 +245,7 @@ class TestFields:
             (Status.DELETED, "MISSING"),
         ],
     )
-    def test_fields_without_a_running_sandbox(
+    def test_conversation_without_a_running_sandbox_hides_its_urls(
         self, client: TestClient, user: ApiUser, database: Database, status: Status, wire: str
     ) -> None:
         gone = make_sandbox(database, user, status=status, exposed_urls=[{"name": "AGENT_SERVER", "url": "http://a"}])

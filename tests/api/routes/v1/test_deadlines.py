@@ -112,7 +112,7 @@ class TestStart:
         assert (response.status_code, in_force(response.json())) == (200, NONE | CHAIN)
         assert response.json()["next_deadline"] is None  # the sandbox is not idle yet
 
-    def test_start_with_deadlines_of_its_own(self, client: TestClient, user: ApiUser, database: Database) -> None:
+    def test_start_with_own_deadlines_shows_them(self, client: TestClient, user: ApiUser, database: Database) -> None:
         make_spec(database, **CHAIN)
         own = {"freeze_after_seconds": "never", "stop_after_seconds": 7, "delete_after_seconds": None}
         shown = client.post(PATH, json=own | {"max_age_seconds": 90}, headers=user.headers).json()

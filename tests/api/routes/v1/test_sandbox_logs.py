@@ -194,6 +194,6 @@ def test_requests_that_wait_are_limited(client: TestClient, user: ApiUser, datab
 
 
 @pytest.mark.parametrize("query", [{"tail": 0}, {"tail": 1001}, {"after": "x" * 65}])
-def test_wrong_query(client: TestClient, user: ApiUser, database: Database, query: dict[str, Any]) -> None:
+def test_invalid_query_is_a_422(client: TestClient, user: ApiUser, database: Database, query: dict[str, Any]) -> None:
     response = client.get(url(make_sandbox(database, user)), params=query, headers=user.headers)
     assert response.status_code == 422

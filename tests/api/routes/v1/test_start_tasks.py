@@ -147,11 +147,11 @@ def test_tasks_are_written_in_a_thread(
     threads: list[bool] = []
     write = StartTaskInfo.model_dump_json
 
-    def note_thread(shown: StartTaskInfo) -> str:
+    def record_thread(shown: StartTaskInfo) -> str:
         threads.append(asyncio._get_running_loop() is None)
         return write(shown)
 
-    monkeypatch.setattr(StartTaskInfo, "model_dump_json", note_thread)
+    monkeypatch.setattr(StartTaskInfo, "model_dump_json", record_thread)
     method = "POST" if path.endswith("cancel") else "GET"
     assert client.request(method, PATH + path.format(id=task.id), headers=user.headers).status_code == 200
     assert threads == [True]

@@ -109,7 +109,7 @@ def test_deleted_sandbox_without_a_history_is_shown(browser: TestClient, databas
     assert (response.status_code, "<button" in response.text) == (200, False)
 
 
-def test_users_and_keys_with_their_last_use(browser: TestClient, database: Database, user: ApiUser) -> None:
+def test_users_and_keys_are_shown_with_their_last_use(browser: TestClient, database: Database, user: ApiUser) -> None:
     assert browser.get("/admin").status_code == 200
     page = browser.get("/admin/users").text
     assert ("olivia" in page, "alice" in page, "<b>admin</b>" in page) == (True, True, True)
@@ -119,5 +119,5 @@ def test_users_and_keys_with_their_last_use(browser: TestClient, database: Datab
 
 
 @pytest.mark.parametrize("path", ["/admin/users", "/admin/audit", "/admin/sandboxes"])
-def test_empty_lists_are_pages(browser: TestClient, path: str) -> None:
+def test_empty_lists_are_shown(browser: TestClient, path: str) -> None:
     assert browser.get(path).status_code == 200

@@ -65,8 +65,8 @@ def _assert_resumed_once(runner: Runner, sandbox_id: str) -> None:
     assert _row(runner, sandbox_id).generation == proxied.generation + 1
     response = send(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
     assert response is not None
-    moves = [move["to_status"] for move in response.json()]
-    assert moves == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
+    statuses = [transition["to_status"] for transition in response.json()]
+    assert statuses == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
 
 
 def _assert_activity_recorded(runner: Runner, sandbox_id: str) -> None:

@@ -70,7 +70,7 @@ def test_spec_without_options_has_the_image_s_defaults(migrated: Cli, database: 
     assert (spec.ports, spec.capabilities) == ({"AGENT_SERVER": 8000}, [])
 
 
-def test_disk_and_runtime_of_a_spec(migrated: Cli, database: Database) -> None:
+def test_disk_and_runtime_of_a_spec_are_stored(migrated: Cli, database: Database) -> None:
     assert migrated("specs", "add", "own:1", "--disk", "20G").status == 0
     assert "20G" in migrated("specs", "list").out
     assert migrated("specs", "set", "own:1", "--disk", "0").status == 0
@@ -84,7 +84,7 @@ def test_disk_and_runtime_of_a_spec(migrated: Cli, database: Database) -> None:
     assert migrated("specs", "add", "own:2", "--runtime", "runc").status == 0
 
 
-def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> None:
+def test_ports_and_capabilities_of_a_spec_are_stored(migrated: Cli, database: Database) -> None:
     options = ["--capability", "CHOWN", "--capability", "SETUID", "--port", "VSCODE=8001", "--port", "WORKER_1=8011"]
     assert migrated("specs", "add", "own:1", *options).status == 0
     assert migrated("specs", "add", "own:2", "--port", "AGENT_SERVER=9000").status == 0
@@ -128,7 +128,7 @@ def test_relative_working_directory_is_rejected(migrated: Cli) -> None:
     assert_complains(migrated("specs", "add", "own:1", "--working-dir", "project"), "an absolute path")
 
 
-def test_deadlines_of_a_spec(migrated: Cli, database: Database) -> None:
+def test_deadlines_of_a_spec_are_stored(migrated: Cli, database: Database) -> None:
     assert migrated("specs", "add", "own:1", "--freeze-after", "30m", "--max-age", "7d").status == 0
     assert rows(migrated("specs", "list"))[-1][-4:] == ["30m", "never", "never", "7d"]
     assert migrated("specs", "set", "own:1", "--freeze-after", "never", "--stop-after", "90").status == 0

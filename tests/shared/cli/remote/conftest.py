@@ -66,10 +66,10 @@ def connect(monkeypatch: pytest.MonkeyPatch, transport: httpx.BaseTransport) -> 
     """Send the requests of all commands to this transport."""
     open_client = httpx.Client
 
-    def open_there(**options: Any) -> httpx.Client:
+    def open_scripted_client(**options: Any) -> httpx.Client:
         return open_client(**options, transport=transport)
 
-    monkeypatch.setattr("httpx.Client", open_there)
+    monkeypatch.setattr("httpx.Client", open_scripted_client)
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch, key: str) -> None:

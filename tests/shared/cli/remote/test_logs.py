@@ -58,6 +58,6 @@ def test_followed_log_ends_with_its_sandbox(scripted: Callable[[Handler], Cli]) 
     ]
 
 
-def test_log_of_another_users_sandbox(scripted: Callable[[Handler], Cli]) -> None:
+def test_log_of_another_users_sandbox_is_not_found(scripted: Callable[[Handler], Cli]) -> None:
     refused = scripted(lambda _: httpx.Response(404, json={"detail": "no sandbox"}))("sandboxes", "logs", ID)
     assert (refused.status, refused.out) == (3, "")

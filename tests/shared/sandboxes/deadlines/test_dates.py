@@ -30,7 +30,7 @@ from tests.shared.sandboxes.deadlines.sandboxes import (
 
 
 class TestDates:
-    def test_deadline_of_a_new_sandbox(self, database: Database, user: ApiUser) -> None:
+    def test_new_sandbox_expires_at_its_max_age(self, database: Database, user: ApiUser) -> None:
         own = {"max_age_seconds": 900}
         sandbox = write(database, lambda session: create(session, user, own_deadlines=own))
         found = as_stored(database, sandbox)

@@ -127,7 +127,7 @@ class TestConcurrentChanges:
         assert_reconciled(context, sandbox_id)
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
-    def test_newer_desired_state_between_the_last_check_and_the_write(
+    def test_desired_state_written_between_the_last_check_and_the_write_is_reconciled(
         self, context: WorkerContext, user: ApiUser, desired: Desired
     ) -> None:
         sandbox_id = start(context, user)
@@ -146,7 +146,7 @@ class TestConcurrentChanges:
         assert row(context, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
         assert_reconciled(context, sandbox_id)
 
-    def test_newer_desired_state_between_the_read_of_another_and_its_acknowledgement(
+    def test_desired_state_written_before_an_acknowledgement_is_reconciled(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sandbox_id = running(context, user)

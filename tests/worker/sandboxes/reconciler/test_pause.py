@@ -95,7 +95,7 @@ class TestStop:
         assert row(context, sandbox_id).pause_kind == "STOPPED"
         assert_reconciled(context, sandbox_id)
 
-    def test_running_agents_are_interrupted_first(
+    def test_stop_interrupts_running_agents_first(
         self, context: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
