@@ -17,7 +17,7 @@ from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
 from shared.sql.statements import bind, bind_list, bind_values, get_locked, send
-from shared.states import TRANSITIONS, PAUSING, PauseKind, Reason, Status
+from shared.states import PAUSING, TRANSITIONS, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
