@@ -9,7 +9,7 @@ from shared.states import Desired
 from tests.factories import ApiUser, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
-from tests.worker.conversations.message_delivery.messages import said, say
+from tests.worker.conversations.message_delivery.messages import add_messages, received_texts
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, set_desired
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
@@ -57,6 +57,6 @@ def test_message_is_sent_when_the_agent_has_ended(
 ) -> None:
     make_event(context.database, conversation, kind="ActionEvent")  # the event of its end is lost
     change(context, Conversation, conversation.id, execution_status="finished")
-    say(context, user, conversation.id, "one")
+    add_messages(context, user, conversation.id, "one")
     refresh_conversation(context, conversation.id)
-    assert said(talk) == ["one"]
+    assert received_texts(talk) == ["one"]
