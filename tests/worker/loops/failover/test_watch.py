@@ -6,25 +6,21 @@ from unittest.mock import Mock
 
 import pytest
 
-from shared.admin.nodes import drain_node
 from shared.clock import after, now
 from shared.models import Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.queue.jobs import StartConversation
 from shared.sandboxes import failover
-from shared.sandboxes.drain import DrainProgress, drain_progress
 from shared.sandboxes.failover import LeaseRequest, LostNode
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, ApiUser, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of, tombstone
+from tests.worker.loops.failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
 from tests.worker.scenarios import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState
 from worker.loops.failover import NodeFailureDetector, fail_over
 from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
-from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -230,23 +226,23 @@ class TestLoss:
         assert_at_rest(found)
 
     def test_refusal_of_the_engine_is_shown_until_the_node_is_lost_again(
-        self, context: WorkerContext, other: WorkerContext, user: ApiUser, engine: FakeEngine
+        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
         set_desired(context, sandbox_id, Desired.STOPPED)
         engine.refuse = {"stop": 1000}
-        lose(other)
-        marked = row(other, Sandbox, sandbox_id).detail
+        lose(other_worker)
+        marked = row(other_worker, Sandbox, sandbox_id).detail
         reconcile(context, sandbox_id)
-        assert row(other, Sandbox, sandbox_id).detail == marked
+        assert row(other_worker, Sandbox, sandbox_id).detail == marked
         send_heartbeat(context)
         change(context, Sandbox, sandbox_id, due_at=now())
         reconcile(context, sandbox_id)
         found = row(context, Sandbox, sandbox_id)
         assert (found.reason, "stop refused" in (found.detail or "")) == (Reason.NODE_LOST, True)
         assert "is lost" not in (found.detail or "")
-        lose(other)
-        assert (row(other, Sandbox, sandbox_id).detail or "").startswith(f"the node {NODE_ID} is lost")
+        lose(other_worker)
+        assert (row(other_worker, Sandbox, sandbox_id).detail or "").startswith(f"the node {NODE_ID} is lost")
 
     def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(
         self, other_worker: WorkerContext, user: ApiUser
@@ -276,38 +272,6 @@ class TestLoss:
         lost = LostNode(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
         fail_over(other_worker, lost)
         assert row(other_worker, Sandbox, sandbox.id).status == Status.RUNNING
-
-
-class TestDrain:
-    def test_drain_of_a_lost_node_stops_its_sandboxes_when_it_is_back(
-        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser, engine: FakeEngine
-    ) -> None:
-        sandbox_id = running(context, user)
-        lose(other_worker)
-        drain_node(other_worker.database.transaction, NODE_ID)
-        assert progress(other_worker) == DrainProgress(awaited=[sandbox_id])
-        lose(other_worker)
-        send_heartbeat(context)
-        sweep(context)
-        deliver(context)
-        assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
-        assert progress(other_worker) == DrainProgress(resting=[sandbox_id])
-
-    def test_drain_of_a_forgotten_node_waits_for_nothing(
-        self, context: WorkerContext, other_worker: WorkerContext, user: ApiUser
-    ) -> None:
-        sandbox_id = running(context, user)
-        lose(other_worker)
-        drain_node(other_worker.database.transaction, NODE_ID)
-        change(other_worker, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-        tombstone(other_worker)
-        lose(other_worker)
-        assert progress(other_worker) == DrainProgress(resting=[sandbox_id])
-
-
-def progress(other_worker: WorkerContext) -> DrainProgress:
-    with other_worker.database.reading() as session:
-        return drain_progress(session, NODE_ID)
 
 
 def forbid(*_: object, **__: object) -> NoReturn:
