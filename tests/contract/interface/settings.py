@@ -101,7 +101,7 @@ def _tokens() -> tuple[Promise, ...]:
                 refused(wrong, "body", "provider_tokens", path=TOKENS),
                 refused(unknown, "body", "provider_tokens", path=TOKENS),
             ),
-            f"{PROVIDERS}wrong_bodies_are_named",
+            f"{PROVIDERS}invalid_bodies_are_refused_with_their_location",
         ),
         Promise(
             "2.3",
@@ -111,7 +111,7 @@ def _tokens() -> tuple[Promise, ...]:
                 shown(mcp_config__sse_servers=[REMOTE | {"api_key": MASK}]),
                 refused({"mcp_config": 1}, "body", "mcp_config", path=TOKENS),
             ),
-            f"{PROVIDERS}servers_are_stored_too",
+            f"{PROVIDERS}mcp_servers_are_stored_beside_the_tokens",
         ),
     )
 
