@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,8 @@ def number_of(address: IPv4Address) -> int | None:
 
 
 def is_unused(network: IPv4Network) -> bool:
-    """Whether neither an address nor a route of this machine is in the network."""
-    return not any(network.overlaps(used) for used in _used_networks())
+    """Whether no address or route of this machine, and no network of its engine, is in the network."""
+    return not any(network.overlaps(used) for used in [*_used_networks(), *_engine_networks()])
 
 
 def _take_any(is_usable: Callable[[Slot], bool]) -> Slot:
@@ -112,6 +112,20 @@ def _used_networks() -> list[IPv4Network]:
     used = [IPv4Network(f"{entry['local']}/{entry['prefixlen']}", strict=False) for entry in addresses]
     routes = [IPv4Network(route["dst"]) for route in _ip("route", "show", "table", "all") if route["dst"] != "default"]
     return used + [route for route in routes if route.prefixlen >= SHORTEST_PREFIX]
+
+
+def _engine_networks() -> list[IPv4Network]:
+    """The networks of the machine's engine, if there is one. It may keep a network whose bridge is gone."""
+    with suppress(OSError):
+        names = _read("docker", "network", "ls", "--quiet").split()
+        found = json.loads(_read("docker", "network", "inspect", *names) or "[]") if names else []
+        subnets = [config["Subnet"] for each in found for config in each["IPAM"]["Config"] or ()]
+        return [IPv4Network(subnet) for subnet in subnets if "." in subnet]
+    return []
+
+
+def _read(*command: str) -> str:
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 
 
 def _ip(*what: str) -> list[dict[str, Any]]:

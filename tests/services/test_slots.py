@@ -1,8 +1,10 @@
 """A slot has one holder at a time, and a killed process holds none."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,15 @@ def test_slot_whose_network_is_occupied_is_skipped(bridged: Slot) -> None:
         taken_slot(lambda slot: slot.number == bridged.number and is_unused(slot.network)).__enter__()
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         assert slot.number != bridged.number
+
+
+def test_network_that_the_engine_keeps_is_occupied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "docker"
+    kept = [{"IPAM": {"Config": None}}, {"IPAM": {"Config": [{"Subnet": "fd00::/64"}, {"Subnet": "198.18.9.0/24"}]}}]
+    docker.write_text(f"#!/bin/sh\n[ $2 = ls ] && echo 1 || echo '{json.dumps(kept)}'\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert not is_unused(IPv4Network("198.18.9.0/24"))
 
 
 def test_slots_have_networks_and_addresses_of_their_own() -> None:
