@@ -185,7 +185,7 @@ class AgentServer:
 
     def await_messages(self, conversation_id: str) -> None:
         """Wait until the server has taken all messages that it got before: this request waits for the same lock."""
-        self._call("add no secrets", "POST", paths.conversation(conversation_id, "/secrets"), json={"secrets": {}})
+        self._call("await messages", "POST", paths.conversation(conversation_id, "/secrets"), json={"secrets": {}})
 
     def list_messages(self, conversation_id: str) -> Iterator[MessageEvent]:
         """Yield up to a thousand messages of users, newest first. Each is requested when the caller needs it."""
