@@ -1,9 +1,12 @@
 """More slow requests of one user than there are threads: requests of other users still get responses."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -21,37 +24,64 @@ from tests.waiting import eventually
 OTHERS = "/api/keys"
 
 
+class SlowWork:
+    """The work of requests, which runs until others have had their responses."""
+
+    def __init__(self) -> None:
+        self._begun: list[None] = []
+        self._released = threading.Event()
+
+    def run(self) -> None:
+        self._begun.append(None)
+        self._released.wait(60)
+
+    def crowd(
+        self, slow: Callable[[], httpx.Response], others: list[Callable[[], httpx.Response]], *, count: int, limit: int
+    ) -> set[int]:
+        """Send `count` slow requests, of which only `limit` run at a time, and then the others, which succeed.
+
+        Returns:
+            The statuses of the slow requests.
+        """
+        with ThreadPoolExecutor(count + len(others)) as pool:
+            try:
+                sent = [pool.submit(slow) for _ in range(count)]
+                assert eventually(lambda: len(self._begun) >= limit)
+                responses = [pool.submit(other) for other in others]
+                assert {response.result(timeout=20).status_code for response in responses} == {200}
+                assert len(self._begun) == limit
+            finally:
+                self._released.set()
+            return {response.result().status_code for response in sent}
+
+
+@pytest.fixture
+def work() -> SlowWork:
+    return SlowWork()
+
+
 def test_slow_reads_of_one_user_leave_threads_for_others(
     client: TestClient,
     user: ApiUser,
     other_user: ApiUser,
     conversation: Conversation,
     monkeypatch: pytest.MonkeyPatch,
+    work: SlowWork,
 ) -> None:
     """A page of large events takes half a second, and hundreds may be requested at once."""
-    begun, released = [], threading.Event()
 
-    def read_slowly(*arguments: Any, **_options: Any) -> Page[Any]:
-        begun.append(arguments)
-        released.wait(60)
+    def read_slowly(*_arguments: Any, **_options: Any) -> Page[Any]:
+        work.run()
         return Page([], None)
 
     monkeypatch.setattr("shared.conversations.events.search", read_slowly)
-    path = f"/api/v1/conversation/{conversation.id}/events/search"
-    with ThreadPoolExecutor(THREADS + 2) as pool:
-        try:
-            slow = [pool.submit(client.get, path, headers=user.headers) for _ in range(THREADS + 1)]
-            assert eventually(lambda: len(begun) >= THREADS_OF_USER)
-            other = pool.submit(client.get, OTHERS, headers=other_user.headers)
-            assert other.result(timeout=20).status_code == 200
-            assert len(begun) == THREADS_OF_USER
-        finally:
-            released.set()
-        assert {response.result().status_code for response in slow} == {200}
+    slow = partial(client.get, f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
+    other = partial(client.get, OTHERS, headers=other_user.headers)
+    assert work.crowd(slow, [other], count=THREADS + 1, limit=THREADS_OF_USER) == {200}
 
 
 @pytest.mark.parametrize(
-    ("path", "work"),
+    ("path", "name"),
     [
         ("/api/v1/app-conversations", "api.routes.v1.conversations.start"),
         ("/api/v1/sandboxes", "api.routes.v1.sandboxes._start"),
@@ -59,52 +89,41 @@ def test_slow_reads_of_one_user_leave_threads_for_others(
     ],
 )
 def test_slow_starts_of_one_user_leave_threads_for_others(
-    client: TestClient, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch, path: str, work: str
+    client: TestClient,
+    user: ApiUser,
+    other_user: ApiUser,
+    monkeypatch: pytest.MonkeyPatch,
+    work: SlowWork,
+    path: str,
+    name: str,
 ) -> None:
     """A start waits for locks. Its route is asynchronous: only parts of it run in threads."""
-    begun, released = [], threading.Event()
 
-    def start_slowly(*arguments: Any) -> Any:
-        begun.append(arguments)
-        released.wait(60)
+    def start_slowly(*_arguments: Any) -> Any:
+        work.run()
         raise Conflict("no")
 
-    monkeypatch.setattr(work, start_slowly)
-    with ThreadPoolExecutor(THREADS + 2) as pool:
-        try:
-            slow = [pool.submit(client.post, path, json={}, headers=user.headers) for _ in range(THREADS + 1)]
-            assert eventually(lambda: len(begun) >= THREADS_OF_USER)
-            other = pool.submit(client.get, OTHERS, headers=other_user.headers)
-            assert other.result(timeout=20).status_code == 200
-            assert len(begun) == THREADS_OF_USER
-        finally:
-            released.set()
-        assert {response.result().status_code for response in slow} == {409}
+    monkeypatch.setattr(name, start_slowly)
+    slow = partial(client.post, path, json={}, headers=user.headers)
+    other = partial(client.get, OTHERS, headers=other_user.headers)
+    assert work.crowd(slow, [other], count=THREADS + 1, limit=THREADS_OF_USER) == {409}
 
 
 def test_slow_lists_of_one_user_leave_a_thread_for_others(
-    client: TestClient, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, user: ApiUser, other_user: ApiUser, monkeypatch: pytest.MonkeyPatch, work: SlowWork
 ) -> None:
-    begun, released, search = [], threading.Event(), lists.search
+    search = lists.search
 
     def search_slowly(database: Database, owner_id: str, *arguments: Any, **options: Any) -> Page[Any]:
         if owner_id == user.id:
-            begun.append(arguments)
-            released.wait(60)
+            work.run()
         return search(database, owner_id, *arguments, **options)
 
     monkeypatch.setattr("shared.conversations.lists.search", search_slowly)
-    path = "/api/v1/app-conversations/search"
-    with ThreadPoolExecutor(8) as pool:
-        try:
-            slow = [pool.submit(client.get, path, headers=user.headers) for _ in range(6)]
-            assert eventually(lambda: len(begun) >= LIST_THREADS_OF_USER)
-            other = pool.submit(client.get, path, headers=other_user.headers)
-            assert other.result(timeout=20).status_code == 200
-            assert len(begun) == LIST_THREADS_OF_USER
-        finally:
-            released.set()
-        assert {response.result().status_code for response in slow} == {200}
+    slow, other = (
+        partial(client.get, "/api/v1/app-conversations/search", headers=each.headers) for each in (user, other_user)
+    )
+    assert work.crowd(slow, [other], count=6, limit=LIST_THREADS_OF_USER) == {200}
 
 
 def test_slow_webhooks_of_one_user_leave_threads_for_others(
@@ -114,25 +133,19 @@ def test_slow_webhooks_of_one_user_leave_threads_for_others(
     sandbox: Sandbox,
     conversation: Conversation,
     monkeypatch: pytest.MonkeyPatch,
+    work: SlowWork,
 ) -> None:
     """Secrets in an error may take a second to find. The user's own requests are not delayed, either."""
-    begun, released = [], threading.Event()
 
-    def read_slowly(*arguments: Any) -> Redact:
-        begun.append(arguments)
-        released.wait(60)
+    def read_slowly(*_arguments: Any) -> Redact:
+        work.run()
         return redacting([])
 
     monkeypatch.setattr("api.routes.v1.webhooks.redact_for", read_slowly)
     event = {"id": "one", "kind": "ConversationErrorEvent", "timestamp": "2026-01-02T03:04:05", "detail": "failed"}
     path, key = f"/api/v1/webhooks/events/{conversation.id}", {"X-Session-API-Key": session_key_of(sandbox)}
-    with ThreadPoolExecutor(THREADS + 3) as pool:
-        try:
-            slow = [pool.submit(client.post, path, json=[event], headers=key) for _ in range(THREADS + 1)]
-            assert eventually(lambda: len(begun) >= THREADS_OF_WEBHOOKS)
-            others = [pool.submit(client.get, OTHERS, headers=one.headers) for one in (user, other_user)]
-            assert [other.result(timeout=20).status_code for other in others] == [200, 200]
-            assert len(begun) == THREADS_OF_WEBHOOKS
-        finally:
-            released.set()
-        assert {response.result().status_code for response in slow} == {200}
+    slow = partial(client.post, path, json=[event], headers=key)
+    others: list[Callable[[], httpx.Response]] = [
+        partial(client.get, OTHERS, headers=each.headers) for each in (user, other_user)
+    ]
+    assert work.crowd(slow, others, count=THREADS + 1, limit=THREADS_OF_WEBHOOKS) == {200}
