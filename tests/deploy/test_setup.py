@@ -47,17 +47,14 @@ class TestSetup:
         assert made.said == "making the Python environment in .venv\n"
         assert len([call for call in machine.calls("python3") if "-m venv --clear" in call]) == 2
 
-    @pytest.mark.parametrize(
-        ("venv_status", "root", "chosen"),
-        [("0", False, "/usr/bin/python3"), ("1", True, "/usr/bin/python3"), ("1", False, "/opt/python3")],
-    )
+    @pytest.mark.parametrize(("venv_status", "chosen"), [("0", "/usr/bin/python3"), ("1", "/opt/python3")])
     def test_python_of_the_distribution_is_preferred_if_it_can_create_environments(
-        self, machine: Machine, venv_status: str, root: bool, chosen: str
+        self, machine: Machine, venv_status: str, chosen: str
     ) -> None:
         machine.stub("python3", PYTHON.replace("${BASE:-}", "/opt/python3").replace("${VENV_STATUS:-0}", "0"))
         system = PYTHON.replace("${BASE:-}", "/usr/bin/python3")
         machine.stub("python3", system, at=machine.elsewhere("/usr/bin/python3"))
-        done = machine.run("setup", root=root, VENV_STATUS=venv_status)
+        done = machine.run("setup", VENV_STATUS=venv_status)
         assert (done.status, done.complaint) == (0, "")
         assert (machine.project / ".venv" / "bin" / "base").read_text() == f"{chosen}\n"
 
