@@ -37,12 +37,22 @@ class EngineSocket:
     def addresses(self, network: str, label: str = "") -> dict[str, str]:
         """The address of each running container in a network, by name; `label`: only of containers with this label.
 
+        Each container is inspected. An engine whose disk was full lists outdated states and addresses.
+
         Raises:
             TransportError, HTTPStatusError: the engine does not respond.
         """
-        found = [each for each in self._get("/containers/json") if not label or label in each["Labels"]]
-        places = {_container(each).name: each["NetworkSettings"]["Networks"].get(network, {}) for each in found}
+        found = (self._inspect(each["Id"]) for each in self._get("/containers/json?all=1"))
+        kept = [each for each in found if each and (not label or label in (each["Config"]["Labels"] or ()))]
+        places = {each["Name"].removeprefix("/"): each["NetworkSettings"]["Networks"].get(network, {}) for each in kept}
         return {name: place["IPAddress"] for name, place in places.items() if place.get("IPAddress")}
+
+    def _inspect(self, container: str) -> dict[str, Any] | None:
+        response = self._client.get(f"/containers/{container}/json")
+        if response.status_code == 404:  # removed since it was listed
+            return None
+        inspected: dict[str, Any] = response.raise_for_status().json()
+        return inspected
 
     def _get(self, path: str) -> Any:
         return self._client.get(path).raise_for_status().json()
