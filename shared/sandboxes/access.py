@@ -20,6 +20,7 @@ from shared.models import ApiKey, Sandbox, SandboxSpec
 from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.settings import Quotas
 from shared.sql import locks
 from shared.sql.statements import bind_list, bind_list_values, rounded
@@ -157,6 +158,8 @@ def resume(
         return Resumption(sandbox, [], changed=False)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
     desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=due_at)
+    if sandbox.status == Status.ERROR:
+        sandbox_status.restart_failed(session, sandbox_id)
     return Resumption(sandbox, paused)
 
 

@@ -17,7 +17,7 @@ from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
 from shared.sql.statements import bind, bind_list, bind_values, get_locked, send
-from shared.states import PAUSING, TRANSITIONS, PauseKind, Reason, Status
+from shared.states import PAUSING, TRANSITIONS, Desired, PauseKind, Reason, Status
 
 # The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
@@ -115,6 +115,22 @@ def add_sandbox(session: Session, **columns: Any) -> Sandbox:
     return sandbox
 
 
+def restart_failed(session: Session, sandbox_id: str) -> None:
+    """Write STARTING for a sandbox in ERROR whose owner has just resumed it (decision 85).
+
+    Clients that poll a resumed sandbox give up at ERROR (wire contract 2.1), and a worker writes STARTING only later.
+    The sandbox of a lost node stays in ERROR until it fails over, or its node is back.
+    """
+    row = get_locked(session, Sandbox, sandbox_id)
+    if row is None or not _is_failed_and_resumed(row):
+        return
+    at = now()
+    row.status, row.reason, row.detail, row.status_changed_at, row.updated_at = Status.STARTING, None, None, at, at
+    session.flush()
+    change_recorder.record_change(session, row)
+    send(session, INSERT_TRANSITION, _transition(sandbox_id, Status.ERROR, ObservedState(Status.STARTING)))
+
+
 def pause_unplaced(session: Session, sandbox_id: str, owner: str, seconds: float) -> bool:
     """Write PAUSED for a sandbox without a node that is to be paused or stopped: it has no container.
 
@@ -167,6 +183,13 @@ def insert_claim(claimed: CTE) -> Insert:
         TRANSITION.c.at: claimed.c.created_at,
     }
     return insert(TRANSITION).from_select(list(values), sql_select(*values.values()))
+
+
+def _is_failed_and_resumed(row: Sandbox) -> bool:
+    """Whether STARTING is the next state; a worker with a lease, which knows the row as it was, writes it itself."""
+    is_resumed = row.desired == Desired.RUNNING and row.generation != row.observed_generation
+    is_failed = row.status == Status.ERROR and row.reason != Reason.NODE_LOST
+    return is_resumed and is_failed and row.lease_until is None
 
 
 def _cut_history(session: Session, sandbox_id: str) -> None:

@@ -36,9 +36,10 @@ from shared.sandboxes import access as sandbox_access
 from shared.sandboxes import deadlines, specs
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.desired_state import DesiredStateResult, set_desired_and_commit
 from shared.sql import locks
-from shared.states import Desired
+from shared.states import Desired, Status
 from shared.warm_pool.start import SandboxStart, start, start_in_one_statement
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=UserRoute)
@@ -220,6 +221,9 @@ def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Res
 def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) -> Accepted[Resumed]:
     if not context.settings.quotas:
         result = set_desired_and_commit(context.database, sandbox_id, caller.id, Desired.RUNNING, due_at=queue.due_at)
+        if result.shown == Status.ERROR:
+            with context.database.transaction() as session:
+                sandbox_status.restart_failed(session, sandbox_id)
         job = ResumeSandbox(result.id, result.node_id)
         return Accepted(Resumed(paused_sandbox_ids=[]), _awaited(result, Desired.RUNNING), (job,))
     with context.database.transaction() as session:

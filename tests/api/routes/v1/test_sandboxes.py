@@ -100,7 +100,8 @@ def test_commands_set_desired_states(
     assert (response.status_code, response.json()) == (200, expected)
     row = stored_row(database, Sandbox, sandbox.id)
     assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
-    assert row.status == status  # only a worker writes the observed state
+    restarts = (status, desired) == (Status.ERROR, Desired.RUNNING)
+    assert row.status == (Status.STARTING if restarts else status)  # workers write all other observed states
     assert row.due_at is not None
     assert publisher.jobs == [job(sandbox.id, sandbox.node_id)]
 
