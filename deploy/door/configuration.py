@@ -9,7 +9,7 @@ from string import Template
 from urllib.parse import urlsplit
 
 from deploy.door.network import SandboxSubnet
-from shared.agent_server.door import ERROR_HEADER, TOKEN_HEADER
+from shared.agent_server.door import API_CHECK, ERROR_HEADER, TOKEN_HEADER
 from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS, LOST_SECONDS, PROBES
 
 MAX_CONNECTIONS = 8192
@@ -76,13 +76,17 @@ frontend service from inward
 $errors
     http-request set-var(txn.address) path,field(2,/)
     http-request set-var(txn.port) path,field(3,/)
+    # By this path the node's worker checks that sandboxes' reports would reach the API.
+    acl is_check path $check
     http-request deny deny_status 403 unless { req.fhdr($token),sha2(256),hex -m str $digests }
-    http-request deny deny_status 403 unless { path_reg ^/[0-9.]+/[1-9][0-9]{0,4}/ }
-    http-request deny deny_status 403 unless { var(txn.address) -m ip $addresses }
+    http-request deny deny_status 403 unless is_check or { path_reg ^/[0-9.]+/[1-9][0-9]{0,4}/ }
+    http-request deny deny_status 403 unless is_check or { var(txn.address) -m ip $addresses }
     http-request deny deny_status 403 if { var(txn.address) -m ip $reserved }
     http-request del-header $token
-    http-request set-header host %[var(txn.address)]:%[var(txn.port)]
+    http-request set-header host $api_host if is_check
+    http-request set-header host %[var(txn.address)]:%[var(txn.port)] unless is_check
     http-request replace-path ^/[^/]+/[^/]+(/.*)$$ \\1
+    use_backend api if is_check
     default_backend sandboxes
 
 # Without the bridge, this machine does not have the address, and no connection is opened.
@@ -166,6 +170,7 @@ def write(door: Door) -> str:
         outer_socket=door.outer_socket,
         tls=f" ssl crt {_quoted(door.certificate)}" if door.certificate else "",
         errors="\n".join(map(_error, STATUSES)),
+        check=API_CHECK,
         token=TOKEN_HEADER.lower(),
         error=ERROR_HEADER.lower(),
         digests=" ".join(hashlib.sha256(token.encode()).hexdigest().upper() for token in door.tokens),

@@ -21,6 +21,8 @@ PURPOSE = "door token"
 TOKEN_HEADER = "X-Agent-Workspace-Token"  # noqa: S105 - a name
 # In each response from the door itself; its value is the status. The door removes it from agent servers' responses.
 ERROR_HEADER = "X-Agent-Workspace-Door"
+# The path that a door forwards to the API instead of a sandbox.
+API_CHECK = "/alive"
 CONTAINER_PATH = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import httpcore
@@ -105,15 +104,6 @@ def exchange_status(client: httpx.Client, url: str, *, seconds: float, headers: 
     """
     with timeout(seconds), client.stream("GET", url, headers=dict(headers), timeout=seconds) as response:
         return int(response.status_code)
-
-
-def find_door_problem(client: httpx.Client, url: str) -> str | None:
-    """Return why the node's door at this URL can't be used; None: it responds."""
-    try:
-        check_door(partial(client.send, stream=True), httpx.URL(f"{url}/"))
-    except DoorUnavailable as error:
-        return f"{error} ({url})"
-    return None
 
 
 def check_door(send: Callable[[httpx.Request], httpx.Response], url: httpx.URL) -> None:

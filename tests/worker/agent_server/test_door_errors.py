@@ -15,7 +15,8 @@ from tests.services.hostile_server import HostileServer, Mode, answering, hostil
 from worker.agent_server import client as agent_server_client
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_problem, open_client
+from worker.agent_server.transport import open_client
+from worker.loops.door_check import find_door_problem
 
 PLACE = "10.0.0.5/8000"
 REFUSAL = answering("the door answers 403", 403, X_Agent_Workspace_Door="403")
@@ -150,8 +151,8 @@ def test_request_without_time_left_is_no_failure_of_the_door(http: httpx.Client)
 
 
 def test_door_that_refuses_counts_as_responding(http: httpx.Client) -> None:
-    with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
-        assert find_door_problem(http, url) is None
+    with hostile(REFUSAL) as door:
+        assert find_door_problem(http, door.url) is None
 
 
 def test_another_server_is_not_accepted_as_a_door(http: httpx.Client) -> None:

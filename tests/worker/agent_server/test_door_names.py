@@ -8,13 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.agent_server.door import ERROR_HEADER
 from shared.agent_server.errors import DoorUnavailable
 from tests.factories import DOOR
+from tests.services.hostile_server import hostile
 from tests.waiting import eventually
-from tests.worker.agent_server.test_door_errors import PLACE, responding
+from tests.worker.agent_server.test_door_errors import PLACE, REFUSAL
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_problem, open_client, timeout
+from worker.agent_server.transport import open_client, timeout
+from worker.loops.door_check import find_door_problem
 
 NAME = "node-a.example"
 URL = f"http://{NAME}:3001"
@@ -80,8 +81,8 @@ def test_door_is_reached_at_any_of_its_addresses(
     http: httpx.Client, monkeypatch: pytest.MonkeyPatch, addresses: list[str]
 ) -> None:
     resolve(monkeypatch, lambda: addresses)
-    with responding("403 Forbidden", f"{ERROR_HEADER}: 403") as url:
-        assert find_door_problem(http, url.replace("127.0.0.1", NAME)) is None
+    with hostile(REFUSAL) as door:
+        assert find_door_problem(http, door.url.replace("127.0.0.1", NAME)) is None
 
 
 def test_door_that_is_down_at_all_addresses_is_unavailable(

@@ -11,7 +11,8 @@ from tests.factories import DOOR
 from tests.services.hostile_responses import RESPONSES, sending
 from tests.services.hostile_server import hostile
 from worker.agent_server.client import AgentServer
-from worker.agent_server.transport import find_door_problem, open_client
+from worker.agent_server.transport import open_client
+from worker.loops.door_check import find_door_problem
 
 CONVERSATION_ID = "1" * 32
 REQUESTS: dict[str, Callable[[AgentServer], Any]] = {
