@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, func
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -67,11 +68,13 @@ def start_warm_sandbox(
     if not locks.try_lock_pool(session, spec_id):
         return None
     spec = session.get_one(SandboxSpec, spec_id)
-    is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
-    if is_backing_off or not _read_pool(session, spec).plan.wanted:
+    if backoff_until(spec.warm_failures, spec.warm_failed_at) is not None:
         return None
+    # The check of the nodes is first: while owners wait for claimed sandboxes, it is the cheaper one, and fails.
     busy = _busy(session, boots)
     if not placement.has_room(session, spec_id, excluded=busy, for_pool=True):
+        return None
+    if not _read_pool(session, spec).plan.wanted:
         return None
     return start(session, vault, owner_id=None, spec=spec, due_at=due_at, excluded=busy)
 
@@ -106,14 +109,21 @@ def on_node(session: Session, node_id: str) -> list[PooledSandbox]:
 
 
 class _PoolRow(NamedTuple):
-    """A warm sandbox as read.
+    """The columns of a warm sandbox that the plan of its pool needs.
 
     Args:
         is_cordoned: its node takes no sandboxes until an operator uncordons it.
         is_away: its node takes none now, but may at any time: it is lost, silent or closed.
     """
 
-    sandbox: Sandbox
+    id: str
+    spec_revision: int
+    desired: str
+    status: str
+    reason: str | None
+    detail: str | None
+    created_at: datetime
+    status_changed_at: datetime
     is_cordoned: bool
     is_away: bool
 
@@ -126,7 +136,7 @@ class _PoolState:
     """
 
     def __init__(self, spec: SandboxSpec, rows: Sequence[_PoolRow]) -> None:
-        self.rows = [row.sandbox for row in rows]
+        self.rows = rows
         found = [(_warm_sandbox(spec, row), row.is_away) for row in rows]
         counted = [sandbox for sandbox, is_away in found if sandbox.is_unusable or not is_away]
         self.plan = plan_pool(counted, target=spec.warm_target, max_size=spec.warm_most)
@@ -142,19 +152,19 @@ def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
     is_away = and_(~is_cordoned, ~and_(*placement.takes_sandboxes()))
     # A sandbox without a node is neither on a cordoned node nor away.
     flags = (func.coalesce(condition, False) for condition in (is_cordoned, is_away))
-    statement = select(Sandbox, *flags).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
-    in_pool = statement.where(pool_claims.is_warm(), Sandbox.spec_id == spec.id)
+    columns = (getattr(Sandbox, name) for name in _PoolRow._fields if name not in ("is_cordoned", "is_away"))
+    statement = sql_select(*columns, *flags).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
+    in_pool = statement.where(pool_claims.is_warm(), col(Sandbox.spec_id) == spec.id)
     return _PoolState(spec, [_PoolRow(*row) for row in session.execute(in_pool.order_by(*pool_claims.ORDER)).all()])
 
 
 def _warm_sandbox(spec: SandboxSpec, row: _PoolRow) -> WarmSandbox:
-    sandbox = row.sandbox
-    fits = sandbox.spec_revision == spec.revision and not row.is_cordoned and sandbox.desired == Desired.RUNNING
+    fits = row.spec_revision == spec.revision and not row.is_cordoned and row.desired == Desired.RUNNING
     return WarmSandbox(
-        sandbox.id,
-        is_ready=sandbox.status == Status.RUNNING,
-        is_unusable=not fits or sandbox.status not in (Status.STARTING, Status.RUNNING),
-        is_old=sandbox.created_at < now() - OLD,
+        row.id,
+        is_ready=row.status == Status.RUNNING,
+        is_unusable=not fits or row.status not in (Status.STARTING, Status.RUNNING),
+        is_old=row.created_at < now() - OLD,
     )
 
 
@@ -171,7 +181,7 @@ def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> No
         spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 
 
-def _is_ready_since(row: Sandbox, time: datetime) -> bool:
+def _is_ready_since(row: _PoolRow, time: datetime) -> bool:
     return row.status == Status.RUNNING and row.status_changed_at > time
 
 
