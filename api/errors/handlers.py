@@ -1,6 +1,7 @@
 """Errors as HTTP responses: the table of statuses, and bodies that never repeat the request's values."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -44,6 +45,7 @@ log = structlog.get_logger()
 RETRY_SECONDS = 1
 
 RETRY = {"Retry-After": str(RETRY_SECONDS)}
+SILENT = "the store does not respond; retry"
 LOCKED = "another request holds a lock on a row that this request changes; retry"
 DISK_FULL = "the store's disk is full: nothing can be stored until its operator frees space"
 READ_ONLY = "the store is read-only, as during a failover: nothing can be stored until it takes writes again; retry"
@@ -90,13 +92,36 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def error_response(
-    status: int, detail: Any, headers: Mapping[str, str] | None = None, names: tuple[str, ...] = ("detail",)
+    status: int,
+    detail: Any,
+    headers: Mapping[str, str] | None = None,
+    names: tuple[str, ...] = ("detail",),
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> JSONResponse:
     """Return the response for an error: a text, or for a 422 a list, under each of `names` (wire contract, section 0).
 
     With its `request_id`, an operator finds the request in the logs. V1 has no such field, and its clients ignore it.
+
+    Args:
+        fields: more fields of the body.
     """
-    return JSONResponse(dict.fromkeys(names, detail) | {"request_id": request_id.get()}, status, headers)
+    document = dict.fromkeys(names, detail) | {"request_id": request_id.get(), **fields}
+    return JSONResponse(document, status, headers)
+
+
+def explain_store_error(path: str, error: Exception) -> str:
+    """Log an error of the store (`UNAVAILABLE`), and return the `detail` of its 503."""
+    if is_lock_timeout(error):
+        log.warning("row_locked", path=path)
+        return LOCKED
+    if is_disk_full(error):
+        log.error("store_disk_full", path=path)
+        return DISK_FULL
+    if is_read_only(error):
+        log.error("store_read_only", path=path)
+        return READ_ONLY
+    log.error("store_unavailable", path=path, error=type(error).__name__)
+    return SILENT
 
 
 def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
@@ -175,17 +200,7 @@ def _is_json(request: Request) -> bool:
 
 
 async def _handle_store_error(request: Request, error: Exception) -> JSONResponse:
-    if is_lock_timeout(error):
-        log.warning("row_locked", path=request.scope["path"])
-        return error_response(503, LOCKED, RETRY)
-    if is_disk_full(error):
-        log.error("store_disk_full", path=request.scope["path"])
-        return error_response(503, DISK_FULL, RETRY)
-    if is_read_only(error):
-        log.error("store_read_only", path=request.scope["path"])
-        return error_response(503, READ_ONLY, RETRY)
-    log.error("store_unavailable", path=request.scope["path"], error=type(error).__name__)
-    return error_response(503, "the store does not respond; retry", RETRY)
+    return error_response(503, explain_store_error(request.scope["path"], error), RETRY)
 
 
 async def _handle_internal_error(request: Request, error: Exception) -> JSONResponse:

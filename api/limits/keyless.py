@@ -10,6 +10,7 @@ from api.limits.addresses import client_address
 from api.limits.process import ProcessLimits
 from api.limits.rates import RateLimit, RateState
 from api.paths import SANDBOX_PATH_PREFIX
+from api.schemas.v1.device_login import slow_down
 
 # The routes below these prefixes check a key, and count wrong ones.
 WITH_KEY = ("/api/", f"{SANDBOX_PATH_PREFIX}/")
@@ -37,8 +38,9 @@ class KeylessLimits:
         if limit is None or standing is None:
             await self._app(scope, receive, send)
         elif standing.retry_seconds:
-            headers = {**standing.headers, "Connection": "close"}
-            await error_response(429, limit.explain(), headers)(scope, receive, send)
+            headers, why = {**standing.headers, "Connection": "close"}, limit.explain()
+            fields = slow_down(why, standing.retry_seconds) if limit is self._limits.device_polls else {}
+            await error_response(429, why, headers, fields=fields)(scope, receive, send)
         else:
             await self._app(scope, receive, _adding_headers(standing, send))
 

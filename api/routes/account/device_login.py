@@ -11,13 +11,15 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 
+from api.errors.handlers import RETRY, error_response, explain_store_error
 from api.errors.openapi import error_responses, pages
 from api.request.authentication import find_signed_in
 from api.request.context import Context, ContextDep
 from api.request.form import Form
 from api.request.session_cookie import check_origin
-from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken
+from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken, slow_down
 from api.web.device_pages import show_code_form, show_form, show_outcome
+from shared.db.database import UNAVAILABLE
 from shared.errors import Forbidden, NotFound, Unauthenticated
 from shared.models import DeviceAuthorization
 from shared.users import device_authorizations
@@ -26,7 +28,7 @@ from shared.users.device_authorizations import LIFE_SECONDS, Polled, PollError, 
 
 router = APIRouter(prefix="/oauth/device", tags=["device login"])
 
-PAGE = "/oauth/device/verify"
+PAGE, TOKEN = "/oauth/device/verify", "/oauth/device/token"
 UNKNOWN_CODE = "No device waits under that code: it is mistyped or has expired."
 DESCRIPTIONS = {
     PollError.AUTHORIZATION_PENDING: "not approved yet",
@@ -72,14 +74,19 @@ def authorize(context: ContextDep, request: Request, form: Form, client: Client 
 def get_token(context: ContextDep, form: Form) -> Any:
     """The device's key, after its user has approved; until then, 400 with an error of RFC 8628.
 
-    The form has a `device_code`. It may have a `grant_type`, which must be that of this flow.
+    The form has a `device_code`. It may have a `grant_type`, which must be that of this flow. A 429 and a 503 have the
+    error `slow_down`, so the device polls again.
     """
     if form.get("grant_type") not in (None, "", "urn:ietf:params:oauth:grant-type:device_code"):
         return _refuse("unsupported_grant_type", "only device codes are supported")
     if not form.get("device_code"):
         return _refuse("invalid_request", "a device_code is needed")
-    with context.database.transaction() as session:
-        polled = device_authorizations.poll(session, context.vault, form["device_code"])
+    try:
+        with context.database.transaction() as session:
+            polled = device_authorizations.poll(session, context.vault, form["device_code"])
+    except UNAVAILABLE as error:
+        why = explain_store_error(TOKEN, error)
+        return error_response(503, why, RETRY, fields=slow_down(why))
     if polled.key is None:
         return _refuse_poll(polled)
     return JSONResponse(DeviceToken(access_token=polled.key).model_dump())

@@ -1,6 +1,10 @@
 """Device logins on the wire (RFC 8628)."""
 
+from typing import Any
+
 from pydantic import BaseModel
+
+from shared.users.device_authorizations import INTERVAL_SECONDS, PollError
 
 
 class DeviceCodes(BaseModel):
@@ -27,3 +31,8 @@ class DeviceRefusal(BaseModel):
     error: str
     error_description: str
     interval: int
+
+
+def slow_down(why: str, seconds: int = INTERVAL_SECONDS) -> dict[str, Any]:
+    """Return the fields by which an error of this service makes a device poll again; it gives up at other errors."""
+    return DeviceRefusal(error=PollError.SLOW_DOWN, error_description=why, interval=seconds).model_dump()
