@@ -20,6 +20,8 @@ from shared.observability import correlation, metrics
 
 REQUEST_ID = correlation.REQUEST_ID_HEADER.lower().encode()
 CACHE_CONTROL, COOKIE = b"cache-control", b"cookie"
+# A response with this header has waited until its command had completed (`?wait`).
+SETTLED = b"operation-settled"
 # Public files.
 CACHEABLE = f"{DOCS_ASSETS}/"
 # Agent servers respond to HEAD themselves.
@@ -87,7 +89,8 @@ class ResponseRules:
                 if adds_cache_control and CACHE_CONTROL not in dict(headers):
                     headers.append((CACHE_CONTROL, b"no-store"))
                 message["headers"] = headers
-                _count(_method(scope), self._route(scope), message["status"], perf_counter() - began)
+                seconds = None if SETTLED in dict(headers) else perf_counter() - began
+                _count(_method(scope), self._route(scope), message["status"], seconds)
             await send(message)
 
         return send_completed
@@ -138,10 +141,11 @@ def _method(scope: Scope) -> str:
     return method if method in METHODS else OTHER
 
 
-def _count(method: str, route: str, status: int, seconds: float) -> None:
+def _count(method: str, route: str, status: int, seconds: float | None) -> None:
     with suppress(Exception):  # a metric must not fail a response
         duration, responses = _counters(method, route, status // 100)
-        duration.observe(seconds)
+        if seconds is not None:
+            duration.observe(seconds)
         responses.inc()
 
 

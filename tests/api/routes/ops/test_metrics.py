@@ -101,6 +101,21 @@ def test_new_metrics_key_is_valid_immediately(client: TestClient, key: str, sett
     assert client.get("/metrics", headers=bearer(key)).status_code == 401
 
 
+def test_time_of_requests_that_wait_for_completion_is_not_measured(
+    client: TestClient, key: str, user: ApiUser, database: Database
+) -> None:
+    """An alert says that requests are slow."""
+    route = "POST", f"{SANDBOXES}/{{sandbox_id}}/pause"
+    measured, responded = "agent_workspace_http_request_seconds_count", "agent_workspace_http_responses_total"
+    before = scrape(client, key)
+    for wait in ({"wait": 0.01}, {}):
+        path = f"{SANDBOXES}/{make_sandbox(database, user).id}/pause"
+        assert client.post(path, params=wait, headers=user.headers).status_code == 200
+    after_both = scrape(client, key)
+    counts = [after_both[name] - before.get(name, 0) for name in ((measured, *route), (responded, *route, "2xx"))]
+    assert counts == [1, 2]
+
+
 def test_starts_from_the_pool_and_others_are_counted(
     client: TestClient, key: str, user: ApiUser, database: Database, pooled: SandboxSpec
 ) -> None:
