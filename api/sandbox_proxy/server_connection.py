@@ -23,7 +23,7 @@ class CountedConnection(ClientConnection):
     _report: Callable[[int], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Have TCP find out that the node is lost: a paused sandbox answers no pings of the websocket."""
+        """Have TCP find out that the node is lost: a paused sandbox does not respond to pings."""
         for option in KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(*option)
         super().connection_made(transport)

@@ -201,7 +201,7 @@ class WebSocketProxy:
                 proxy=None,
                 open_timeout=HANDSHAKE_SECONDS,
                 close_timeout=CLOSE_SECONDS,
-                # A paused sandbox answers no pings, but its connection must stay open.
+                # A paused sandbox does not respond to pings, but its connection must stay open.
                 ping_interval=None,
                 max_size=MAX_MESSAGE_BYTES,
                 max_queue=MAX_QUEUE,

@@ -152,7 +152,7 @@ class TestEngine:
         machine.stop_engine()
         done = machine.run("setup")
         socket = machine.elsewhere("/var/run/docker.sock")
-        assert (done.status, done.said, done.entry) == (1, "", "no-docker-engine-answers")
+        assert (done.status, done.said, done.entry) == (1, "", "no-docker-engine-responds")
         assert done.complaint == (
             f"\nNo Docker Engine responds at {socket}, or alice may not use it. As root:\n"
             "    systemctl start docker           # or: dockerd\n"

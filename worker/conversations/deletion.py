@@ -22,7 +22,7 @@ def delete_from_agent_server(context: WorkerContext, conversation: Conversation)
     Raises:
         Retry: its agent server may create the conversation later.
         AgentServerUnreachable: its agent server does not respond.
-        WrongServer: another server answers at its URL.
+        WrongServer: another server responds at its URL.
     """
     _remove_events(context, conversation)
     _delete_children(context, conversation)

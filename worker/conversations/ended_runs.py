@@ -41,7 +41,7 @@ def check_run(
 
     Raises:
         AgentServerUnreachable: the agent server does not respond.
-        WrongServer: another server answers at its URL.
+        WrongServer: another server responds at its URL.
     """
     if conversation.execution_status != "running" or _is_reported_since(context, conversation, sandbox):
         return conversation

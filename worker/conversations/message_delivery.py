@@ -42,7 +42,7 @@ def deliver(context: WorkerContext, conversation: Conversation, server: AgentSer
 
     Raises:
         AgentServerUnreachable: the agent server does not respond, or has a temporary error.
-        WrongServer: another server answers at its URL.
+        WrongServer: another server responds at its URL.
         Retry: a tool of the agent runs.
         LeaseLost: another worker owns the conversation now.
     """

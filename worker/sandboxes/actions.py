@@ -106,7 +106,7 @@ class SandboxActions:
         """The health of the sandbox's agent server, if the plan depends on it.
 
         Raises:
-            WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
+            WrongServer: another server responds at the URL, or a server that can't be this sandbox's.
             EngineUnavailable: this machine cannot reach its sandboxes.
         """
         if not self._server.is_relevant(unapplied=self.unapplied):

@@ -72,7 +72,7 @@ class SandboxServer:
             keys_confirmed: the server accepted its keys in this run, or was unpaused after it was ready.
 
         Raises:
-            WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
+            WrongServer: another server responds at the URL, or a server that can't be this sandbox's.
         """
         with timeout(self._probe_seconds):
             return self._probe(self._at(url), keys_confirmed=keys_confirmed)

@@ -16,13 +16,13 @@ STARTED = time.monotonic()
 
 @router.get("/alive")
 async def get_alive() -> dict[str, str]:
-    """The process answers."""
+    """The process responds."""
     return {"status": "ok"}
 
 
 @router.get("/health")
 async def get_health() -> str:
-    """The process answers."""
+    """The process responds."""
     return "OK"
 
 

@@ -1,6 +1,6 @@
 """Sandboxes: start, list, pause, resume, delete.
 
-Each command commits a desired state, enqueues its jobs, waits if the caller asked for it, and answers.
+Each command commits a desired state, enqueues its jobs, waits if the caller asked for it, and responds.
 """
 
 from typing import Annotated, Any, Literal
