@@ -17,10 +17,13 @@ from shared.sql.pagination import Order, Page, check_batch, measure, read_bounde
 
 STATE = "ConversationStateUpdateEvent"
 ERROR = "ConversationErrorEvent"
+MESSAGE = "MessageEvent"
 # The number of events that `newest` returns: more than the tools that an agent runs concurrently.
 NEWEST = 10
 # The number of events that `status_reports` returns: more than an agent server sends between the ends of two runs.
 STATUS_REPORTS = 10
+# The number of messages that `find_user_message` reads: more than an agent sends between two messages of its user.
+MESSAGES = 10
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,14 @@ def newest(session: Session, conversation_id: str) -> Sequence[Event]:
     """The newest events of a conversation of any owner, newest first, without state updates."""
     found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
     return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
+
+
+def find_user_message(session: Session, conversation_id: str, before: datetime) -> str | None:
+    """The id of the newest message that a user sent before that time; None: the newest messages are the agent's."""
+    found = select(Event).where(Event.conversation_id == conversation_id, Event.kind == MESSAGE)
+    earlier = found.where(Event.timestamp < before).order_by(col(Event.timestamp).desc(), col(Event.seq).desc())
+    messages = session.exec(earlier.limit(MESSAGES)).all()
+    return next((message.id for message in messages if message.body.get("source") == "user"), None)
 
 
 def status_reports(session: Session, conversation_id: str, after: datetime) -> Sequence[Event]:

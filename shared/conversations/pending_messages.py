@@ -9,8 +9,8 @@ from sqlalchemy import delete, func
 from sqlmodel import Session, col, select
 
 from shared.clock import now
+from shared.conversations import events, start_tasks
 from shared.conversations import queries as conversation_queries
-from shared.conversations import start_tasks
 from shared.errors import Conflict, Gone, NotFound, QuotaExceeded
 from shared.leasing import leases
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
@@ -58,11 +58,21 @@ def add(
 
 
 def add_sent(
-    session: Session, conversation_id: str, owner_id: str, content: list[dict[str, Any]], *, due_at: datetime
+    session: Session,
+    conversation_id: str,
+    owner_id: str,
+    content: list[dict[str, Any]],
+    *,
+    sent_at: datetime | None,
+    due_at: datetime,
 ) -> DeliverMessages | None:
     """Store a message that was sent to the agent server, for a worker to check that the agent gets it and runs.
 
     The maximum number does not apply: the agent server may have it in any case.
+
+    Args:
+        sent_at: when it was sent, if the agent server has not confirmed that it has the message. The user's message
+            before that time is recorded: it may have the same words, and must not be mistaken for this one.
 
     Returns:
         The job that delivers it.
@@ -71,8 +81,10 @@ def add_sent(
         NotFound: the conversation was deleted.
         Gone: the sandbox of the conversation is deleted.
     """
+    newest = events.find_user_message(session, conversation_id, sent_at) if sent_at else None
     job = _lock(session, conversation_id, owner_id, due_at)
-    session.add(PendingMessage(conversation_id=conversation_id, content=content, attempted_at=now()))
+    row = PendingMessage(conversation_id=conversation_id, content=content, attempted_at=now(), newest_before=newest)
+    session.add(row)
     return job
 
 

@@ -1,6 +1,7 @@
 """A conversation's messages, files and git changes, read from its agent server while its sandbox runs."""
 
 import shlex
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
 from shared.agent_server.responses import AgentServerResponse, CommandOutcome, CommandResult, GitChanges, GitDiff
+from shared.clock import now
 from shared.conversations import events, pending_messages
 from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import has_running_tool
@@ -32,8 +34,8 @@ ERRORS = error_responses(409, 413, 429, 502)
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
-# An agent server's response if it has stored a message, but runs too many agents to run this one too.
-BUSY = AgentServerResponse(429, b"")
+# An agent server's status if it has stored a message, but runs too many agents to run this one too.
+BUSY = 429
 WAITS = "the agent is busy, and gets the message as soon as its tool, or another agent of its sandbox, has ended"
 # Folders that the file list leaves out.
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
@@ -67,9 +69,11 @@ async def send_message(
         raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
     if status == Status.ERROR:
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
+    sent_at = now()
     response = await _post_message(context, conversation, sandbox, message)
-    if message.run and response.status == BUSY.status:
-        await context.run_in_turn(_follow_up, context, queue, conversation, message)
+    if response is None or (message.run and response.status == BUSY):
+        unconfirmed = sent_at if response is None else None
+        await context.run_in_turn(_follow_up, context, queue, conversation, message, unconfirmed)
         return MessageSent(success=True, sandbox_status=status, message=WAITS)
     raise_client_error(response)
     response.require_success()
@@ -188,14 +192,14 @@ def absolute_path(conversation: Conversation, path: str) -> str:
 
 async def _post_message(
     context: Context, conversation: Conversation, sandbox: Sandbox, message: UserMessage
-) -> AgentServerResponse:
-    """Send a message to the agent server. `BUSY`: it does not respond, but takes the message when a tool has ended."""
+) -> AgentServerResponse | None:
+    """Send a message to the agent server. None: it does not respond, but takes the message when a tool has ended."""
     path = paths.events(UUID(conversation.id))
     try:
         return await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
     except AgentServerUnreachable:
         if message.run and await context.run_in_turn(_has_running_tool, context, conversation):
-            return BUSY
+            return None
         raise
 
 
@@ -206,11 +210,13 @@ def _has_running_tool(context: Context, conversation: Conversation) -> bool:
         return has_running_tool(events.newest(session, conversation.id))
 
 
-def _follow_up(context: Context, queue: JobQueue, conversation: Conversation, message: UserMessage) -> None:
+def _follow_up(
+    context: Context, queue: JobQueue, conversation: Conversation, message: UserMessage, sent_at: datetime | None
+) -> None:
     """Have a worker check that the agent gets the message, and runs: a client must not send it a second time."""
-    content = message.model_dump(mode="json")["content"]
+    row, content = (conversation.id, conversation.owner_id), message.model_dump(mode="json")["content"]
     with context.database.transaction() as session:
-        job = pending_messages.add_sent(session, conversation.id, conversation.owner_id, content, due_at=queue.due_at)
+        job = pending_messages.add_sent(session, *row, content, sent_at=sent_at, due_at=queue.due_at)
     if job is not None:
         queue.enqueue(job)
 

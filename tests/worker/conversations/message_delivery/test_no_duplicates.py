@@ -128,7 +128,7 @@ def test_message_that_the_agent_could_not_process_is_run_later_and_not_resent(
     fake.take({"role": "user", "content": content("one"), "run": False})
     with context.database.transaction() as session:
         due_at = after(context.shared.republish_seconds)
-        pending_messages.add_sent(session, conversation.id, user.id, content("one"), due_at=due_at)
+        pending_messages.add_sent(session, conversation.id, user.id, content("one"), sent_at=None, due_at=due_at)
     server.refuse = {"run": httpx.Response(429, json={"detail": "run limit reached"})}
     refresh_conversation(context, conversation.id)
     assert (received_texts(fake), fake.execution_status) == (["one"], "idle")

@@ -6,7 +6,8 @@ So it does while it condenses the conversation, which no event shows.
 import httpx
 import pytest
 
-from shared.clock import now
+from shared.clock import after, now
+from shared.conversations import pending_messages
 from shared.models import Conversation
 from tests.factories import ApiUser, make_event
 from tests.fakes.agent_server import FakeAgentServer
@@ -32,7 +33,8 @@ def _running(fake: FakeConversation) -> None:
 
 
 def begin_tool(context: WorkerContext, conversation: Conversation) -> None:
-    make_event(context.database, conversation, id="call", kind="ActionEvent")
+    body = {"id": "call", "kind": "ActionEvent", "tool_call_id": "tool"}
+    make_event(context.database, conversation, id="call", kind="ActionEvent", body=body)
 
 
 def end_tool(context: WorkerContext, conversation: Conversation) -> None:
@@ -81,6 +83,24 @@ def test_message_sent_just_before_the_tool_began_is_not_resent(
     end_tool(context, conversation)
     retry(context, conversation)
     assert received_texts(fake) == ["one"]
+    assert_done(context, conversation.id)
+
+
+def test_lost_message_is_not_mistaken_for_an_earlier_one_with_the_same_text(
+    context: WorkerContext, user: ApiUser, conversation: Conversation, fake: FakeConversation
+) -> None:
+    """A message of `send-message` waits in the server's memory, and is lost with it before the tool has ended."""
+    fake.take(LATE)
+    make_event(context.database, conversation, id=fake.events[-1]["id"], body=fake.events[-1])
+    begin_tool(context, conversation)
+    with context.database.transaction() as session:
+        row_id, due_at = conversation.id, after(context.shared.republish_seconds)
+        pending_messages.add_sent(session, row_id, user.id, content("one"), sent_at=now(), due_at=due_at)
+    refresh_conversation(context, conversation.id)
+    assert (received_texts(fake), len(pending(context))) == (["one"], 1)
+    end_tool(context, conversation)
+    retry(context, conversation)
+    assert received_texts(fake) == ["one", "one"]
     assert_done(context, conversation.id)
 
 
