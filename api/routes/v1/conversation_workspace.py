@@ -198,16 +198,17 @@ async def _post_message(
     try:
         return await context.agent_servers.request(sandbox, "POST", path, json=message.model_dump(mode="json"))
     except AgentServerUnreachable:
-        if message.run and await context.run_in_turn(_has_running_tool, context, conversation):
+        if message.run and await context.run_in_turn(_has_running_tool, context, conversation.id):
             return None
         raise
 
 
-def _has_running_tool(context: Context, conversation: Conversation) -> bool:
-    if conversation.execution_status != "running":
-        return False
+def _has_running_tool(context: Context, conversation_id: str) -> bool:
+    """Whether a tool runs, by the newest reports: the agent may have begun since the message was sent."""
     with context.database.reading() as session:
-        return has_running_tool(events.newest(session, conversation.id))
+        conversation = conversation_queries.find(session, conversation_id)
+        runs = conversation is not None and conversation.execution_status == "running"
+        return runs and has_running_tool(events.newest(session, conversation_id))
 
 
 def _follow_up(

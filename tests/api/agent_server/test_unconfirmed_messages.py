@@ -4,9 +4,12 @@ import json
 from typing import Any
 from uuid import UUID
 
+import pytest
 from fastapi.testclient import TestClient
 from sqlmodel import select
 
+from api.agent_server.client import AgentServers
+from shared.agent_server.errors import AgentServerUnreachable
 from shared.clock import after
 from shared.db.database import Database
 from shared.models import Conversation, PendingMessage
@@ -53,3 +56,18 @@ def test_no_message_is_recorded_before_a_confirmed_one(
     agent.responses[f"POST {path}"] = (429, json.dumps({"detail": "run capacity is full"}).encode())
     assert send(client, user, conversation, "POST", "send-message", MESSAGE).status_code == 200
     assert stored_message(database).newest_before is None
+
+
+def test_message_waits_for_a_tool_that_began_after_it_was_sent(
+    client: TestClient, user: ApiUser, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin(*_args: Any, **_content: Any) -> None:
+        with database.transaction() as session:
+            row = session.get_one(Conversation, conversation.id)
+            row.execution_status = "running"
+        begin_tool(database, conversation)
+        raise AgentServerUnreachable("it did not respond within 25 s")
+
+    monkeypatch.setattr(AgentServers, "request", begin)
+    assert send(client, user, conversation, "POST", "send-message", MESSAGE).status_code == 200
+    assert stored_message(database).content[0]["text"] == "go on"
