@@ -39,9 +39,11 @@ class Forgejo(GitProvider):
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         """List branches. With `query`, only the first `MAX_PAGES * PAGE_SIZE` branches are searched."""
-        if query:
-            return Found((await self._matching(repository, query))[: window.size])
-        return await self._branches(repository, window)
+        if not query:
+            return await self._branches(repository, window)
+        matching, start = await self._matching(repository, query), window.count(0)
+        end = start + window.size
+        return Found(matching[start:end], end if end < len(matching) else None)
 
     async def tasks(self) -> list[SuggestedTask]:
         """List the open issues that are assigned to the user."""
