@@ -41,6 +41,8 @@ WAITS = "the agent is busy, and gets the message as soon as its tool, or another
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
 COMMAND_SECONDS = 20
+# The exit code of a command that timed out, or that the agent server could not start.
+UNFINISHED = -1
 # The timeout of a command that only explains an error.
 CHECK_SECONDS = 5.0
 GIT: dict[str, tuple[str, type[GitChanges | GitDiff]]] = {
@@ -116,6 +118,8 @@ async def list_files(
     conversation, sandbox = await context.run_in_turn(load_shown, context, caller, conversation_id)
     folder = absolute_path(conversation, path or ".")
     found = await _run(context, sandbox, _list_command(folder))
+    if found.exit_code == UNFINISHED:
+        raise AgentServerUnreachable(f"the agent server did not list the folder's files within {COMMAND_SECONDS} s")
     if found.exit_code != 0:
         raise NotFound("folder", folder, by="path")
     lines = found.stdout.split("\n", MAX_FILES)[:MAX_FILES]

@@ -109,6 +109,14 @@ def test_files_are_relative_paths(
     assert send(client, user, conversation, "GET", f"files{query}").status_code == 502
 
 
+def test_listing_that_timed_out_is_a_502(
+    client: TestClient, user: ApiUser, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    """The folder may exist: a 404 would be untrue."""
+    script_listing(agent, exit_code=-1, stdout="./a.py\n")
+    assert send(client, user, conversation, "GET", "files").status_code == 502
+
+
 @pytest.mark.parametrize(
     ("path", "absolute"),
     [("src/a b", "/workspace/project/app/src/a b"), ("-x", "/workspace/project/app/-x"), ("/etc/x", "/etc/x")],
