@@ -33,7 +33,8 @@ async def stream_start(
 ) -> StreamingResponse:
     """Start a conversation; the response is a list that grows with each observed stage, and ends with the start.
 
-    An invalid request is refused before the list begins. The start continues if the caller disconnects.
+    An invalid request is refused before the list begins. The list also ends after 15 minutes, or when the API stops.
+    The start continues after that, and if the caller disconnects.
     """
     accepted = await context.run_in_turn(start, context, caller, queue, idempotent, request)
     queue.enqueue_now(*accepted.jobs)
