@@ -14,8 +14,10 @@ from shared.crypto import MissingKey
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.status import agent_server
+from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
 from worker.loops.recheck import recheck, report_unresponsive
+from worker.sandboxes.agent_server_lifecycle import NotAwaitingInit
 
 log = structlog.get_logger()
 
@@ -143,9 +145,9 @@ class LivenessMonitor:
     def _is_healthy(self, sandbox: Sandbox) -> bool:
         if self._has_door_moved(sandbox):
             recheck(self._context, sandbox.id)
+        server = self._context.agent_server(sandbox)
         try:
-            server = self._context.agent_server(sandbox)
-            return server is not None and server.accepts_key()
+            return server is not None and _responds(server, sandbox)
         except WrongServer:
             recheck(self._context, sandbox.id)
         return True
@@ -154,3 +156,17 @@ class LivenessMonitor:
         """Whether the row has a former address of this node's door."""
         door, path, _ = split_url(agent_server(sandbox.exposed_urls) or "")
         return is_door_path(path) and door != self._context.settings.door_url
+
+
+def _responds(server: AgentServer, sandbox: Sandbox) -> bool:
+    """Whether the sandbox's server responds. A warm sandbox's awaits its init request: its other routes are a 503.
+
+    Raises:
+        WrongServer: another server listens at the address, or a warm sandbox's server awaits no init request.
+    """
+    if sandbox.owner_id is not None:
+        return server.accepts_key()
+    awaits_init = server.is_dormant()
+    if awaits_init is False:
+        raise NotAwaitingInit("the agent server does not await an init request")
+    return awaits_init is not None
