@@ -57,8 +57,8 @@ def deliver(context: WorkerContext, conversation: Conversation, server: AgentSer
 def _resume_agent(conversation: Conversation, server: AgentServer) -> None:
     """Resume an agent that a pause of its sandbox has interrupted, unless a user has resumed it already."""
     try:
-        if fetch_status(conversation, server) == "paused":
-            server.run(conversation.id)
+        # A stored status may be from before the pause. The server refuses to run an agent that runs already.
+        if fetch_status(conversation, server) in ("paused", "running") and server.run(conversation.id):
             log.info("continued", conversation=conversation.id)
     except AgentServerRefused as error:
         log.warning("not_continued", conversation=conversation.id, status=error.status)

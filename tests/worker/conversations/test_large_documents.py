@@ -28,13 +28,15 @@ def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversatio
     return server.add(conversation.id, execution_status="running", stats={"costs": "1" * MAX_BYTES})
 
 
-def test_running_agent_is_interrupted_by_a_stop_and_continues_after_the_resume(
-    context: WorkerContext, conversation: Conversation, talk: FakeConversation
+@pytest.mark.parametrize("desired", [Desired.STOPPED, Desired.PAUSED])
+@pytest.mark.parametrize("reported", ["paused", "running"], ids=["reported", "frozen before its report"])
+def test_running_agent_is_interrupted_by_a_pause_and_continues_after_the_resume(
+    context: WorkerContext, conversation: Conversation, talk: FakeConversation, desired: Desired, reported: str
 ) -> None:
-    set_desired(context, conversation.sandbox_id, Desired.STOPPED)
+    set_desired(context, conversation.sandbox_id, desired)
     reconcile(context, conversation.sandbox_id)
     assert talk.execution_status == "paused"
-    change(context, Conversation, conversation.id, execution_status="paused")  # as the server reports it
+    change(context, Conversation, conversation.id, execution_status=reported)
     set_desired(context, conversation.sandbox_id, Desired.RUNNING)
     reconcile(context, conversation.sandbox_id)
     deliver(context)
