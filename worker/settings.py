@@ -2,6 +2,7 @@
 
 import socket
 from functools import cached_property
+from ipaddress import IPv4Address
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -10,6 +11,9 @@ from shared.addresses import in_url
 from shared.env_file import FileSettings
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
+
+# Values of AW_SANDBOX_DNS beside a list of addresses.
+AUTO, NO_RESOLVERS = "auto", "none"
 
 
 class WorkerSettings(FileSettings):
@@ -97,7 +101,7 @@ class WorkerSettings(FileSettings):
         0, ge=0, description="Max size of one sandbox's archive in a backup of this node's files, bytes; 0: no limit"
     )
     sandbox_dns: str = Field(
-        "auto",
+        AUTO,
         min_length=1,
         description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
     )
@@ -128,6 +132,14 @@ class WorkerSettings(FileSettings):
     def _or_address(cls, host: str, fields: ValidationInfo) -> str:
         return host or fields.data.get("node_address", "")
 
+    @field_validator("sandbox_dns")
+    @classmethod
+    def _names_servers(cls, setting: str) -> str:
+        try:
+            return setting if setting in (AUTO, NO_RESOLVERS) else ",".join(read_name_servers(setting))
+        except ValueError:
+            raise ValueError("use auto, none, or IPv4 addresses") from None
+
     @field_validator("node_lost_seconds")
     @classmethod
     def _exceeds_heartbeats(cls, seconds: float, fields: ValidationInfo) -> float:
@@ -150,3 +162,12 @@ class WorkerSettings(FileSettings):
     def webhook_url(self) -> str:
         """The URL to which agent servers send their webhooks."""
         return f"{self.service_url}/api/v1/webhooks"
+
+
+def read_name_servers(listed: str) -> tuple[str, ...]:
+    """The IPv4 addresses of a list with commas.
+
+    Raises:
+        ValueError: an item is no IPv4 address.
+    """
+    return tuple(str(IPv4Address(item.strip())) for item in listed.split(",") if item.strip())

@@ -18,8 +18,8 @@ from deploy.egress_proxy import configuration, decisions
 from deploy.egress_proxy.configuration import ProxyParameters
 from deploy.service.programs import PATH, as_user, become, in_memory
 from shared.settings import Settings
-from worker.network.addresses import AUTO, NO_RESOLVERS, PROXY_USER, resolvers
-from worker.settings import WorkerSettings
+from worker.network.addresses import PROXY_USER, resolvers
+from worker.settings import AUTO, NO_RESOLVERS, WorkerSettings
 
 # Pause between two checks for the sandboxes' network.
 SECONDS = 1.0

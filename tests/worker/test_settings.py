@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.nodes.placement import HEARTBEAT_LIMIT
+from worker.network.addresses import resolvers
 from worker.settings import WorkerSettings
 
 
@@ -47,3 +48,17 @@ def test_node_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AW_NODE", "")
     with pytest.raises(ValidationError, match="at least 1 character"):
         WorkerSettings()
+
+
+@pytest.mark.parametrize("setting", ["dns.example", "9.9.9.9, dns.example", "2620:fe::fe", "AUTO"])
+def test_name_servers_that_are_no_ipv4_addresses_are_refused(setting: str) -> None:
+    """The worker would run, and fail in each comparison of store and engine, and in each check of a sandbox."""
+    with pytest.raises(ValidationError, match="use auto, none, or IPv4 addresses"):
+        WorkerSettings(sandbox_dns=setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "servers"), [("none", ()), ("9.9.9.9", ("9.9.9.9",)), (" 9.9.9.9 , 1.1.1.1,", ("9.9.9.9", "1.1.1.1"))]
+)
+def test_name_servers_are_addresses_with_commas(setting: str, servers: tuple[str, ...]) -> None:
+    assert resolvers(WorkerSettings(sandbox_dns=setting).sandbox_dns) == servers

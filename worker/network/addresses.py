@@ -5,14 +5,13 @@ import pwd
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from shared.errors import Invalid
 from shared.settings import Settings
 from worker.network.rules import BRIDGE_PREFIX, Bridge, element
+from worker.settings import AUTO, NO_RESOLVERS, read_name_servers
 
 # The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 PROXY_USER = "aw-egress"
-AUTO, NO_RESOLVERS = "auto", "none"
 MAX_RESOLVERS = 3
 
 
@@ -41,15 +40,11 @@ def service_address(shared: Settings, door_port: int) -> str:
 
 
 def resolvers(setting: str) -> tuple[str, ...]:
-    """The name servers of sandboxes with open egress, from AW_SANDBOX_DNS.
-
-    Raises:
-        Invalid: the setting is neither auto nor none nor a list of IPv4 addresses.
-    """
+    """The name servers of sandboxes with open egress, from AW_SANDBOX_DNS."""
     if setting == NO_RESOLVERS:
         return ()
     if setting != AUTO:
-        return tuple(_read_address(item.strip()) for item in setting.split(",") if item.strip())
+        return read_name_servers(setting)
     for file in RESOLVER_FILES:
         if found := _read_resolvers(file):
             return found[:MAX_RESOLVERS]
@@ -70,10 +65,3 @@ def _is_reachable(text: str) -> bool:
         return not IPv4Address(text).is_loopback
     except ValueError:
         return False
-
-
-def _read_address(text: str) -> str:
-    try:
-        return str(IPv4Address(text))
-    except ValueError:
-        raise Invalid(f"AW_SANDBOX_DNS has {text[:64]!r}: use auto, none, or IPv4 addresses") from None
