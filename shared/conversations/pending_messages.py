@@ -16,7 +16,7 @@ from shared.leasing import leases
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.queue.jobs import DeliverMessages
 from shared.sql.pagination import MAX_PAGE_BYTES, measure
-from shared.states import PAUSING, Desired, Stage
+from shared.states import PAUSING, Desired, Stage, Status
 
 # V1's limit of pending messages (wire contract 1.4).
 MAX_PENDING = 10
@@ -26,6 +26,8 @@ MAX_REFUSED = 10
 # without `MAX_REFUSED` stored them.
 MAX_DELETED = 100
 RETRY_SECONDS = 5
+# The columns that say whether a sandbox is pausing.
+PAUSE: tuple[Any, ...] = (Sandbox.desired, Sandbox.status, Sandbox.generation, Sandbox.observed_generation)
 ADVICE = "they are delivered as soon as the conversation runs"
 
 
@@ -188,8 +190,8 @@ def remove(session: Session, conversation: Conversation, message: PendingMessage
 def finish_delivery(session: Session, conversation: Conversation) -> None:
     """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
-    `awaits_sandbox` stays set while a pause is requested, for which `conversation_queries.continue_later` set it, and
-    if the conversation was deleted during the delivery.
+    `awaits_sandbox` stays set from a pause, for which `conversation_queries.continue_later` set it, until the sandbox
+    runs again, and if the conversation was deleted during the delivery.
 
     Raises:
         LeaseLost: see `mark_attempt`.
@@ -198,8 +200,8 @@ def finish_delivery(session: Session, conversation: Conversation) -> None:
     current = conversation_queries.find(session, conversation.id, lock=True)
     is_deleted = current is not None and current.deleted_at is not None
     # Read under that lock: the transaction of a later pause sets `awaits_sandbox` after this one.
-    desired = session.exec(select(Sandbox.desired).where(Sandbox.id == conversation.sandbox_id)).one()
-    waits = is_deleted or desired in PAUSING or find_next(session, conversation.id) is not None
+    sandbox = session.exec(select(*PAUSE).where(Sandbox.id == conversation.sandbox_id)).one()
+    waits = is_deleted or _is_pausing(*sandbox) or find_next(session, conversation.id) is not None
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)
 
 
@@ -226,6 +228,12 @@ def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetim
         raise Gone(f"the sandbox of conversation {conversation_id} is deleted")
     conversation.awaits_sandbox, conversation.due_at = True, due_at
     return DeliverMessages(conversation_id, sandbox.node_id)
+
+
+def _is_pausing(desired: str, status: str, generation: int, observed_generation: int) -> bool:
+    """Whether a sandbox is to be paused, or is paused. One that was resumed outside this service is neither."""
+    is_resumed = status == Status.RUNNING and generation == observed_generation
+    return desired in PAUSING and not is_resumed
 
 
 def _deliverable(conversation_id: str) -> tuple[Any, Any]:

@@ -8,16 +8,19 @@ from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.models import Conversation, Sandbox
-from shared.states import Desired
+from shared.states import Desired, Reason
 from tests.factories import ApiUser, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
+from tests.fakes.engine import FakeEngine
 from tests.worker.conversations.message_delivery.messages import add_messages, assert_done, received_texts
-from tests.worker.scenarios import deliver, row, set_desired
+from tests.worker.scenarios import change, deliver, row, set_desired
 from worker.context import WorkerContext
 from worker.conversations import refresh
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.refresh import refresh_conversation
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -42,6 +45,30 @@ def test_end_of_a_delivery_keeps_the_flag_of_a_pause(
     assert received_texts(fake) == ["one"]
     assert fake.execution_status == "running"
     assert_done(context, conversation.id)
+
+
+def test_delivery_in_a_sandbox_that_was_resumed_outside_is_complete(
+    context: WorkerContext,
+    engine: FakeEngine,
+    user: ApiUser,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    fake: FakeConversation,
+) -> None:
+    """Otherwise the next refresh would continue an agent that its user has interrupted since."""
+    set_desired(context, sandbox.id, Desired.PAUSED)
+    reconcile(context, sandbox.id)
+    engine.unpause(container_name(sandbox.id))
+    resync(context)
+    deliver(context)
+    assert row(context, Sandbox, sandbox.id).reason == Reason.RESUMED_OUTSIDE
+    add_messages(context, user, conversation.id, "one")
+    refresh_conversation(context, conversation.id)
+    assert_done(context, conversation.id)
+    fake.interrupt()
+    change(context, Conversation, conversation.id, due_at=now())
+    refresh_conversation(context, conversation.id)
+    assert (received_texts(fake), fake.execution_status) == (["one"], "paused")
 
 
 def begin_pause(context: WorkerContext, sandbox: Sandbox, fake: FakeConversation) -> None:
