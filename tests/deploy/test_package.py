@@ -18,6 +18,8 @@ from shared.cli.app import app
 from tests.services.directories import REPOSITORY
 
 PACKAGES = ("api", "deploy", "shared", "worker")
+# A module that an earlier version had, as its build leaves it in the source.
+EARLIER = Path("build/lib/api/lists/__init__.py")
 RELEASE = re.compile(r"^## \[(\d[\d.]*)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
 
 
@@ -28,6 +30,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in tracked(*PACKAGES, "Procfile", "README.md", "pyproject.toml"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(REPOSITORY / name, source / name)
+    earlier = source / EARLIER
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
     build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, timeout=120)
     [found] = (source / "dist").glob("*.whl")
@@ -44,6 +49,13 @@ def test_wheel_has_every_file_of_the_service(wheel: Path) -> None:
         assert set(tracked(*PACKAGES)) - set(archive.namelist()) == set()
         executable = archive.getinfo("deploy/service/run").external_attr >> 16
     assert executable & 0o111
+
+
+def test_wheel_has_no_module_of_an_earlier_build(wheel: Path) -> None:
+    """A package of the name of today's module would be imported in its place."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert EARLIER.relative_to("build/lib").as_posix() not in archive.namelist()
+        assert "api/lists.py" in archive.namelist()
 
 
 def test_wheel_prepares_an_installation_outside_of_the_repository(wheel: Path, tmp_path: Path) -> None:
