@@ -1,5 +1,8 @@
 """`deploy/setup` and its scripts, on machines with missing parts."""
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -182,6 +185,26 @@ class TestEngine:
         assert machine.run("engine", root=True).status == 0
         assert machine.calls("dockerd", "systemctl") == ["systemctl start docker"]
 
+    def test_engine_is_started_although_another_process_has_the_number_of_a_killed_one(self, machine: Machine) -> None:
+        machine.stop_engine()
+        limit_deadline(machine)
+        file = machine.elsewhere("/var/run/docker.pid")
+        file.write_text(str(os.getpid()))
+        machine.stub("dockerd", f'[ ! -e {file} ] || exit 1; touch "$STATE/engine"')  # as Docker's own
+        done = machine.run("engine", root=True)
+        assert (done.status, done.said) == (0, "starting the Docker Engine\nthe Docker Engine responds\n")
+
+    def test_engine_that_is_still_starting_is_not_started_twice(self, machine: Machine) -> None:
+        machine.stop_engine()
+        limit_deadline(machine)
+        program = machine.root / "dockerd"
+        shutil.copy(shutil.which("sleep") or "sleep", program)
+        with subprocess.Popen([program, "60"]) as starting:
+            machine.elsewhere("/var/run/docker.pid").write_text(str(starting.pid))
+            done = machine.run("engine", root=True)
+            starting.kill()
+        assert (done.status, machine.calls("dockerd")) == (1, [])
+
     def test_log_of_an_engine_without_systemd_is_limited(self, machine: Machine) -> None:
         machine.stop_engine()
         machine.stub("dockerd", f'touch "$STATE/engine"; {AWAIT_END}; echo ended')
@@ -201,10 +224,15 @@ class TestEngine:
     def test_engine_that_never_responds_is_quoted(self, machine: Machine) -> None:
         machine.stop_engine()
         machine.stub("dockerd", "echo cannot mount")
-        script = machine.deploy / "engine"
-        script.write_text(script.read_text().replace("DEADLINE=60", "DEADLINE=1"))
+        limit_deadline(machine)
         (machine.project / "var" / "log").mkdir(parents=True)
         done = machine.run("engine", root=True)
         assert (done.status, done.said) == (1, "starting the Docker Engine\n")
         words = "The Docker Engine did not respond within 1 s. Its last lines:\ncannot mount"
         assert done.complaint == f"\n{words}\n"
+
+
+def limit_deadline(machine: Machine) -> None:
+    """Let the engine respond within a second."""
+    script = machine.deploy / "engine"
+    script.write_text(script.read_text().replace("DEADLINE=60", "DEADLINE=1"))
