@@ -61,6 +61,14 @@ class TestSetup:
         assert (done.status, done.complaint) == (0, "")
         assert (machine.project / ".venv" / "bin" / "base").read_text() == f"{chosen}\n"
 
+    @pytest.mark.parametrize("named", ["/opt/missing/python3", "python3.10"])
+    def test_named_python_is_not_replaced_by_another_one(self, machine: Machine, named: str) -> None:
+        machine.stub("python3.10", "exit 1")
+        done = machine.run("setup", AW_PYTHON=named)
+        words = f"AW_PYTHON is {named}, which does not run as Python 3.11 or later."
+        assert (done.status, done.complaint, done.entry) == (1, f"\n{words}\n", "a-newer-python-is-needed")
+        assert not (machine.project / ".venv").exists()
+
     def test_packages_of_an_interrupted_setup_are_installed_again(self, machine: Machine) -> None:
         interrupts = machine.state / "interrupts"
         interrupts.touch()
