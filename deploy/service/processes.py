@@ -28,6 +28,11 @@ def find_procfile() -> Path:
     return next(filter(Path.exists, PROCFILES))
 
 
+def list_names(procfile: Path) -> list[str]:
+    """The names of the processes in a Procfile, in its order."""
+    return list(parse_procfile(procfile.read_text()).processes)
+
+
 def read_processes(
     procfile: Path,
     counts: Sequence[str],
@@ -50,7 +55,7 @@ def read_processes(
     Raises:
         ServiceError: an item of `counts` is malformed, or names no process of the Procfile.
     """
-    names = list(parse_procfile(procfile.read_text()).processes)
+    names = list_names(procfile)
     numbers = dict.fromkeys(names, 1) | dict(_parse_count(text, names) for text in counts)
     has_workers = numbers.get(WORKER, 0) > 0
     wanted = {

@@ -24,6 +24,7 @@ from deploy.service.errors import ServiceError
 from deploy.service.health import local_url
 from deploy.service.owners import assign_files, has_assigned_files
 from deploy.service.ports import is_open
+from deploy.service.processes import find_procfile, list_names
 from shared.cli.exits import error_text
 from shared.cli.output import NAME
 from shared.settings import Settings
@@ -39,7 +40,7 @@ def main(names: Sequence[str]) -> None:
     """Restart the named processes, such as `web` or `web.1`; without names, every worker and API process.
 
     Raises:
-        ServiceError: no service runs, it has no process of that name, it does not listen on the API's addresses, or a
+        ServiceError: no service runs, it has no process of a name, it does not listen on the API's addresses, or a
             process does not work after its restart. The processes after it were not restarted, and keep running.
         ValidationError: a setting is wrong. No process was stopped.
     """
@@ -64,12 +65,22 @@ def main(names: Sequence[str]) -> None:
 
 
 def _choose(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[str, str]]:
+    _require_known(processes, names)
     chosen = [
         (info["group"], info["name"]) for name in names for info in processes if name in (info["group"], info["name"])
     ]
     if not chosen:
         raise ServiceError(f"no running process is named {' or '.join(names)}")
     return chosen
+
+
+def _require_known(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Check the names before a process is stopped. A process of the Procfile may be one that does not run here."""
+    of_service = list_names(find_procfile())
+    known = {*of_service, *(info["name"] for info in processes)}
+    if unknown := [name for name in names if name not in known]:
+        text = f"no process is named {' or '.join(unknown)}; the processes are {', '.join(of_service)}"
+        raise ServiceError(f"{text}; nothing was restarted")
 
 
 def _require_open_sockets(settings: Settings) -> None:

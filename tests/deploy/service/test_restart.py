@@ -113,6 +113,18 @@ def test_wrong_setting_of_a_worker_stops_no_process(supervisor: LateWorkers, mon
     assert supervisor.stopped == []
 
 
+@pytest.mark.parametrize("name", ["dor", "worker.3"])
+def test_name_of_no_process_stops_none(supervisor: LateWorkers, name: str) -> None:
+    with pytest.raises(ServiceError, match=rf"no process is named {name}; .*door, .*nothing was restarted"):
+        restart.main(["worker.1", name])
+    assert supervisor.stopped == []
+
+
+def test_process_that_does_not_run_here_may_be_named(supervisor: LateWorkers) -> None:
+    restart.main(["flower", "worker.1"])
+    assert supervisor.stopped == ["worker:worker.1"]
+
+
 @pytest.mark.usefixtures("supervisor")
 def test_worker_that_does_not_work_ends_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "READY_SECONDS", 0.1)
