@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from shared.cli.checks.finding import Finding
 
 doctor = typer.Typer(add_completion=False)
-# Imported by this name at run time, because shared code depends on neither the API nor the worker.
-MACHINE = "worker.machine"
+# Imported by these names at run time, because shared code depends on neither the API nor the worker.
+MACHINE, WORKER = "worker.machine", "worker.settings"
 PARTS = ("all", "installation", "engine")
 
 
@@ -27,7 +27,7 @@ def examine(
         typer.Option(metavar="PART", help="installation (for a machine without an engine), engine, or all."),
     ] = PARTS[0],
 ) -> None:
-    """Check keys, database, clock, broker, ports, nodes, and the engine with what sandboxes need.
+    """Check settings, keys, database, clock, broker, ports, nodes, and the engine with what sandboxes need.
 
     Exit with 1 if something is wrong.
     """
@@ -47,7 +47,9 @@ def examine(
 def _examine(only: str) -> "Iterator[Finding]":
     if only != "engine":
         from shared.cli.checks.installation_checks import check_installation
+        from shared.cli.checks.settings_check import check_settings_file
 
+        yield check_settings_file((Settings, import_module(WORKER).WorkerSettings))
         yield from check_installation(Settings())
     if only != "installation":
         yield from import_module(MACHINE).check_machine()

@@ -88,6 +88,23 @@ def test_doctor_reports_each_problem_and_its_fix(
     assert found["database"]["result"] == found["clock"]["result"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("AW_QUOTA_RUNING=3\n", "AW_QUOTA_RUNING"),
+        ("export AW_CONCURENCY=3\nAW_PORT=3100\n", "AW_CONCURENCY"),
+        ("AW_FLOWER_HOSTS=flower.example\n", "AW_FLOWER_HOSTS"),  # of the environment only
+        ("AW_QUOTA_RUNNING=3\naw_node_capacity=9\nAW_LISTS_MEMORY_MB=8\nOTEL_TRACES_SAMPLER=always_on\n", ""),
+        ("", ""),
+    ],
+)
+def test_doctor_names_settings_that_no_process_reads(migrated: Cli, var: Path, text: str, unknown: str) -> None:
+    (var / "env").write_text(text)
+    found = {row["check"]: row for row in json.loads(examine(migrated).out)}["settings"]
+    assert found["result"] == ("wrong" if unknown else "ok")
+    assert not unknown or f"no process reads {unknown} from var/env" in found["found"]
+
+
 class BytewiseSocket(socket.socket):
     """A socket that receives one byte at a time."""
 
