@@ -11,6 +11,13 @@ import pytest
 from tests.services.directories import REPOSITORY
 
 
+def install_in(folder: Path) -> None:
+    """Let the web UI be in a folder already, so that nothing is fetched."""
+    folder.mkdir(parents=True)
+    digest = hashlib.sha512((REPOSITORY / "deploy" / "canvas").read_bytes()).hexdigest()
+    (folder / ".made-from").write_text(f"{digest}  -\n")
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project folder without npm and without a web UI."""
@@ -22,14 +29,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def unpack(project: Path) -> subprocess.CompletedProcess[str]:
+def unpack(project: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     programs = project / "programs"
     programs.mkdir()
     for name in ("bash", "cat", "dirname", "ls", "sha512sum"):
         (programs / name).symlink_to(str(shutil.which(name)))
     return subprocess.run(
         [project / "deploy" / "canvas", sys.executable],
-        env={"PATH": str(programs)},
+        env={"PATH": str(programs), **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -38,13 +45,17 @@ def unpack(project: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_web_ui_is_unpacked_into_the_folder_of_the_settings(project: Path, tmp_path: Path) -> None:
-    """It is there already, so nothing is fetched."""
     folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    digest = hashlib.sha512((project / "deploy" / "canvas").read_bytes()).hexdigest()
-    (folder / ".made-from").write_text(f"{digest}  -\n")
+    install_in(folder)
     (project / "var" / "env").write_text(f"AW_CANVAS_DIR={folder}\n")
     done = unpack(project)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_var_directory_of_another_installation_may_be_named(project: Path, tmp_path: Path) -> None:
+    """As docs/use/web-ui.md says for services that `make run` does not start."""
+    install_in(tmp_path / "api" / "canvas")
+    done = unpack(project, AW_VAR_DIR=str(tmp_path / "api"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
