@@ -7,7 +7,7 @@ and a removed entry shows as a gap.
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, tuple_, update
+from sqlalchemy import ColumnElement, case, delete, tuple_, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -43,12 +43,15 @@ def last(session: Session, owner_ids: Collection[str]) -> dict[str, int]:
 def skip_numbers(session: Session) -> None:
     """Skip numbers in a restored database, so that none is assigned a second time.
 
-    A client may have read entries that are newer than the backup. To this client, the skipped numbers are a gap.
+    A client may have read entries that are newer than the backup. To this client, the skipped numbers are a gap. The
+    next number depends on the time, in milliseconds: a backup may be restored several times, and each time other
+    entries follow.
     """
     without = ~select(ChangeFeed.owner_id).where(ChangeFeed.owner_id == User.id).exists()
     session.add_all(ChangeFeed(owner_id=user_id, last=0) for user_id in session.exec(select(User.id).where(without)))
     session.flush()
-    session.execute(update(ChangeFeed).values(last=col(ChangeFeed.last) + SKIPPED))
+    skipped, present = col(ChangeFeed.last) + SKIPPED, round(now().timestamp() * 1000)
+    session.execute(update(ChangeFeed).values(last=case((skipped < present, present), else_=skipped)))
 
 
 def has_expired(session: Session) -> bool:
