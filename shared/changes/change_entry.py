@@ -5,10 +5,10 @@ The lock on the owner's feed is the last one that such a statement takes, as the
 
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Insert, Select, Table, insert, literal, select
+from sqlalchemy import CTE, ColumnElement, Delete, Insert, Select, Table, delete, insert, literal, select
 from sqlalchemy.dialects import postgresql
 
-from shared.changes.recorder import Kind
+from shared.changes.recorder import MAX_STORED, REMOVED_EVERY, Kind
 from shared.models import ChangeEntry, ChangeFeed
 
 
@@ -18,8 +18,9 @@ def table_of(model: Any) -> Table:
 
 
 def with_entry(found: Select[Any], changed: CTE, status: ColumnElement[Any], at: ColumnElement[Any]) -> Select[Any]:
-    """The statement with an additional CTE that appends a sandbox's entry to its owner's feed."""
-    return found.add_cte(_enter(changed, _number(changed), status, at).cte("entered"))
+    """The statement with additional CTEs that append a sandbox's entry to its owner's feed, and remove old entries."""
+    numbered = _number(changed)
+    return found.add_cte(_enter(changed, numbered, status, at).cte("entered"), _remove_old(numbered).cte("removed"))
 
 
 def _number(changed: CTE) -> CTE:
@@ -39,6 +40,12 @@ def _enter(changed: CTE, numbered: CTE, status: ColumnElement[Any], at: ColumnEl
     }
     found = select(*values.values()).where(numbered.c.owner_id == changed.c.owner_id)
     return insert(ENTRY).from_select(list(values), found)
+
+
+def _remove_old(numbered: CTE) -> Delete:
+    newest = numbered.c.last
+    is_old = ENTRY.c.owner_id == numbered.c.owner_id, ENTRY.c.number <= newest - MAX_STORED
+    return delete(ENTRY).where(newest % REMOVED_EVERY == 0, *is_old)
 
 
 FEED, ENTRY = table_of(ChangeFeed), table_of(ChangeEntry)

@@ -18,7 +18,7 @@ from shared.conversations.webhook_reports import Report
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.leasing import leases
-from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
+from shared.models import ChangeEntry, ChangeFeed, Node, Sandbox, SandboxSpec
 from shared.sandboxes import desired_state
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
@@ -217,3 +217,13 @@ class TestRetention:
             append(database, str(number))
         assert (read(database, 14), read(database, 15)) == (None, [(n, str(n)) for n in range(16, 21)])
         assert read(database, owner_id=OTHER) == [(1, "other")]
+
+    def test_commands_in_one_statement_remove_old_entries_too(self, database: Database, user: ApiUser) -> None:
+        sandbox, newest = make_sandbox(database, user), recorder.MAX_STORED + recorder.REMOVED_EVERY
+        with database.transaction() as session:
+            session.add(ChangeFeed(owner_id=user.id, last=newest - 1))
+            for number in (recorder.REMOVED_EVERY, recorder.REMOVED_EVERY + 1):
+                session.add(ChangeEntry(owner_id=user.id, number=number, kind=Kind.SANDBOX, row_id="old"))
+        desired_state.set_desired_and_commit(database, sandbox.id, user.id, Desired.PAUSED, due_at=now())
+        with database.reading() as session:
+            assert list(session.exec(select(ChangeEntry.number))) == [recorder.REMOVED_EVERY + 1, newest]
