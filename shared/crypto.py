@@ -56,6 +56,17 @@ class Vault:
                 "cannot decrypt a stored secret: AW_SECRET_KEYS must include the key that encrypted it"
             ) from None
 
+    def decrypt_if_possible(self, token: str) -> str | None:
+        """The text of a token; None if it was written with a key that is not in the list.
+
+        Raises:
+            ValueError: the token is damaged.
+        """
+        try:
+            return self.decrypt(token)
+        except MissingKey:
+            return None
+
     def find_problem(self) -> str | None:
         """Return which key was missing within the last minute; None: none was."""
         is_recent = monotonic() < self._missed_at + RECENT_SECONDS

@@ -139,7 +139,7 @@ def serialize_conversation(
             "execution_reason": conversation.execution_reason if running else None,
             "execution_detail": conversation.execution_detail if running else None,
             "conversation_url": f"{url}/api/conversations/{conversation.id}" if url else None,
-            "session_api_key": vault.decrypt(sandbox.session_key) if running else None,
+            "session_api_key": vault.decrypt_if_possible(sandbox.session_key) if running else None,
             "acp_server": conversation.tags.get("acpserver") if conversation.agent_kind == "acp" else None,
             "launched_agent_profile": _read_profile(conversation.tags),
             "workspace": Workspace(working_dir=conversation.working_dir) if conversation.working_dir else None,

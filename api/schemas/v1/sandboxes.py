@@ -160,7 +160,7 @@ def serialize_sandbox(
         created_by_user_id=sandbox.owner_id,
         sandbox_spec_id=sandbox.spec_id,
         status=sandbox.status,
-        session_api_key=vault.decrypt(sandbox.session_key) if running else None,
+        session_api_key=vault.decrypt_if_possible(sandbox.session_key) if running else None,
         exposed_urls=_serialize_urls(sandbox, urls) if running else None,
         created_at=sandbox.created_at,
         desired_status=Status.PAUSED if desired in PAUSE_KINDS else desired,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from shared.cli.confirmation import Yes, confirm
 from shared.cli.local.environment import installation
 from shared.cli.output import print_table, showing
 
@@ -59,3 +60,22 @@ def revoke_admin(name: str) -> None:
     with installation().writing() as session:
         taken = roles.revoke_admin(session, name)
     typer.echo(f"{name} is no longer an admin" if taken else f"{name} is not an admin")
+
+
+@users.command("remove-lost-secrets")
+def remove_lost_secrets(name: str, yes: Yes = False) -> None:
+    """Remove a user's stored secrets that no secret key decrypts, so that the user can store them again."""
+    from shared.cli.local import lost_secrets
+    from shared.users import accounts
+
+    here = installation()
+    vault = here.vault()
+    with here.reading() as session:
+        user_id = accounts.get_user(session, name).id
+        found = lost_secrets.find(session, vault, user_id)
+    if not yes:
+        print_table(("secret", "becomes"), [(secret, "removed") for secret in found])
+    confirm(f"Remove them from what is stored for {name}?", yes=yes)
+    with here.writing() as session:
+        lost_secrets.remove(session, vault, user_id)
+    typer.echo(f"removed {len(found)} secret(s) of {name} that could not be decrypted")
