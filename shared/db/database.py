@@ -14,7 +14,7 @@ from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Change
-from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
+from shared.db.postgresql import OPTIONS, OUTDATED, SILENT, Timeouts, watch
 from shared.observability import failpoints, metrics
 from shared.sql.statements import Rows, prepare
 from shared.sql.write_slots import PLACEMENTS, WriteSlots
@@ -170,7 +170,7 @@ class Database:
         dialect = self._readers.dialect
         kind: Any = dialect.loaded_dbapi.Error
         is_lost = isinstance(error, kind) and dialect.is_disconnect(error, connection.dbapi_connection, None)
-        if not isinstance(error, kind) or (is_lost and not isinstance(error, SILENT)):
+        if not isinstance(error, kind) or isinstance(error, OUTDATED) or (is_lost and not isinstance(error, SILENT)):
             return error
         return self._wrap_error(error, text)
 

@@ -10,7 +10,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.errors import ConnectionTimeout, IdleInTransactionSessionTimeout, ReadOnlySqlTransaction
+from psycopg.errors import (
+    ConnectionTimeout,
+    FeatureNotSupported,
+    IdleInTransactionSessionTimeout,
+    ReadOnlySqlTransaction,
+)
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, ExceptionContext, event
 from sqlalchemy.exc import DisconnectionError, OperationalError
@@ -54,6 +59,8 @@ class ResponseTimeout(psycopg.OperationalError):
     """The server did not respond before the timeout; the connection is closed."""
 
 
+# PostgreSQL rejects a statement that this connection has prepared, since a migration has changed the type of a column.
+OUTDATED = FeatureNotSupported
 # Errors of an unresponsive server. They are not retried: the second attempt would wait as long as the first.
 SILENT = (ConnectionTimeout, ResponseTimeout)
 
@@ -132,10 +139,11 @@ def _ping(connection: TimeoutConnection, record: ConnectionPoolEntry, _proxy: An
 
 
 def _raise_as_unavailable(context: ExceptionContext) -> None:
-    """Treat a rolled back idle transaction, and a server that takes no writes, as a lost connection.
+    """Treat a rolled back idle transaction, outdated statements, and a server without writes as a lost connection.
 
-    After a failover, connections to the former server may stay open: another one may lead to the new server.
+    After a failover, connections to the former server may stay open: another one may lead to the new server. A new
+    connection has prepared no statements.
     """
-    if isinstance(context.original_exception, IdleInTransactionSessionTimeout | ReadOnlySqlTransaction):
+    if isinstance(context.original_exception, IdleInTransactionSessionTimeout | ReadOnlySqlTransaction | OUTDATED):
         context.is_disconnect = True
         raise OperationalError(context.statement, None, context.original_exception, hide_parameters=True)
