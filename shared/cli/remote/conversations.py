@@ -33,7 +33,11 @@ DETAILS = (
     "execution_detail",
 )
 TASK = ("status", "reason", "detail", "sandbox_id")
-FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
+FAILED = ("error", "stuck")
+# An agent whose run was interrupted is paused.
+ENDED = ("finished", "paused", *FAILED)
+# Without a running sandbox, a conversation has no execution status.
+AT_REST = ("PAUSED", "ERROR", "MISSING")
 SECONDS = 600.0
 # Max time of a cancel request. The service responds as soon as a worker has ended the start.
 CANCEL_SECONDS = 30
@@ -136,8 +140,8 @@ def show_events(
             service.get(f"{PATH}/{hex_id}")  # an unknown conversation has no events, either
         for event in reversed(past):
             _print_event(event)
-        if follow and _follow(service, hex_id, past) in FAILED:
-            raise WorkspaceError(_failure(service.get(f"{PATH}/{hex_id}")))
+        if follow:
+            _report_end(_follow(service, hex_id, past))
 
 
 @conversations.command("cancel")
@@ -199,12 +203,12 @@ def _find_task(service: RemoteService, conversation_id: str) -> dict[str, Any]:
     raise Missing(f"no conversation with id {wanted!r}")
 
 
-def _follow(service: RemoteService, hex_id: str, past: list[dict[str, Any]]) -> str:
-    """Print new events until the agent has ended, and return its execution status."""
+def _follow(service: RemoteService, hex_id: str, past: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print new events until the agent's run has ended, and return the conversation as it is then."""
     seen, quiet = past, 0
     while True:
         # Read before the events, so that these include everything that the agent did until it ended.
-        status = service.get(f"{PATH}/{hex_id}")["execution_status"]
+        conversation: dict[str, Any] = service.get(f"{PATH}/{hex_id}")
         quiet += 1
         since = find_cursor(seen)
         # The events that the next request returns again.
@@ -213,9 +217,28 @@ def _follow(service: RemoteService, hex_id: str, past: list[dict[str, Any]]) -> 
             _print_event(event)
             seen.append(event)
             quiet = 0
-        if status in FINAL and quiet >= QUIET_POLLS:
-            return str(status)
+        if quiet >= QUIET_POLLS and _has_ended(conversation):
+            return conversation
         time.sleep(FOLLOW_SECONDS)
+
+
+def _has_ended(conversation: dict[str, Any]) -> bool:
+    return conversation["execution_status"] in ENDED or conversation.get("sandbox_status") in AT_REST
+
+
+def _report_end(conversation: dict[str, Any]) -> None:
+    """Say why the run ended, unless the agent has finished.
+
+    Raises:
+        WorkspaceError: the agent has failed.
+    """
+    status, sandbox = conversation["execution_status"], conversation.get("sandbox_status")
+    if status in FAILED:
+        raise WorkspaceError(_failure(conversation))
+    if sandbox in AT_REST:
+        typer.echo(f"the sandbox is {sandbox}: no agent runs in it", err=True)
+    elif status != "finished":
+        typer.echo("the agent was stopped before it had finished", err=True)
 
 
 def _newer(

@@ -90,6 +90,31 @@ def test_events_are_followed_until_the_agent_has_ended(
     assert ("it broke" in done.err) == bool(status)
 
 
+@pytest.mark.parametrize(
+    ("execution_status", "sandbox_status", "why"),
+    [
+        ("paused", "RUNNING", "stopped"),
+        (None, "PAUSED", "PAUSED"),
+        (None, "ERROR", "ERROR"),
+        (None, "MISSING", "MISSING"),
+    ],
+)
+def test_follow_ends_if_no_agent_runs(
+    scripted: Callable[[Handler], Cli], execution_status: str | None, sandbox_status: str, why: str
+) -> None:
+    polls: list[int] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/events/search"):
+            return httpx.Response(200, json={"items": [event(1, **SAID)], "next_page_id": None})
+        polls.append(1)
+        shown = {"execution_status": execution_status, "sandbox_status": sandbox_status}
+        return httpx.Response(200 if len(polls) < 20 else 500, json=shown)
+
+    done = scripted(respond)("conversations", "events", "a" * 32, "--follow")
+    assert (done.status, why in done.err, len(done.out.splitlines())) == (0, True, 1)
+
+
 def test_followed_events_of_one_moment_are_printed_once(scripted: Callable[[Handler], Cli]) -> None:
     events = [event(1, **SAID) | {"id": str(number)} for number in range(50)]
     polls: list[int] = []
