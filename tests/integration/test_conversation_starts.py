@@ -67,7 +67,14 @@ class TestStarts:
         assert (shown["title"], shown["public"], shown["selected_repository"]) == ("Mine", True, "acme/app")
         assert inside("cat greeting.txt")
         assert inside("git push --quiet origin HEAD:refs/heads/made && git ls-remote origin refs/heads/made")
-        assert inside(f"grep -rIl {TOKEN} / --exclude-dir=proc --exclude-dir=sys 2>/dev/null; true") == ""
+        written, mounts = written_places(engine, container)
+
+        def found(text: str) -> str:
+            files, folders = " ".join(written), " ".join(mounts)
+            return inside(f"grep -IlsD skip -d skip {text} {files} /dev/null; grep -rIlsD skip {text} {folders}; true")
+
+        assert f"{PROJECT}/prepared.txt" in found("prepared").split()
+        assert found(TOKEN) == ""
         assert TOKEN not in engine.docker("logs", container) + engine.docker("inspect", container) + service.log()
 
     @pytest.mark.nightly  # tests of the worker's clones cover this for each change, with git and a shell
@@ -113,6 +120,16 @@ class TestStarts:
         response = http.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
         assert response["stdout"].split() == ["ASKED_KEY", "DEPLOY_KEY", "GITHUB_TOKEN"]
         assert SECRET not in str(known)
+
+
+def written_places(engine: PrivateEngine, container: str) -> tuple[list[str], list[str]]:
+    """The files of a container's root that differ from its image, and its mounts: all places with contents of its own.
+
+    A search of the image itself would read a gigabyte that existed before the container.
+    """
+    changed = [line.split(maxsplit=1)[1] for line in engine.docker("diff", container).splitlines()]
+    mounted = [line.split()[1] for line in engine.docker("exec", container, "cat", "/proc/mounts").splitlines()]
+    return changed, [path for path in mounted if path != "/" and not path.startswith(("/proc", "/sys"))]
 
 
 def conversation(client: Client, task: dict[str, object]) -> dict[str, Any]:
