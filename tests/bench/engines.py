@@ -26,7 +26,7 @@ SAMPLES = 200
 def stopped_engine(database: str, runs: int) -> Figure:
     """The list of one client's conversations, with running sandboxes and then with a stopped engine."""
     with ExitStack() as stack:
-        engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
+        engine = stack.enter_context(running_private_engine([TINY_IMAGE], in_memory=False))
         stack.callback(engine.clear)
         stack.callback(engine.start)
         service = stack.enter_context(_service(database, engine))

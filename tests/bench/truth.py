@@ -141,7 +141,7 @@ def populate(database: Database, engine: PrivateEngine, owner: ApiUser, others: 
 def started() -> Iterator[tuple[Deployment, PrivateEngine, EngineProxy]]:
     """The API, and the servers that it and a worker need."""
     with ExitStack() as stack:
-        engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
+        engine = stack.enter_context(running_private_engine([TINY_IMAGE], in_memory=False))
         proxy = stack.enter_context(running_engine_proxy(engine))
         broker = stack.enter_context(running_valkey())
         url = f"sqlite:///{stack.enter_context(short_directory('bench')) / 'bench.db'}"

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.services import processes
+from tests.services.data_disk import data_disk
 from tests.services.directories import ROOT, short_directory
 from tests.services.engine_processes import kill_half_made_shims
 from tests.services.engine_socket import EngineSocket
@@ -197,9 +198,18 @@ def detach_disk(image: Path) -> bool:
 
 
 @contextmanager
-def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Iterator[PrivateEngine]:
-    """Run an engine with these images, for the length of the block; `disk_bytes`: the size of its own disk."""
-    with short_directory("engine") as directory, _slot_with_bridge() as slot, _disk(directory, disk_bytes):
+def running_private_engine(
+    images: Sequence[str], *, disk_bytes: int = 0, in_memory: bool = True
+) -> Iterator[PrivateEngine]:
+    """Run an engine with these images, for the length of the block; the other arguments are those of its `data_disk`.
+
+    Benchmarks keep its data on the machine's disk, where installations have it.
+    """
+    with (
+        short_directory("engine") as directory,
+        _slot_with_bridge() as slot,
+        data_disk(directory / "data", disk_bytes, in_memory=in_memory),
+    ):
         engine = PrivateEngine(directory, slot)
         linked = bool(images) and link_images(engine.data, images)
         try:
@@ -223,7 +233,7 @@ def running_engine_in(
         makes_rules: let the engine write firewall rules in the namespace, as engines do by default. Sandboxes' packets
             then leave it with the address of the machine.
     """
-    with short_directory("engine") as directory, taken_slot() as slot:
+    with short_directory("engine") as directory, taken_slot() as slot, data_disk(directory / "data"):
         engine = PrivateEngine(directory, slot, namespace, makes_rules=makes_rules)
         assert link_images(engine.data, images)
         try:
@@ -233,21 +243,6 @@ def running_engine_in(
         finally:
             engine.stop()
             engine.remove_disks()
-
-
-@contextmanager
-def _disk(directory: Path, size: int) -> Iterator[None]:
-    """Mount a disk in memory for the engine's data; with a size of 0, mount none."""
-    data = directory / "data"
-    if size == 0:
-        yield
-        return
-    data.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "aw-engine", data], check=True, capture_output=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", data], check=True, capture_output=True)
 
 
 @contextmanager
