@@ -125,12 +125,14 @@ class PrivateEngine:
         return str(done.stdout)
 
     def containers(self) -> list[str]:
-        """The names of all containers."""
-        return self.docker("ps", "--all", "--format", "{{.Names}}").split()
+        """The names of all containers, by the socket, because tests poll and a command takes 18 ms of CPU time."""
+        found = EngineSocket(self.host).read("/containers/json?all=1")
+        # A container that is being removed may have no name.
+        return [name.removeprefix("/") for container in found for name in container["Names"] or ()]
 
     def volumes(self) -> list[str]:
         """The names of all volumes."""
-        return self.docker("volume", "ls", "--quiet").split()
+        return sorted(volume["Name"] for volume in EngineSocket(self.host).read("/volumes")["Volumes"] or ())
 
     def clear(self) -> None:
         """Remove all containers, volumes and networks of sandboxes."""
