@@ -83,13 +83,13 @@ def postgres_stores(postgres_server: Postgres) -> Iterator[PostgresStores]:
 
 
 @pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A migrated, empty database for one test; each test runs on both kinds."""
     stores: Stores = request.getfixturevalue(
         {"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param]
     )
     needs_own = kind_of(request.node) != "unit" or request.node.get_closest_marker("own_database")
-    with (stores.fresh if needs_own else stores.cleared)(tmp_path) as url:
+    with (stores.fresh if needs_own else stores.cleared)() as url:
         yield url
 
 

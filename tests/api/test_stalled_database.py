@@ -41,9 +41,9 @@ def server(stores: tuple[Postgres, PostgresStores]) -> Postgres:
 
 
 @pytest.fixture
-def database_url(stores: tuple[Postgres, PostgresStores], tmp_path: Any) -> Iterator[str]:
+def database_url(stores: tuple[Postgres, PostgresStores]) -> Iterator[str]:
     """A database of this server."""
-    with stores[1].fresh(tmp_path) as url:
+    with stores[1].fresh() as url:
         yield url
 
 

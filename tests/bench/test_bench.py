@@ -38,12 +38,12 @@ PEER = {
 
 
 @pytest.fixture
-def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Deployment]:
+def service(sqlite_stores: SqliteStores, broker_url: str) -> Iterator[Deployment]:
     """Agent Workspace beside the machine's engine, with the tiny image as its default."""
     installation = name_installation()
     with (
         machine_engine(installation) as engine,
-        sqlite_stores.fresh(tmp_path) as url,
+        sqlite_stores.fresh() as url,
         deployed(engine, TINY_IMAGE, database_url=url, broker_url=broker_url, installation=installation) as service,
     ):
         service.start()

@@ -28,11 +28,10 @@ def site(
     request: pytest.FixtureRequest,
     sqlite_stores: SqliteStores,
     valkey_server: Valkey,
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
     """The service, the clients and the user Alice."""
     is_elsewhere = request.param == ELSEWHERE
     valkey_server.start()
     valkey_server.flush()
-    with running_site(sqlite_stores, valkey_server, tmp_path_factory.mktemp("site"), elsewhere=is_elsewhere) as site:
+    with running_site(sqlite_stores, valkey_server, elsewhere=is_elsewhere) as site:
         yield site

@@ -93,7 +93,7 @@ class Site:
 
 
 @contextmanager
-def running_site(stores: SqliteStores, broker: Valkey, directory: Path, *, elsewhere: bool) -> Iterator[Site]:
+def running_site(stores: SqliteStores, broker: Valkey, *, elsewhere: bool) -> Iterator[Site]:
     """Run one API process and one worker with the machine's engine, and the clients' container.
 
     Args:
@@ -103,7 +103,7 @@ def running_site(stores: SqliteStores, broker: Valkey, directory: Path, *, elsew
     installation = name_installation()
     with ExitStack() as stack:
         engine = stack.enter_context(machine_engine(installation))
-        database_url = stack.enter_context(stores.fresh(directory))
+        database_url = stack.enter_context(stores.fresh())
         machine = stack.enter_context(running_second_machine([SANDBOX_IMAGE])) if elsewhere else None
         host = machine.host if machine else engine.gateway
         model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, host, api_key=MODEL_KEY))

@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 def pair(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     stores: Stores = request.getfixturevalue({"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[kind])
     with ExitStack() as stack:
-        newest = stack.enter_context(stores.fresh(tmp_path))
+        newest = stack.enter_context(stores.fresh())
         if kind == "sqlite":
             yield Pair(f"sqlite:///{tmp_path / 'empty.db'}", newest)
             return

@@ -1,7 +1,6 @@
 """A real engine with failing responses: the failure is shown, and acknowledged requests are executed afterwards."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,9 +42,9 @@ def engine(private_engine: PrivateEngine) -> Iterator[FaultyEngine]:
 
 
 @pytest.fixture
-def service(engine: FaultyEngine, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
+def service(engine: FaultyEngine, sqlite_stores: SqliteStores, valkey: Valkey) -> Iterator[Deployment]:
     with (
-        sqlite_stores.fresh(tmp_path) as database_url,
+        sqlite_stores.fresh() as database_url,
         deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
     ):
         service.environment["AW_MAX_ATTEMPTS"] = str(ATTEMPTS)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,10 +45,10 @@ def proxy(engine: PrivateEngine) -> Iterator[EngineProxy]:
 
 
 @pytest.fixture
-def service(proxy: EngineProxy, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
+def service(proxy: EngineProxy, sqlite_stores: SqliteStores, valkey: Valkey) -> Iterator[Deployment]:
     """The service with a running API and no worker."""
     with (
-        sqlite_stores.fresh(tmp_path) as database_url,
+        sqlite_stores.fresh() as database_url,
         deployed(proxy, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
     ):
         service.add_spec(DEAF_IMAGE, {"TINY_NEVER_HEALTHY": "1"})

@@ -22,7 +22,6 @@ def testbed(
     dedicated_engine: PrivateEngine,
     sqlite_stores: SqliteStores,
     valkey_server: Valkey,
-    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AttackTestbed]:
     """The testbed."""
     engine = dedicated_engine
@@ -30,7 +29,7 @@ def testbed(
     valkey_server.flush()
     options: dict[str, Any] = {"broker_url": valkey_server.url, "installation": name_installation()}
     with (
-        sqlite_stores.fresh(tmp_path_factory.mktemp("isolation")) as database_url,
+        sqlite_stores.fresh() as database_url,
         deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, database_url=database_url, **options) as service,
         opened_testbed(service, engine, _selected(request.session.items)) as found,
     ):

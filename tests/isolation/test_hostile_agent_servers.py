@@ -85,10 +85,10 @@ Durations = dict[str, list[float]]
 
 
 @pytest.fixture
-def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
+def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey) -> Iterator[Deployment]:
     """The running service."""
     with (
-        sqlite_stores.fresh(tmp_path) as database_url,
+        sqlite_stores.fresh() as database_url,
         deployed(engine, database_url=database_url, broker_url=valkey.url) as service,
     ):
         service.environment |= SETTINGS

@@ -29,32 +29,33 @@ def unmigrated(kind: str, directory: Path, request: pytest.FixtureRequest) -> It
 class Stores(Protocol):
     """A source of databases of one kind."""
 
-    def fresh(self, directory: Path) -> AbstractContextManager[str]:
-        """Create a database of the caller's own, with its file, if it has one, in the directory; yield its URL."""
+    def fresh(self) -> AbstractContextManager[str]:
+        """Create a database of the caller's own; yield its URL."""
 
-    def cleared(self, directory: Path) -> AbstractContextManager[str]:
+    def cleared(self) -> AbstractContextManager[str]:
         """Clear the database of this process, for one test at a time; yield its URL. It is cheaper than `fresh`."""
 
 
 class SqliteStores:
-    """Copies of a migrated SQLite file."""
+    """Copies of a migrated SQLite file, in its directory, because each commit on a disk waits for the disk.
+
+    Args:
+        template: a file in memory, which does not exist yet.
+    """
 
     def __init__(self, template: Path) -> None:
         self._template = template
         migrate(_sqlite_url(template))
 
     @contextmanager
-    def fresh(self, directory: Path) -> Iterator[str]:
+    def fresh(self) -> Iterator[str]:
         """Create a database of the caller's own; yield its URL."""
-        path = directory / "test.db"
-        shutil.copy(self._template, path)
-        yield _sqlite_url(path)
+        with TemporaryDirectory(dir=self._template.parent) as directory:
+            path = Path(directory) / "test.db"
+            shutil.copy(self._template, path)
+            yield _sqlite_url(path)
 
-    @contextmanager
-    def cleared(self, directory: Path) -> Iterator[str]:
-        """Create an empty database in memory; yield its URL. On a disk, closing the last connection takes longer."""
-        with TemporaryDirectory(dir=self._template.parent) as own, self.fresh(Path(own)) as url:
-            yield url
+    cleared = fresh
 
 
 class PostgresStores:
@@ -67,7 +68,7 @@ class PostgresStores:
         self._cleared: ClearedDatabase | None = None
 
     @contextmanager
-    def fresh(self, directory: Path) -> Iterator[str]:
+    def fresh(self) -> Iterator[str]:
         """Create a database of the caller's own and drop it after the block; yield its URL."""
         name = self._server.create(self._template)
         try:
@@ -76,7 +77,7 @@ class PostgresStores:
             self._server.drop(name)
 
     @contextmanager
-    def cleared(self, directory: Path) -> Iterator[str]:
+    def cleared(self) -> Iterator[str]:
         """Clear the database of this process, and end its connections after the block; yield its URL."""
         database, self._cleared = self._cleared or ClearedDatabase(self._server, self._template), None
         try:

@@ -1,7 +1,6 @@
 """A cleared database has no trace of the previous test: rows, sequences, schema and connections."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, text
@@ -36,12 +35,12 @@ def read_all(url: str) -> dict[str, list[str]]:
     return found
 
 
-def test_rows_and_sequences_are_those_of_a_migrated_database(stores: PostgresStores, tmp_path: Path) -> None:
-    with stores.cleared(tmp_path) as url:
+def test_rows_and_sequences_are_those_of_a_migrated_database(stores: PostgresStores) -> None:
+    with stores.cleared() as url:
         before = read_all(url)
         numbers = [first_transition(url)]
         assert read_all(url) != before
-    with stores.cleared(tmp_path) as again:
+    with stores.cleared() as again:
         assert (again, read_all(again)) == (url, before)
         numbers.append(first_transition(again))
     assert numbers[0] == numbers[1]
@@ -62,13 +61,13 @@ def one_sandbox(session: Session) -> str:
     return str(session.execute(text("SELECT id FROM sandbox")).scalar_one())
 
 
-def test_transaction_that_is_left_open_is_ended(stores: PostgresStores, tmp_path: Path) -> None:
-    with stores.cleared(tmp_path) as url:
+def test_transaction_that_is_left_open_is_ended(stores: PostgresStores) -> None:
+    with stores.cleared() as url:
         left = Database(url)
         session = Session(left.engine)
         session.add(User(name="alice"))
         session.flush()
-    with stores.cleared(tmp_path) as again:
+    with stores.cleared() as again:
         assert read_all(again)["user"] == []
     with pytest.raises(OperationalError):
         session.execute(text("SELECT 1"))
@@ -77,14 +76,12 @@ def test_transaction_that_is_left_open_is_ended(stores: PostgresStores, tmp_path
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE more (id int)", "DROP INDEX ix_sandbox_member", "ANALYZE"])
-def test_database_whose_schema_or_statistics_changed_is_replaced(
-    stores: PostgresStores, tmp_path: Path, statement: str
-) -> None:
-    with stores.cleared(tmp_path) as url:
+def test_database_whose_schema_or_statistics_changed_is_replaced(stores: PostgresStores, statement: str) -> None:
+    with stores.cleared() as url:
         database = Database(url)
         with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text(statement))
         database.close()
-    with stores.cleared(tmp_path) as again:
+    with stores.cleared() as again:
         assert again != url
         assert "more" not in read_all(again)

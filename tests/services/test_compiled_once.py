@@ -1,7 +1,5 @@
 """Databases of tests share compiled statements, but no data."""
 
-from pathlib import Path
-
 from sqlmodel import select
 
 from shared.db.database import Database
@@ -10,11 +8,11 @@ from tests.factories import make_user
 from tests.services.stores import SqliteStores
 
 
-def test_databases_share_statements_and_keep_their_rows_apart(sqlite_stores: SqliteStores, tmp_path: Path) -> None:
+def test_databases_share_statements_and_keep_their_rows_apart(sqlite_stores: SqliteStores) -> None:
     names: dict[str, list[str]] = {}
     kept: list[int] = []
     for name in ("alice", "bob"):
-        with sqlite_stores.cleared(tmp_path) as url:
+        with sqlite_stores.cleared() as url:
             database = Database(url)
             make_user(database, name)
             with database.reading() as session:

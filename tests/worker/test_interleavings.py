@@ -83,7 +83,7 @@ def clear(database: Database) -> None:
 
 @pytest.mark.parametrize("shard", SHARDS)
 def test_interleavings_reach_the_desired_state(shard: int, sqlite_stores: SqliteStores, tmp_path: Path) -> None:
-    with sqlite_stores.fresh(tmp_path) as url:
+    with sqlite_stores.fresh() as url:
         assert first_violations(seeds(shard), url, tmp_path) == []
 
 
@@ -91,7 +91,7 @@ def test_interleavings_reach_the_desired_state(shard: int, sqlite_stores: Sqlite
 def test_interleavings_reach_the_desired_state_on_postgresql(
     shard: int, postgres_stores: PostgresStores, tmp_path: Path
 ) -> None:
-    with postgres_stores.fresh(tmp_path) as url:
+    with postgres_stores.fresh() as url:
         assert first_violations(seeds(shard), url, tmp_path) == []
 
 
@@ -102,7 +102,7 @@ def test_mutant_is_detected(
     """At least one of these orders of events detects the mutant; otherwise the other tests would prove nothing."""
     patch = Patch(monkeypatch)
     MUTANTS[name](patch)
-    with sqlite_stores.fresh(tmp_path) as url:
+    with sqlite_stores.fresh() as url:
         found = first_violations(LIVES_OF_MUTANTS, url, tmp_path)
     assert patch.errors == [], "the mutant itself is broken"
     assert found != []

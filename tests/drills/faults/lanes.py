@@ -108,7 +108,7 @@ class Lanes:
         own = directory / name
         own.mkdir()
         with ExitStack() as context:
-            url = context.enter_context(stores.fresh(own))
+            url = context.enter_context(stores.fresh())
             faulty = context.enter_context(running_faulty_engine(engine))
             network = context.enter_context(taken_slot(lambda slot: is_unused(slot.network))).network
             service = context.enter_context(

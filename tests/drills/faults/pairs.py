@@ -119,7 +119,7 @@ def try_pairs(lanes: Lanes, pairs: Sequence[Pair]) -> Iterator[Outcome]:
 def opened_lanes(kind: str, width: int) -> Iterator[Lanes]:
     """Lanes with their own engine, broker and database."""
     with (
-        short_directory("pairs") as directory,
+        short_directory("pairs", in_memory=True) as directory,
         running_valkey() as valkey,
         running_private_engine([TINY_IMAGE]) as engine,
         running_registry(TINY_IMAGE) as registry,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.fixture
-def testbed(tmp_path: Path, sqlite_stores: SqliteStores, machines: Machines) -> Iterator[NetworkTestbed]:
+def testbed(sqlite_stores: SqliteStores, machines: Machines) -> Iterator[NetworkTestbed]:
     """A node without rules, with three sandboxes."""
     with ExitStack() as stack:
-        yield open_testbed(stack, machines, stack.enter_context(sqlite_stores.fresh(tmp_path)))
+        yield open_testbed(stack, machines, stack.enter_context(sqlite_stores.fresh()))

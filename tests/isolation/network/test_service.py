@@ -39,9 +39,7 @@ INSTALLATION = name_installation()
 
 
 @pytest.fixture
-def service(
-    sqlite_stores: SqliteStores, valkey: Valkey, engine: PrivateEngine, tmp_path: Path, bridge: Bridge
-) -> Iterator[Deployment]:
+def service(sqlite_stores: SqliteStores, valkey: Valkey, engine: PrivateEngine, bridge: Bridge) -> Iterator[Deployment]:
     """The service with default settings except its addresses."""
     rules_on = {
         "AW_NETWORK_ISOLATION": "on",
@@ -52,7 +50,7 @@ def service(
     }
     options: dict[str, Any] = {"broker_url": valkey.url, "installation": INSTALLATION}
     with (
-        sqlite_stores.fresh(tmp_path) as url,
+        sqlite_stores.fresh() as url,
         deployed({NODE: engine}, TINY_IMAGE, database_url=url, **options) as found,
     ):
         found.environment |= rules_on

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert
@@ -56,14 +55,14 @@ class Explained(Database):
 class ExplainedStores:
     """The filled databases of this module, cached because pytest would fill them again when parameters change."""
 
-    def __init__(self, closing: ExitStack, directory: Path) -> None:
-        self._closing, self._directory = closing, directory
+    def __init__(self, closing: ExitStack) -> None:
+        self._closing = closing
         self._found: dict[str, Explained] = {}
 
     def of(self, kind: str, stores: Stores) -> Explained:
         """The database of a kind, filled on first use."""
         if kind not in self._found:
-            database = Explained(self._closing.enter_context(stores.fresh(self._directory)))
+            database = Explained(self._closing.enter_context(stores.fresh()))
             self._closing.callback(database.close)
             database.seeded = seed(database, VAULT, SIZE)
             add_starts_and_events(database)

@@ -191,11 +191,9 @@ def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: ApiU
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_earliest_and_latest_times_are_read_in_any_server_time_zone(
-    postgres_stores: PostgresStores, tmp_path: Path, zone: str
-) -> None:
+def test_earliest_and_latest_times_are_read_in_any_server_time_zone(postgres_stores: PostgresStores, zone: str) -> None:
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
-    with postgres_stores.fresh(tmp_path) as url:
+    with postgres_stores.fresh() as url:
         with closing(Database(url)) as operator, operator.engine.begin() as connection:
             name = connection.exec_driver_sql("SELECT current_database()").scalar()
             connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
@@ -221,9 +219,9 @@ def test_document_may_contain_any_json_value(database: Database, user: ApiUser) 
         assert session.get_one(type(event), event.seq).body == body
 
 
-def test_fetch_is_retried_after_a_lost_connection(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+def test_fetch_is_retried_after_a_lost_connection(postgres_stores: PostgresStores) -> None:
     one, others = select(func.count(col(User.id))), "pid <> pg_backend_pid() AND datname = current_database()"
-    with postgres_stores.fresh(tmp_path) as url:
+    with postgres_stores.fresh() as url:
         database, operator = Database(url), Database(url)
         for _ in range(2):
             assert list(database.fetch(one, {})) == [(0,)]
@@ -253,8 +251,8 @@ def test_fetch_from_a_lost_database_fails_as_every_read_does(tmp_path: Path) -> 
         database.close()
 
 
-def test_connection_in_use_is_closed_when_it_is_returned(postgres_stores: PostgresStores, tmp_path: Path) -> None:
-    with postgres_stores.fresh(tmp_path) as url, (database := Database(url)).reading() as session:
+def test_connection_in_use_is_closed_when_it_is_returned(postgres_stores: PostgresStores) -> None:
+    with postgres_stores.fresh() as url, (database := Database(url)).reading() as session:
         used: Any = session.connection().connection.dbapi_connection
         database.close()
         assert session.execute(text("SELECT 1")).scalar() == 1

@@ -31,9 +31,9 @@ ORDERS = sorted(SORT_ORDERS)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainedStores]:
+def made() -> Iterator[ExplainedStores]:
     with ExitStack() as closing:
-        yield ExplainedStores(closing, tmp_path_factory.mktemp("plans"))
+        yield ExplainedStores(closing)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

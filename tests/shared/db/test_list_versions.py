@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,9 +213,9 @@ def test_change_becomes_visible_with_its_version(
 
 
 @pytest.fixture
-def server(postgres_stores: PostgresStores, tmp_path: Path) -> Iterator[Database]:
+def server(postgres_stores: PostgresStores) -> Iterator[Database]:
     """A database on PostgreSQL, where writers run concurrently."""
-    with postgres_stores.fresh(tmp_path) as url:
+    with postgres_stores.fresh() as url:
         database = Database(url)
         yield database
         database.close()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -31,9 +30,9 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def database_url(server: Postgres, tmp_path: Path) -> Iterator[str]:
+def database_url(server: Postgres) -> Iterator[str]:
     """A database of that server."""
-    with PostgresStores(server).fresh(tmp_path) as url:
+    with PostgresStores(server).fresh() as url:
         yield url
 
 
