@@ -2,8 +2,10 @@
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,11 @@ pytest_plugins = [
 ]
 
 
+# The numbers of the tests' directories, and the part of a test's name in theirs: they contain sockets, whose paths are
+# limited.
+_DIRECTORIES = count()
+MAX_NAME = 24
+
 # No garbage collection during imports and test collection, which create a million objects, all of them permanent.
 gc.disable()
 
@@ -58,6 +65,15 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def _own_clock() -> Iterator[None]:
     yield
     clock._reading = None  # a test may set this machine's clock
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for one test. For pytest's own, it reads the names of all earlier tests' directories."""
+    name = re.sub(r"\W", "_", request.node.name)[:MAX_NAME]
+    path = tmp_path_factory.getbasetemp() / f"{name}{next(_DIRECTORIES)}"
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture(scope="session")
